@@ -1,1 +1,1 @@
-"""Agents built on the public API alone."""
+"""Agents that are built with glue."""

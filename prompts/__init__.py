@@ -1,9 +1,13 @@
-"""Prompts with versions: Markdown files, chosen by name and never by accident."""
+"""Versioned prompts: Markdown files that are chosen by name and version."""
 
 from __future__ import annotations
 
+import difflib
+import hashlib
 import re
+import zipfile
 from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -17,15 +21,13 @@ __all__ = ["Catalog", "Prompt", "catalogs"]
 
 
 class Prompt(str):
-    """One version of a prompt: its text, which remembers where it is from. `hash` is of that text."""
+    """The text of one version of a prompt, with its name, its version and a hash of the text."""
 
     name: str
     version: str
     hash: str
 
     def __new__(cls, text: str, *, name: str, version: str) -> Self:
-        import hashlib
-
         prompt = super().__new__(cls, text)
         prompt.name, prompt.version = name, version
         prompt.hash = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -40,20 +42,30 @@ class Prompt(str):
 
     @property
     def identity(self) -> Mapping[str, str]:
-        """What a run records, so that its result can be traced to its prompt."""
+        """The metadata that a run records, so that its result can be traced to its prompt."""
         return {"prompt": self.name, "prompt_version": self.version, "prompt_hash": self.hash}
 
 
 class Catalog:
     """The versions of one prompt: `v1.md`, `v2.md`, ... in a folder, a package or a zip file.
 
-    `source` is a path, or a package as "package:folder" ("my_agent:prompts/review"). A folder inside
-    a zip is named behind the file: "prompts.zip/review". The default is the newest unless named.
+    >>> catalog = Catalog("glue.prompts:review")
+    >>> catalog.versions()
+    ('v1',)
+    >>> prompt = catalog.get("v1")
+
+    `source` is a path, or a folder of a package, such as "my_agent:prompts/review". The path of a
+    folder in a zip file starts with the zip file: "prompts.zip/review". The default version is the
+    newest one, unless `default` names another.
     """
 
-    def __init__(self, source: str | os.PathLike[str] | Traversable, default: str = "", *, name: str = "") -> None:
+    def __init__(
+        self, source: str | os.PathLike[str] | Traversable, default: str = "", *, name: str = ""
+    ) -> None:
         folder, where = _locate(source)
-        self.name = name or where.rstrip("/").replace("\\", "/").rpartition("/")[2].rpartition(":")[2]
+        self.name = (
+            name or where.rstrip("/").replace("\\", "/").rpartition("/")[2].rpartition(":")[2]
+        )
         self._texts = _read(folder, where)
         self._default = self._check(default or self.versions()[-1])
 
@@ -62,25 +74,27 @@ class Catalog:
         return self._default
 
     def versions(self) -> tuple[str, ...]:
-        """List the versions in natural order: v2 before v10."""
+        """Return the versions in natural order: v2 before v10."""
         return tuple(sorted(self._texts, key=_natural))
 
     def get(self, version: str = "") -> Prompt:
-        """Give one version, the default where none is named; an unknown one is an error."""
+        """Return one version, or the default version; raise PromptError if it does not exist."""
         version = self._check(version or self._default)
         return Prompt(self._texts[version], name=self.name, version=version)
 
     def diff(self, old: str, new: str) -> str:
-        """Compare two versions, as a unified diff."""
-        import difflib
-
+        """Return the unified diff between two versions."""
         before, after = (self.get(version).text.splitlines(keepends=True) for version in (old, new))
-        return "".join(difflib.unified_diff(before, after, f"{self.name}/{old}.md", f"{self.name}/{new}.md"))
+        return "".join(
+            difflib.unified_diff(before, after, f"{self.name}/{old}.md", f"{self.name}/{new}.md")
+        )
 
     def _check(self, version: str) -> str:
         if version not in self._texts:
             there = ", ".join(self.versions())
-            raise PromptError(f"prompt {self.name!r} has no version {version!r}; there are: {there}")
+            raise PromptError(
+                f"prompt {self.name!r} has no version {version!r}; there are: {there}"
+            )
         return version
 
     def __repr__(self) -> str:
@@ -88,52 +102,65 @@ class Catalog:
 
 
 def catalogs(source: str | os.PathLike[str] | Traversable = "glue.prompts:") -> tuple[Catalog, ...]:
-    """List the prompts below a folder, each in a folder of its own; by default those of this package."""
+    """Return the prompts in the subfolders of `source`, by default those of this package."""
     folder, where = _locate(source)
     try:
-        folders = sorted((entry for entry in folder.iterdir() if entry.is_dir()), key=lambda entry: entry.name)
-        return tuple(Catalog(entry) for entry in folders if any(file.name.endswith(".md") for file in entry.iterdir()))
+        folders = [entry for entry in folder.iterdir() if entry.is_dir()]
+        folders.sort(key=lambda entry: entry.name)
+        return tuple(Catalog(entry) for entry in folders if _has_prompts(entry))
     except OSError as error:
         raise PromptError(f"prompts cannot be read from {where!r}: {error.strerror}") from error
 
 
+def _has_prompts(folder: Traversable) -> bool:
+    return any(file.name.endswith(".md") for file in folder.iterdir())
+
+
 def _locate(source: str | os.PathLike[str] | Traversable) -> tuple[Traversable, str]:
-    """Find the folder that holds the versions, and what to call it in messages."""
+    """Return the folder that contains the versions, and its name for messages."""
     if not isinstance(source, str) and not hasattr(source, "__fspath__"):
         return source, source.name
     text = str(source)
     package, colon, folder = text.partition(":")
     if colon and re.fullmatch(r"[A-Za-z_][\w.]*", package):
-        from importlib.resources import files
-
         try:
             return files(package).joinpath(*filter(None, folder.split("/"))), text
         except (ImportError, TypeError) as error:
-            raise PromptError(f"prompts {text!r}: there is no package {package!r}") from error
+            raise PromptError(
+                f"prompts {text!r}: the package {package!r} does not exist"
+            ) from error
     path = Path(text)
     for part in (path, *path.parents):
         if part.suffix == ".zip" and part.is_file():
-            import zipfile
-
             inside = "/".join(path.relative_to(part).parts)
             return zipfile.Path(part, f"{inside}/" if inside else ""), text
     return path, text
 
 
 def _read(folder: Traversable, where: str) -> dict[str, str]:
+    """Return the text of each version in a folder."""
     try:
-        files = [file for file in folder.iterdir() if file.name.endswith(".md") and not file.name.startswith(".")]
-        # Only trailing newlines are stripped: spaces at an end may be meant.
-        texts = {file.name[:-3]: file.read_text(encoding="utf-8").rstrip("\r\n") + "\n" for file in files}
+        found = [
+            file
+            for file in folder.iterdir()
+            if file.name.endswith(".md") and not file.name.startswith(".")
+        ]
+        # Only trailing newlines are stripped: trailing spaces may be intended.
+        texts = {
+            file.name[:-3]: file.read_text(encoding="utf-8").rstrip("\r\n") + "\n" for file in found
+        }
     except (OSError, KeyError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise PromptError(f"prompts cannot be read from {where!r}: {reason}") from error
     if not texts:
-        raise PromptError(f"there are no prompts (*.md) in {where!r}")
+        raise PromptError(f"{where!r} does not contain prompts (*.md)")
     return texts
 
 
 def _natural(version: str) -> tuple[tuple[int, int, str], ...]:
+    """Return a sort key that compares the numbers in a version as numbers."""
     pieces = re.findall(r"[0-9]+|[^0-9]+", version)
-    numbers = tuple((0, int(piece), "") if piece[0] in "0123456789" else (1, 0, piece) for piece in pieces)
-    return (*numbers, (2, 0, version))  # v02 and v2 are equal but for this
+    numbers = tuple(
+        (0, int(piece), "") if piece[0] in "0123456789" else (1, 0, piece) for piece in pieces
+    )
+    return (*numbers, (2, 0, version))  # orders v02 and v2, which are otherwise equal

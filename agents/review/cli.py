@@ -1,4 +1,4 @@
-"""`glue review`: collect, run and publish, each alone or all three at once. Exit codes as in the table of the docs."""
+"""The command `glue review`: collect, run and publish, one by one or all at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import click
 
 from glue import Provider
 from glue import providers as catalog
-from glue.agents.review import records, runfile
+from glue.agents.review import runfile, storage
 from glue.agents.review import selftest as scoring
 from glue.agents.review.change import collect as source
 from glue.agents.review.change.config import make, read_config, why_not
@@ -29,6 +29,7 @@ from glue.agents.review.doctor import examine
 from glue.agents.review.findings import dedupe
 from glue.agents.review.findings import model as reviewing
 from glue.agents.review.findings.analysers import RUFF_RULES, find_ruff, handed_in
+from glue.agents.review.findings.progress import ReviewProgress
 from glue.agents.review.findings.rules import RULES
 from glue.agents.review.records import SEVERITIES, Bundle, Finding, ReviewedChange, ReviewRun
 from glue.errors import ConfigError, GitError, GlueError, UnsafePath
@@ -37,92 +38,163 @@ from glue.tools.git import Repo, find_git
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 INTERRUPTED = "interrupted"
-TEMPLATES = {  # a file, where it goes, and what is left to do
+# Kind -> name of the template, path to write it to, and instructions for the user.
+TEMPLATES = {
     "github": ("github.yml", ".github/workflows/review.yml", ""),
-    "gitlab": ("gitlab.yml", ".gitlab/review.yml", "add to .gitlab-ci.yml:  include: {local: .gitlab/review.yml}"),
+    "gitlab": (
+        "gitlab.yml",
+        ".gitlab/review.yml",
+        "add to .gitlab-ci.yml:  include: {local: .gitlab/review.yml}",
+    ),
     "gitea": ("gitea.yml", ".gitea/workflows/review.yml", ""),
-    "pre-push": ("pre-push", "", ""),  # where git looks for hooks
+    "pre-push": ("pre-push", "", ""),  # git is asked for the path
 }
 
 
 def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """Join options that commands share into one decorator."""
-    return lambda function: reduce(lambda made, option: option(made), reversed(options), function)
+    """Return a decorator that adds all `options`, which several commands share, to a command."""
+
+    def decorate(function: F) -> F:
+        return reduce(lambda wrapped, option: option(wrapped), reversed(options), function)
+
+    return decorate
 
 
 class _Out(click.Path):
-    """A file to be written: that it cannot be is said before anything is paid for."""
+    """The path of an output file; its folder must exist before the review starts."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not Path(value).parent.is_dir():
-            self.fail(f"there is no folder {Path(value).parent}", param, ctx)
+            self.fail(f"the folder {Path(value).parent} does not exist", param, ctx)
         return super().convert(value, param, ctx)
 
 
 _OUT = _Out(dir_okay=False, writable=True)
 _FILES = click.Path(exists=True, dir_okay=False)
 _FOLDER = click.Path(exists=True, file_okay=False)
-_MODEL_HELP = "Provider and model; several with commas. Left out: GLUE_MODEL, or rules alone."
-_root = click.option("-C", "root", default=".", type=_FOLDER, help="The repository.")
+_MODEL_HELP = (
+    "Provider and model; several, separated by commas, are tried in order."
+    " Default: GLUE_MODEL, else the model of the settings, else no model."
+)
+_root = click.option(
+    "-C", "root", default=".", type=_FOLDER, help="The repository. Default: the current folder."
+)
 _where = _options(
     _root,
-    click.option("--base", default="", help="The branch it starts from; found by itself if left out."),
-    click.option("--head", default="", help="The commit under review (HEAD)."),
-    click.option("--range", "range_", default="", metavar="A..B", help="Review a range of commits."),
-    click.option("--staged", is_flag=True, help="Review what is staged."),
-    click.option("--dirty", is_flag=True, help="Review everything that is not committed."),
-    click.option("--diff", "diff", type=click.File("rb"), help="Review a diff from a file, or - for stdin."),
-    click.option("--paths", multiple=True, metavar="GLOB", help="Review these files alone; may be repeated."),
-    click.option("--paths-ignore", "ignored", multiple=True, metavar="GLOB", help="Leave these files out."),
-    click.option("--issue", "issues", multiple=True, help="Title of an issue that the change is to solve."),
+    click.option(
+        "--base", default="", help="The branch to compare with. Default: found automatically."
+    ),
+    click.option("--head", default="", help="The commit to review. Default: HEAD."),
+    click.option(
+        "--range", "range_", default="", metavar="A..B", help="Review a range of commits."
+    ),
+    click.option("--staged", is_flag=True, help="Review staged changes."),
+    click.option("--dirty", is_flag=True, help="Review all uncommitted changes."),
+    click.option(
+        "--diff", "diff", type=click.File("rb"), help="Review a diff from a file, or - for stdin."
+    ),
+    click.option(
+        "--paths", multiple=True, metavar="GLOB", help="Review only these files; may be repeated."
+    ),
+    click.option(
+        "--paths-ignore",
+        "ignored",
+        multiple=True,
+        metavar="GLOB",
+        help="Do not review these files; may be repeated.",
+    ),
+    click.option(
+        "--issue",
+        "issues",
+        multiple=True,
+        help="Title of an issue that the change should solve; may be repeated.",
+    ),
 )
-_pr = click.option("--pr", type=int, help="The pull request; found in CI by itself.")
+_pr = click.option("--pr", type=int, help="Number of the pull request. Default: found in CI.")
 _model = _options(
     click.option("-m", "--model", default="", help=_MODEL_HELP),
-    click.option("--config", "config_path", type=_FILES, help="Settings to use instead of the base's own."),
-    click.option("--record", type=_OUT, help="Keep everything in a run file for `replay`."),
+    click.option(
+        "--config",
+        "config_path",
+        type=_FILES,
+        help="Settings to use instead of those of the base branch.",
+    ),
+    click.option("--record", type=_OUT, help="Record the review in a run file for `replay`."),
     click.option(
         "--previous",
         type=click.Path(file_okay=False),
-        help="A folder of --save: the model reads only what is new since, and its other findings stay.",
+        help="A folder written by --save. The model reads only new hunks; old findings stay.",
     ),
-    click.option("--sarif", multiple=True, type=_FILES, help="Take another tool's results into the review."),
-    click.option("--rdjson", multiple=True, type=_FILES, help="The same from reviewdog's format."),
-    click.option("--sarif-base", multiple=True, type=_FILES, help="Its results for the base: these are not new."),
-    click.option("--rdjson-base", multiple=True, type=_FILES, help="The same from reviewdog's format."),
+    click.option(
+        "--sarif", multiple=True, type=_FILES, help="Include results of another tool (SARIF)."
+    ),
+    click.option(
+        "--rdjson", multiple=True, type=_FILES, help="Include results of another tool (RDJSON)."
+    ),
+    click.option(
+        "--sarif-base",
+        multiple=True,
+        type=_FILES,
+        help="Results of that tool for the base (SARIF), which are not new.",
+    ),
+    click.option(
+        "--rdjson-base",
+        multiple=True,
+        type=_FILES,
+        help="Results of that tool for the base (RDJSON), which are not new.",
+    ),
+)
+_bundle = click.option(
+    "--bundle",
+    "bundle_path",
+    default="bundle.json",
+    type=_FILES,
+    help="The bundle that `collect` wrote. Default: bundle.json.",
 )
 _gate = _options(
-    click.option("--fail-on", type=click.Choice([*SEVERITIES, "never"]), help="The mildest severity that fails."),
     click.option(
-        "--require-coverage", type=click.FloatRange(0, 100), help="Percent of the change that must have been read."
+        "--fail-on",
+        type=click.Choice([*SEVERITIES, "never"]),
+        help="Exit with code 1 for findings of this severity or worse."
+        " Default: the setting of the base branch, else high.",
+    ),
+    click.option(
+        "--require-coverage",
+        type=click.FloatRange(0, 100),
+        help="Percent of the change that must have been read in full, else exit with code 3.",
     ),
 )
 _output = _options(
     click.option(
-        "--format", "form", type=click.Choice(list(outputs.FORMATS)), default="terminal", help="What to print."
+        "--format",
+        "form",
+        type=click.Choice(list(outputs.FORMATS)),
+        default="terminal",
+        help="Output format. Default: terminal.",
     ),
-    click.option("-o", "--output", type=_OUT, help="Write it to a file instead."),
+    click.option("-o", "--output", type=_OUT, help="Write the output to a file."),
 )
 
 
-def _tell(text: str) -> None:
+def _note(text: str) -> None:
+    """Print a line on stderr."""
     click.echo(f"glue review: {text}", err=True)
 
 
 class _Group(click.Group):
-    """Leave with the code that a command returns; a user's mistake is said in one line, and is a usage error."""
+    """A click group whose commands return the exit code, and which prints errors on one line."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             ctx.exit(super().invoke(ctx) or 0)
         except GlueError as error:
-            _tell(clean.line(str(error), 600))
+            _note(clean.line(str(error), 600))
             ctx.exit(2 if isinstance(error, ConfigError | GitError | UnsafePath) else 3)
         except OSError as error:
             if error.filename is None:
                 raise
-            _tell(f"{clean.line(str(error.filename))}: {error.strerror}")
-            ctx.exit(2)  # 1 would say that something was found
+            _note(f"{clean.line(str(error.filename))}: {error.strerror}")
+            ctx.exit(2)  # 1 means that there are findings
 
 
 @click.group(cls=_Group, invoke_without_command=True)
@@ -130,12 +202,20 @@ class _Group(click.Group):
 @_model
 @_gate
 @_output
-@click.option("--post/--no-post", default=None, help="Post the review; in CI on a pull request this is the default.")
+@click.option(
+    "--post/--no-post",
+    default=None,
+    help="Post the review to the forge. Default: only in CI on a pull request.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the exact requests instead of sending them.")
-@click.option("--save", type=click.Path(file_okay=False), help="Keep bundle.json and findings.json in this folder.")
+@click.option(
+    "--save",
+    type=click.Path(file_okay=False),
+    help="Write bundle.json and findings.json to this folder.",
+)
 @click.pass_context
 def review(ctx: click.Context, /, **given: Any) -> int:
-    """Review a change: the current branch, what is staged, a range, or a pull request in CI.
+    """Review a change: the current branch, staged changes, a range, or a pull request in CI.
 
     Exit codes: 0 pass, 1 findings at or above --fail-on, 2 usage, 3 inconclusive, 4 not delivered.
     """
@@ -143,17 +223,17 @@ def review(ctx: click.Context, /, **given: Any) -> int:
         return 0
     bundle = _gather(given)
     if reason := why_not(bundle.change, make(_settings(bundle, given))):
-        _tell(f"skipped: {reason}")
+        _note(f"skipped: {reason}")
         return 0
     if not bundle.files and not bundle.skipped:
-        _tell(f"there is nothing to review{_hint(given)}")
+        _note(f"there is nothing to review{_hint(given)}")
         return 0
     run = _run(bundle, given)
     if given["save"]:
         home = Path(given["save"])
         home.mkdir(parents=True, exist_ok=True)
-        records.save(bundle, home / "bundle.json")
-        records.save(run, home / "findings.json")
+        storage.save(bundle, home / "bundle.json")
+        storage.save(run, home / "findings.json")
     posts = given["post"] if given["post"] is not None else bundle.change.mode == "pull_request"
     posts = (posts or given["dry_run"]) and run.outcome != INTERRUPTED
     return _publish(bundle, run, given, post=posts)
@@ -162,35 +242,59 @@ def review(ctx: click.Context, /, **given: Any) -> int:
 @review.command()
 @_where
 @_pr
-@click.option("--out", default="bundle.json", type=_OUT, help="Where to write the bundle.")
+@click.option(
+    "--out",
+    default="bundle.json",
+    type=_OUT,
+    help="The file to write the bundle to. Default: bundle.json.",
+)
 def collect(out: str, **given: Any) -> None:
-    """Gather the change from git objects into a bundle. Needs no key and no write token."""
+    """Collect the change from git objects into a bundle. Needs no key and no write token."""
     bundle = _gather(given)
-    records.save(bundle, out)
+    storage.save(bundle, out)
     click.echo(f"{out}: {len(bundle.files)} files, {len(bundle.skipped)} left out", err=True)
 
 
 @review.command("run")
-@click.option("--bundle", "bundle_path", default="bundle.json", type=_FILES)
+@_bundle
 @click.option(
-    "-C", "root", default="", help="The repository, for the reading tools; without it the bundle is all there is."
+    "-C",
+    "root",
+    default="",
+    help="The repository, for the reading tools. Default: only the bundle is read.",
 )
 @_model
-@click.option("--out", default="findings.json", type=_OUT, help="Where to write the findings.")
+@click.option(
+    "--out",
+    default="findings.json",
+    type=_OUT,
+    help="The file to write the findings to. Default: findings.json.",
+)
 def run_command(bundle_path: str, out: str, **given: Any) -> int:
-    """Review a bundle by rules and a model. The model where one is named and has a key. Never sees a write token."""
+    """Review a bundle with analysers, rules and a model. Needs no write token.
+
+    A model without a key is not asked.
+    """
     for name in forges.TOKENS:
         os.environ.pop(name, None)
-    bundle = records.load(Bundle, bundle_path)
+    bundle = storage.load(Bundle, bundle_path)
     run = _run(bundle, given, is_model_needed=False)
-    records.save(run, out)
-    click.echo(f"{out}: {len(run.findings)} findings, {run.coverage.percent:g} % read in full", err=True)
+    storage.save(run, out)
+    click.echo(
+        f"{out}: {len(run.findings)} findings, {run.coverage.percent:g} % read in full", err=True
+    )
     return 3 if run.codes else 0
 
 
 _saved = _options(
-    click.option("--bundle", "bundle_path", default="bundle.json", type=_FILES),
-    click.option("--findings", "findings_path", default="findings.json", type=_FILES),
+    _bundle,
+    click.option(
+        "--findings",
+        "findings_path",
+        default="findings.json",
+        type=_FILES,
+        help="The findings that `run` wrote. Default: findings.json.",
+    ),
 )
 
 
@@ -198,12 +302,18 @@ _saved = _options(
 @_saved
 @_gate
 @_output
-@click.option("--dry-run", is_flag=True, help="Send no change; print the exact requests.")
-@click.option("--blind", is_flag=True, help="With --dry-run: do not even look at the forge.")
-@click.option("--check", is_flag=True, help="Also add a check run with annotations (GitHub; checks: write).")
-@click.option("--forge", type=click.Choice(forges.NAMES), help="Where to post; found in CI by itself.")
-@click.option("--api", default="", help="The address of the forge's API.")
-@click.option("--repo", default="", metavar="OWNER/NAME", help="The repository; found in CI by itself.")
+@click.option("--dry-run", is_flag=True, help="Send nothing; print the exact requests.")
+@click.option("--blind", is_flag=True, help="With --dry-run: do not read from the forge either.")
+@click.option(
+    "--check", is_flag=True, help="Also add a check run with annotations (GitHub; checks: write)."
+)
+@click.option(
+    "--forge", type=click.Choice(forges.NAMES), help="Where to post. Default: found in CI."
+)
+@click.option("--api", default="", help="The address of the API. Default: found in CI.")
+@click.option(
+    "--repo", default="", metavar="OWNER/NAME", help="The repository. Default: found in CI."
+)
 @_pr
 def publish(**given: Any) -> int:
     """Gate, redact and post saved findings. Needs the write token and no model."""
@@ -215,12 +325,13 @@ def publish(**given: Any) -> int:
 @_gate
 @_output
 def gate(**given: Any) -> int:
-    """Judge saved findings and post nothing. The exit code is the answer."""
+    """Judge saved findings without posting. The exit code is the verdict."""
     return _publish(*_saved_review(given), given, post=False)
 
 
 def _saved_review(given: Mapping[str, Any]) -> tuple[Bundle, ReviewRun]:
-    return records.load(Bundle, given["bundle_path"]), records.load(ReviewRun, given["findings_path"])
+    bundle = storage.load(Bundle, given["bundle_path"])
+    return bundle, storage.load(ReviewRun, given["findings_path"])
 
 
 @review.command()
@@ -228,10 +339,12 @@ def _saved_review(given: Mapping[str, Any]) -> tuple[Bundle, ReviewRun]:
 @_gate
 @_output
 def replay(run_file: str, **given: Any) -> int:
-    """Play a run file again, offline. Says whether it comes to the same."""
+    """Replay a run file offline. The exit code is 1 if the result differs."""
     old = runfile.load(run_file)
     config = make(old.config) if old.config else None
-    again = partial(reviewing.review, providers=old.replays(), config=config, record=old, replay=True)
+    again = partial(
+        reviewing.review, providers=old.replays(), config=config, record=old, replay=True
+    )
     run = anyio.run(again, old.bundle)
     lines = runfile.differences(old.result, run) if old.result else ["the run file has no result"]
     click.echo(_rows(lines) or "the same findings, summary and requests", err=True)
@@ -243,14 +356,19 @@ def replay(run_file: str, **given: Any) -> int:
 @click.argument("old", type=_FILES)
 @click.argument("new", type=_FILES)
 def diff_command(old: str, new: str) -> int:
-    """Say how two reviews differ. Each is a findings.json, a run file, or a score. Exit code 1 where they do."""
+    """Compare two reviews or scores. The exit code is 1 if they differ.
+
+    Each is a findings.json, a run file, or a score of `selftest`.
+    """
     one, other = _result(old), _result(new)
     if isinstance(one, ReviewRun) and isinstance(other, ReviewRun):
         lines = runfile.differences(one, other)
     elif isinstance(one, scoring.Score) and isinstance(other, scoring.Score):
         lines = scoring.differences(one, other)
     else:
-        raise ConfigError("one is a review and the other a self-test; give two of a kind")
+        raise ConfigError(
+            "one file is a review and the other a self-test; give two of the same kind"
+        )
     click.echo(_rows(lines) or "no difference")
     return 1 if lines else 0
 
@@ -262,43 +380,63 @@ def _rows(lines: Sequence[str]) -> str:
 @review.command()
 @_root
 def doctor(root: str) -> int:
-    """Find workflows that would hand a pull request your rights."""
+    """Find unsafe CI workflows. In these, a pull request can run code with your rights."""
     found = examine(root)
     for problem in found:
         click.echo(clean.line(str(problem), 600))
     if not found:
-        click.echo("nothing found in the workflows")
+        click.echo("no problems found in the workflows")
     return 1 if any(problem.level == "error" for problem in found) else 0
 
 
 @review.command()
 @_root
-@click.option("-m", "--model", default="", help="Provider and model to test; left out: GLUE_MODEL.")
-@click.option("--count", default=10, type=click.IntRange(1, 500), help="How many fixes to undo.")
-@click.option("--out", type=_OUT, help="Keep the score, to compare with `review diff`.")
+@click.option("-m", "--model", default="", help="Provider and model to test. Default: GLUE_MODEL.")
+@click.option(
+    "--count", default=10, type=click.IntRange(1, 500), help="Fixes to undo. Default: 10."
+)
+@click.option("--out", type=_OUT, help="Write the score to a file for `review diff`.")
 def selftest(root: str, model: str, count: int, out: str | None) -> None:
-    """Score a model on real fixes of your history. They are undone in memory, beside clean changes."""
-    chain = providers(model)
-    tell = partial(click.echo, err=True)
+    """Score a model on fixes in your history.
+
+    The fixes are undone in memory. The same number of clean changes is reviewed too.
+    """
+    asked = providers(model)
     with Repo(source.top(root)) as repo:
-        found = _ask(chain, lambda: scoring.selftest(repo, providers=lambda: chain, count=count, say=tell))
-    click.echo(str(found))
+        work = partial(
+            scoring.selftest,
+            repo,
+            providers=lambda: asked,
+            count=count,
+            on_progress=partial(click.echo, err=True),
+        )
+        score = _ask(asked, work)
+    click.echo(str(score))
     if out:
-        records.save(found, out)
+        storage.save(score, out)
 
 
 @review.command()
 @click.argument("kind", type=click.Choice(list(TEMPLATES)))
 @_root
-@click.option("--from", "origin", default="", metavar="OWNER/NAME@COMMIT", help="Where CI gets glue from, pinned.")
-@click.option("-m", "--model", default="", help="Provider and model that CI asks.")
-@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@click.option(
+    "--from",
+    "origin",
+    default="",
+    metavar="OWNER/NAME@COMMIT",
+    help="The repository and commit from which CI installs glue.",
+)
+@click.option("-m", "--model", default="", help="Provider and model for CI.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
 def init(kind: str, root: str, origin: str, model: str, force: bool) -> None:
-    """Write a workflow for CI, or a git hook. The one reviews pull requests, the other before a push."""
+    """Write a CI workflow or a git hook.
+
+    The workflow reviews pull requests; the hook reviews commits before they are pushed.
+    """
     name, place, hint = TEMPLATES[kind]
     path = Path(source.top(root), place or _hook(source.top(root), name))
     if path.exists() and not force:
-        raise ConfigError(f"{path} is there already; --force replaces it")
+        raise ConfigError(f"{path} exists already; --force replaces it")
     text = files("glue.agents.review").joinpath("ci", name).read_text(encoding="utf-8")
     owner, _, commit = origin.partition("@")
     if origin and (owner.count("/") != 1 or not commit):
@@ -306,31 +444,36 @@ def init(kind: str, root: str, origin: str, model: str, force: bool) -> None:
     unpinned = not origin and "REPLACE_WITH_A_FULL_COMMIT_HASH" in text
     if origin:
         text = text.replace("OWNER/glue", owner).replace("REPLACE_WITH_A_FULL_COMMIT_HASH", commit)
-    usual = "anthropic:claude-haiku-5-5"
-    is_variable = model and usual not in text
-    text = text.replace(usual, model or usual)
+    default = "anthropic:claude-haiku-5-5"
+    # Some templates take the model from a variable of the CI job.
+    is_variable = model and default not in text
+    text = text.replace(default, model or default)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     if kind == "pre-push":
         path.chmod(0o755)
     click.echo(f"wrote {path}")
     if unpinned:
-        click.echo("put the repository and the commit of glue where it says OWNER/glue and REPLACE_..., or use --from")
+        click.echo(
+            "replace OWNER/glue and REPLACE_... with the repository and the commit of glue,"
+            " or use --from"
+        )
     if is_variable:
-        click.echo(f"set the variable GLUE_MODEL={model} where it runs")
+        click.echo(f"set the variable GLUE_MODEL={model} for the job")
     if hint:
         click.echo(hint)
 
 
 def _hook(root: str, name: str) -> str:
-    """Where git looks for a hook: worktrees share theirs, and `core.hooksPath` names another folder.
+    """Return the path at which git looks for a hook.
 
-    Asked of git itself: `run_git` switches hooks and the user's own settings off.
+    Worktrees share hooks, and `core.hooksPath` may name another folder, so git is asked. `run_git`
+    cannot be used, because it switches off hooks and the settings of the user.
     """
     argv = [find_git(root), "-C", root, "rev-parse", "--git-path", f"hooks/{name}"]
     asked = subprocess.run(argv, capture_output=True, check=False)
     if asked.returncode:
-        raise GitError(f"{root} is no git repository", kind="missing")
+        raise GitError(f"{root} is not a git repository", kind="missing")
     return os.fsdecode(asked.stdout.rstrip(b"\n"))
 
 
@@ -343,12 +486,12 @@ def rules() -> None:
     for code, ruff in RUFF_RULES.items():
         click.echo(f"ruff/{code:<17}{ruff['severity']:<10}{ruff['why']}")
     if not find_ruff():
-        _tell("ruff is not installed: pip install 'glue-agents[review]'")
+        _note("ruff is not installed: pip install 'glue-agents[review]'")
 
 
 @review.command()
 def respond() -> None:
-    """Answer a command in a comment. /review, /ask, /ignore, /config or /help, in a job for issue_comment events.
+    """Reply to a command in a comment. Run this in a CI job for issue_comment events.
 
     Outputs of the step: command, review (true or false), head, base and number.
     """
@@ -356,23 +499,28 @@ def respond() -> None:
     values = {"command": found.name, "review": found.review, "head": found.head}
     values |= {"base": found.base, "number": found.number or 0}
     outputs.append(os.environ.get("GITHUB_OUTPUT", ""), outputs.step_outputs(values))
-    said = found.refused or (f"{found.name} by {found.by}" if found.name else "no command")
-    _tell(clean.line(said))
+    text = found.refused or (f"{found.name} by {found.by}" if found.name else "no command")
+    _note(clean.line(text))
 
 
 def _gather(given: Mapping[str, Any]) -> Bundle:
-    """Collect what the options name, or what CI is about, or the current branch."""
-    root, chosen = source.top(given["root"]), [name for name in ("range_", "staged", "dirty", "diff") if given[name]]
+    """Return the change that the options name, else that of the CI job, else the current branch."""
+    root = source.top(given["root"])
+    chosen = [name for name in ("range_", "staged", "dirty", "diff") if given[name]]
     only = source.PathFilter(given["paths"], given["ignored"])
     if len(chosen) > 1 or (chosen and (given["base"] or given["head"])):
-        raise ConfigError("--range, --staged, --dirty, --diff and --base/--head exclude each other; give one")
+        raise ConfigError(
+            "--range, --staged, --dirty, --diff and --base/--head exclude each other; give one"
+        )
     if given["diff"]:
         raw = given["diff"].read()
         bundle = source.from_diff(
-            raw, change=ReviewedChange(mode="diff"), rules=only.narrow(make(_settings(Bundle(), given)))
+            raw,
+            change=ReviewedChange(mode="diff"),
+            rules=only.narrow(make(_settings(Bundle(), given))),
         )
         if raw.strip() and not bundle.files and not bundle.skipped:
-            raise ConfigError("--diff: this is no diff; give what `git diff` prints")
+            raise ConfigError("--diff: this is not a diff; give the output of `git diff`")
     elif given["range_"]:
         bundle = source.collect_range(root, given["range_"], only=only)
     elif chosen:
@@ -384,148 +532,187 @@ def _gather(given: Mapping[str, Any]) -> Bundle:
 
 
 def _branch(root: str, given: Mapping[str, Any], only: source.PathFilter) -> Bundle:
-    """Collect a branch: the one that is named, the one of CI's pull request, or the current one."""
+    """Return the change of the named branch, the CI job's pull request, or the current branch."""
     place = forges.find_pull_request(os.environ)
     base, head = given["base"], given["head"]
     is_named = bool(base or head)
-    change = None if is_named else forges.change_of(place, os.environ)
+    change = None if is_named else forges.read_change(place, os.environ)
     if change is not None:
         base, head = change.base_sha or change.base_ref, change.head_sha
-    elif given.get("pr") is not None:  # a job that no event of a pull request started
-        change = ReviewedChange(mode="pull_request", forge=place.forge, repo=place.repo, number=given["pr"])
+    elif given.get("pr") is not None:
+        # The CI job was not started by an event of a pull request.
+        change = ReviewedChange(
+            mode="pull_request", forge=place.forge, repo=place.repo, number=given["pr"]
+        )
     bundle = source.collect(root, base=base, head=head or "HEAD", change=change, only=only)
     command = commands.read(place.event) if is_named else None
     if command is None:
         return bundle
-    # Somebody asked for this review in a comment; `respond` has checked that they may.
+    # A user asked for this review in a comment; `respond` has checked their permission.
     words = command.argument if command.name == "ask" else ""
-    change = replace(bundle.change, mode="pull_request", forge=place.forge, repo=place.repo, number=place.number)
+    change = replace(
+        bundle.change, mode="pull_request", forge=place.forge, repo=place.repo, number=place.number
+    )
     return replace(bundle, change=replace(change, asked_by=command.by, request=words))
 
 
 def _hint(given: Mapping[str, Any]) -> str:
-    """Say what there would be to review."""
+    """Return a hint on what to review if there was nothing to review, or "" if there is no hint."""
     if any(given[name] for name in ("range_", "staged", "dirty", "diff", "base", "head")):
         return ""
     root = source.top(given["root"])
     try:
         if source.collect_dirty(root).files:
-            return "; there are changes that are not committed: --dirty reviews them"
+            return "; there are uncommitted changes: --dirty reviews them"
         with Repo(root) as repo:
-            return "; the clone is shallow: fetch more history, or name --base" if repo.shallow else ""
+            is_shallow = repo.shallow
+        return "; the clone is shallow: fetch more history, or name --base" if is_shallow else ""
     except GlueError:
         return ""
 
 
 def _settings(bundle: Bundle, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The base's own settings, or those of the file that the user named."""
+    """Return the settings of the base branch, or of the file that the user named."""
     path = given.get("config_path")
-    return read_config(Path(path).read_text(encoding="utf-8", errors="replace"), path) if path else bundle.config
+    if not path:
+        return bundle.config
+    return read_config(Path(path).read_text(encoding="utf-8", errors="replace"), path)
 
 
 def _run(bundle: Bundle, given: Mapping[str, Any], *, is_model_needed: bool = True) -> ReviewRun:
-    """Review a bundle with the rules and, where one is named, a model."""
+    """Review a bundle with rules and, if a model is named, with the model."""
     if given["record"] and given["previous"]:
-        raise ConfigError("--record keeps a whole review; leave out --previous")
+        raise ConfigError("--record needs a whole review; leave out --previous")
     plain = _settings(bundle, given)
     config = make(plain)
-    record = runfile.RunFile(secrets.token_hex(16), bundle, config=plain) if given["record"] else None
-    chain = providers(given["model"], config.model, is_model_needed)
+    record = (
+        runfile.RunFile(secrets.token_hex(16), bundle, config=plain) if given["record"] else None
+    )
+    asked = providers(given["model"], config.model, is_model_needed)
     if not find_ruff() and any(file.path.endswith(".py") for file in bundle.files):
-        _tell("ruff is not installed and looks at nothing: pip install 'glue-agents[review]'")
+        _note(
+            "ruff is not installed, so its rules are not checked: pip install 'glue-agents[review]'"
+        )
     callbacks = reviewing.ReviewCallbacks(
-        say=lambda text: click.echo(clean.line(text, 200), err=True) if chain else None
+        on_progress=lambda text: click.echo(clean.line(text, 200), err=True) if asked else None
     )
     earlier, analysed = _earlier(given["previous"]), _analysed(bundle, given)
-    progress = reviewing.ReviewProgress(bundle)
+    progress = ReviewProgress(bundle)
 
     async def go() -> ReviewRun:
         try:
-            asked = partial(
-                reviewing.review, bundle, providers=chain, config=config, on_event=progress, callbacks=callbacks
+            return await reviewing.review(
+                bundle,
+                providers=asked,
+                config=config,
+                on_event=progress,
+                callbacks=callbacks,
+                repo=repo,
+                record=record,
+                earlier=earlier,
+                analysed=analysed,
             )
-            return await asked(repo=repo, record=record, earlier=earlier, analysed=analysed)
         finally:
             progress.end()
 
     with ExitStack() as stack:
         root = source.top(given["root"]) if given["root"] and not given.get("diff") else ""
-        is_git = root and any(os.path.lexists(os.path.join(root, name)) for name in (".git", "objects"))
+        is_git = root and any(
+            os.path.lexists(os.path.join(root, name)) for name in (".git", "objects")
+        )
         repo = stack.enter_context(Repo(root)) if is_git else None
         try:
-            done = _ask(chain, go)
+            done = _ask(asked, go)
         except KeyboardInterrupt:
-            if callbacks.so_far is None:
+            if callbacks.partial_result is None:
                 raise
-            done = replace(callbacks.so_far(), outcome=INTERRUPTED)
-            _tell("stopped; this is what was found so far")
+            done = replace(callbacks.partial_result(), outcome=INTERRUPTED)
+            _note("interrupted; these are the findings so far")
     if record is not None and record.result is not None:
         record.save(given["record"])
     return done
 
 
 def _earlier(folder: str | None) -> dedupe.EarlierReview | None:
-    """The review to go on from; one that is missing or of no use is left out, and that is said."""
+    """Return the review in `folder`, or None if there is no folder or the review cannot be used.
+
+    If the review cannot be used, the reason is printed on stderr.
+    """
     try:
         return dedupe.load(folder) if folder else None
     except ConfigError as error:
-        _tell(f"{clean.line(str(error))}; the whole change is reviewed")
+        _note(f"{clean.line(str(error))}; the whole change is reviewed")
         return None
 
 
 def _analysed(bundle: Bundle, given: Mapping[str, Any]) -> tuple[Finding, ...]:
-    """What other tools found, from the files that the user names."""
+    """Return the new findings in the SARIF and RDJSON files that the user named."""
     now = [(form, path) for form in ("sarif", "rdjson") for path in given[form]]
     before = [(form, path) for form in ("sarif", "rdjson") for path in given[f"{form}_base"]]
     if before and not now:
-        raise ConfigError("--sarif-base and --rdjson-base are compared with --sarif and --rdjson; give these too")
+        raise ConfigError(
+            "--sarif-base and --rdjson-base need results to compare with;"
+            " give --sarif or --rdjson too"
+        )
     return handed_in(bundle, now, before) if now else ()
 
 
-def _ask(chain: Sequence[Provider], work: Callable[[], Awaitable[T]]) -> T:
-    """Run what asks a chain of providers, then close what was opened by name."""
+def _ask(asked: Sequence[Provider], work: Callable[[], Awaitable[T]]) -> T:
+    """Run `work`, close the providers in `asked`, and return the result of `work`."""
 
-    async def asked() -> T:
+    async def run() -> T:
         try:
             return await work()
         finally:
-            for provider in chain:
+            for provider in asked:
                 if hasattr(provider, "aclose"):
                     await provider.aclose()
 
-    return anyio.run(asked)
+    return anyio.run(run)
 
 
 def providers(model: str, configured: str = "", is_needed: bool = True) -> list[Provider]:
-    """The chain by name; without one the rules speak alone. Whoever has no key is left out, and that is said."""
+    """Return the providers for the named models, or an empty list for a review without a model.
+
+    The names are in `model`, else in the variable GLUE_MODEL, else in `configured`. A provider
+    without a key is left out with a note. If none has a key and `is_needed`, ConfigError is
+    raised.
+    """
     named = model or os.environ.get("GLUE_MODEL", "") or configured
     specs = [spec.strip() for spec in named.split(",") if spec.strip()]
     ready = [spec for spec in specs if catalog.key_available(spec)]
     for spec in specs:
         if spec not in ready:
-            _tell(f"{spec} has no key and is left out")
+            _note(f"{spec} has no key and is left out")
     if specs and not ready and is_needed:
-        return [catalog.new(specs[0])]  # raises, and names the variable
-    chain = [catalog.new(spec) for spec in ready]
-    # The one that only plays a model has nothing to say of a change.
-    return [provider for provider in chain if not isinstance(provider, catalog.Offline)]
+        return [catalog.new(specs[0])]  # raises ConfigError, which names the variable
+    opened = [catalog.new(spec) for spec in ready]
+    # The offline provider only plays a model, so it cannot review.
+    return [provider for provider in opened if not isinstance(provider, catalog.Offline)]
 
 
 def _publish(
-    bundle: Bundle, run: ReviewRun, given: Mapping[str, Any], *, post: bool, environ: Mapping[str, str] = os.environ
+    bundle: Bundle,
+    run: ReviewRun,
+    given: Mapping[str, Any],
+    *,
+    post: bool,
+    environ: Mapping[str, str] = os.environ,
 ) -> int:
-    """Gate and post or only show; the exit code is the verdict."""
+    """Gate a review, post it or only print it, and return the exit code."""
     config = make(_settings(bundle, given))
-    required = given["require_coverage"] if given["require_coverage"] is not None else config.require_coverage or None
+    required = given["require_coverage"]
+    if required is None:
+        required = config.require_coverage or None  # 0 means that no coverage is required
     dry = bool(given.get("dry_run"))
-    # Where to post: what CI says, and what the user says instead.
-    said = {name: given[name] for name in ("forge", "api", "repo") if given.get(name)}
-    said |= {"number": given["pr"]} if given.get("pr") is not None else {}
+    # Options of the user override the pull request of the CI job.
+    options = {name: given[name] for name in ("forge", "api", "repo") if given.get(name)}
+    options |= {"number": given["pr"]} if given.get("pr") is not None else {}
     published = publishing.publish(
         bundle,
         run,
         environ,
-        place=replace(forges.find_pull_request(environ), **said),
+        place=replace(forges.find_pull_request(environ), **options),
         post=post,
         dry=dry,
         blind=bool(given.get("blind")),
@@ -554,18 +741,18 @@ def _publish(
         }
         outputs.write_step(report, environ, values)
     for reason in published.verdict.reasons:
-        _tell(reason)
+        _note(reason)
     return published.verdict.exit_code
 
 
 def _result(path: str) -> ReviewRun | scoring.Score:
-    """Read what a review or a self-test left behind."""
+    """Return the result of a review or of a self-test; raise ConfigError if a run file has none."""
     raw = Path(path).read_bytes()
     if raw.startswith(b'{"type": "%s"' % runfile.KIND.encode()):
         result = runfile.load(path).result
         if result is None:
-            raise ConfigError(f"{path} has no result")
+            raise ConfigError(f"{path} has no result; record the review again")
         return result
     if b'"kind": "selftest"' in raw:
-        return records.load(scoring.Score, path)
-    return records.load(ReviewRun, path)
+        return storage.load(scoring.Score, path)
+    return storage.load(ReviewRun, path)

@@ -1,4 +1,4 @@
-"""Security checks of a repository's CI workflows: mistakes that give a pull request the owner's rights."""
+"""Security checks of CI workflows: mistakes that give a pull request the rights of the owner."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _FOLDERS = (".github", ".gitea", ".forgejo")
-_HEAD = re.compile(r"ref:\s*.*(?:github\.event\.pull_request\.head|github\.head_ref|refs/pull/)|gh pr checkout")
+_HEAD = re.compile(
+    r"ref:\s*.*(?:github\.event\.pull_request\.head|github\.head_ref|refs/pull/)|gh pr checkout"
+)
 _UNTRUSTED = re.compile(
-    r"\$\{\{[^}]*github\.(?:event\.(?:pull_request\.(?:title|body|head\.ref|head\.label)|issue\.(?:title|body)|comment\.body"
-    r"|review\.body|head_commit\.message|commits|pages|workflow_run\.head_branch)|head_ref)[^}]*\}\}"
+    r"\$\{\{[^}]*github\.(?:event\.(?:pull_request\.(?:title|body|head\.ref|head\.label)"
+    r"|issue\.(?:title|body)|comment\.body|review\.body|head_commit\.message"
+    r"|commits|pages|workflow_run\.head_branch)|head_ref)[^}]*\}\}"
 )
 _USES = re.compile(r"^\s*-?\s*uses:\s*['\"]?(?P<what>[^\s'\"#]+)")
 _PINNED = re.compile(r"@[0-9a-f]{40}$")
@@ -19,7 +22,7 @@ _PINNED = re.compile(r"@[0-9a-f]{40}$")
 
 @dataclass(frozen=True, slots=True)
 class WorkflowProblem:
-    """One mistake, on one line of a workflow."""
+    """A mistake on one line of a workflow."""
 
     path: str
     line: int
@@ -31,17 +34,24 @@ class WorkflowProblem:
 
 
 def examine(root: str | Path) -> list[WorkflowProblem]:
-    """Check every workflow below a repository's root."""
+    """Return the problems of all workflows in a repository."""
     top = Path(root)
-    found = (path for folder in _FOLDERS for path in top.glob(f"{folder}/workflows/*") if path.is_file())
+    found = (
+        path for folder in _FOLDERS for path in top.glob(f"{folder}/workflows/*") if path.is_file()
+    )
     files = sorted(path for path in found if path.suffix in (".yml", ".yaml"))
-    texts = {str(path.relative_to(top)): path.read_text(encoding="utf-8", errors="replace") for path in files}
+    texts = {
+        str(path.relative_to(top)): path.read_text(encoding="utf-8", errors="replace")
+        for path in files
+    }
     return [problem for path, text in texts.items() for problem in workflow(text, path)]
 
 
 def workflow(text: str, path: str = "workflow.yml") -> list[WorkflowProblem]:
-    """Check one workflow. It reads lines, not YAML: good enough for how workflows are written, and it cannot be fooled
-    into running anything."""
+    """Return the problems of one workflow.
+
+    It is read line by line and not as YAML, which is enough for the usual layout of workflows.
+    """
     return [WorkflowProblem(path, *fault) for fault in _faults(text.split("\n"))]
 
 
@@ -51,14 +61,17 @@ def _faults(lines: list[str]) -> Iterator[tuple[int, str, str]]:
     privileged = re.search(r"\bpull_request_target\b|\bworkflow_run\b|\bissue_comment\b", whole)
     head = next((number for number, line in enumerate(bare, 1) if _HEAD.search(line)), 0)
     if privileged and head:
-        said = (
-            f"{privileged.group()} runs with secrets and checks out the head: whoever opens a pull request runs code "
-            "with them; collect by git objects instead, or use pull_request"
+        text = (
+            f"{privileged.group()} runs with secrets and checks out the head: anybody who opens a"
+            " pull request can run code with them; read git objects instead, or use pull_request"
         )
-        yield head, "error", said
+        yield head, "error", text
     if not re.search(r"^\s*permissions:", whole, re.MULTILINE):
-        said = "no `permissions:`; the token gets the repository's default, often write; name what is needed"
-        yield 1, "warning", said
+        text = (
+            "no `permissions:`; the token gets the default of the repository, often write access;"
+            " list the permissions that are needed"
+        )
+        yield 1, "warning", text
     if re.search(r"^\s*permissions:\s*write-all", whole, re.MULTILINE):
         number = next(n for n, line in enumerate(bare, 1) if "write-all" in line)
         yield number, "error", "`permissions: write-all` gives every job every right"
@@ -70,17 +83,22 @@ def _faults(lines: list[str]) -> Iterator[tuple[int, str, str]]:
         elif line.strip() and inside is not None and len(line) - len(line.lstrip()) <= inside:
             inside = None
         if inside is not None and _UNTRUSTED.search(line):
-            said = "text of the pull request is pasted into a script; hand it over as an `env:` variable"
-            yield number, "error", said
+            text = (
+                "text of the pull request is inserted into a script;"
+                " pass it as an `env:` variable instead"
+            )
+            yield number, "error", text
         what = used["what"] if (used := _USES.match(line)) else ""
         if what.startswith("./"):
             if head and number > head:
                 level = "error" if privileged else "warning"
-                yield number, level, f"`uses: {what}` after checking out the head runs the pull request's own action"
+                text = f"`uses: {what}` after checking out the head runs code of the pull request"
+                yield number, level, text
         elif what.startswith("docker://"):
             if "@sha256:" not in what:
                 yield number, "warning", f"{what} is not pinned; add its @sha256 digest"
         elif what and not _PINNED.search(what):
             yield number, "warning", f"{what} is a moving tag; pin it to a full commit hash"
     if privileged and re.search(r"persist-credentials:\s*true", whole):
-        yield 1, "warning", "persist-credentials leaves the token in .git/config, where every later step can read it"
+        text = "persist-credentials leaves the token in .git/config for every later step to read"
+        yield 1, "warning", text

@@ -1,31 +1,37 @@
-"""The records that collect, run and publish hand to each other, and their JSON files."""
+"""The records that the stages of a review (collect, run, publish) pass to each other."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias
 
-import glue
-from glue.errors import ConfigError
-
-VERSION = 1  # of bundle.json and findings.json
+VERSION = 1  # format version of bundle.json and findings.json
 
 Severity: TypeAlias = Literal["critical", "high", "medium", "low", "info"]
 FailOn: TypeAlias = Literal["critical", "high", "medium", "low", "info", "never"]
 Confidence: TypeAlias = Literal["high", "medium", "low"]
-Category: TypeAlias = Literal["bug", "security", "performance", "tests", "types", "docs", "style", "process", "attack"]
-Side: TypeAlias = Literal["RIGHT", "LEFT"]
-# exact: the quote has one place in the file's hunks; nearest: several, the claimed line chose; relocated: it stands in
-# another file of the diff, and `path` was mended; deleted: among deleted lines only, side LEFT and summary only;
-# file: in the head file but outside every hunk, so `line` is None and it is listed, not posted inline; "": not tried.
-Anchor: TypeAlias = Literal["", "exact", "nearest", "relocated", "deleted", "file"]
+Category: TypeAlias = Literal[
+    "bug", "security", "performance", "tests", "types", "docs", "style", "process", "attack"
+]
+# How a quote was found:
+# - exact: it occurs once in the hunks of the file;
+# - nearest: it occurs several times, and the place nearest to the claimed line was taken;
+# - relocated: it occurs in another file of the diff, and `path` was corrected;
+# - deleted: it occurs only in deleted lines; `line` is the nearest line of the hunk that is left;
+# - similar: no line has it, and the line that is clearly the most similar was taken;
+# - inside: it opens a function, and a line in that function was taken;
+# - line: there is no usable quote, and the line that the model named was taken;
+# - file: it occurs in the new file but outside every hunk, so `line` is None and the finding is
+#   listed in the summary, not posted on a line;
+# - "": it was not searched for.
+Anchor: TypeAlias = Literal[
+    "", "exact", "nearest", "relocated", "deleted", "similar", "inside", "line", "file"
+]
 Status: TypeAlias = Literal["added", "deleted", "modified", "renamed", "copied", "mode", "type"]
 Mode: TypeAlias = Literal["pull_request", "branch", "staged", "dirty", "range", "diff"]
-SkipKind: TypeAlias = Literal["blocked", "excluded", "too_large"]  # only the last should have been read
+# Of these, only a file that is too large should have been read, and counts as missing.
+SkipKind: TypeAlias = Literal["blocked", "excluded", "too_large"]
 CoverageState: TypeAlias = Literal["full", "partial", "skipped"]
 
 SEVERITIES: tuple[Severity, ...] = ("critical", "high", "medium", "low", "info")  # worst first
@@ -34,45 +40,48 @@ CONFIDENCES: tuple[Confidence, ...] = ("high", "medium", "low")
 
 @dataclass(frozen=True, slots=True)
 class DiffLine:
-    """One line of a hunk. Deleted lines have no new number, added ones no old number."""
+    """One line of a hunk. `new` is None for a deleted line, `old` is None for an added line."""
 
     kind: Literal[" ", "+", "-"]
     old: int | None
     new: int | None
-    text: str  # without its ending; bytes that are no UTF-8 are replaced
-    end: str = "\n"  # "\n", "\r\n", or "" at the end of a file without a newline
+    text: str  # without the line ending; bytes that are not UTF-8 are replaced
+    end: str = "\n"  # "\n", "\r\n", or "" for the last line of a file without a final newline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hunk:
-    """A run of changed lines with their context; `index` counts from 1 within its file."""
+    """Consecutive changed lines with their context. `index` counts from 1 within the file."""
 
     index: int
     old_start: int
     old_count: int
     new_start: int
     new_count: int
-    section: str = ""  # what git printed behind the second @@
+    section: str = ""  # the text after the second @@ of the hunk header
     lines: tuple[DiffLine, ...] = ()
 
     @property
     def commentable(self) -> tuple[int, ...]:
-        """The RIGHT-side lines a forge accepts a comment on: added and context."""
+        """Line numbers of the new file that accept a comment: added and context lines."""
         return tuple(line.new for line in self.lines if line.new is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileDiff:
-    """What happened to one file. Names that are no UTF-8 hold surrogate escapes: clean them before showing."""
+    """The changes to one file.
 
-    path: str  # the new name; of a deleted file the old one
-    old_path: str = ""  # where it differs
+    Names that are not UTF-8 contain surrogate escapes: clean them before showing them.
+    """
+
+    path: str  # the new name, or the old name of a deleted file
+    old_path: str = ""  # set only if it differs from `path`
     status: Status = "modified"
     old_mode: str = ""
     new_mode: str = ""
     new_sha: str = ""
     binary: bool = False
-    odd: str = ""  # why there are no hunks to review although something changed: "combined diff" ...
+    odd: str = ""  # the reason why the hunks cannot be reviewed, such as "combined diff"
     hunks: tuple[Hunk, ...] = ()
 
     @property
@@ -98,6 +107,8 @@ class FileDiff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeCommit:
+    """One commit of the change under review."""
+
     sha: str
     message: str = ""
     author: str = ""
@@ -105,7 +116,7 @@ class ChangeCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewedChange:
-    """What is being reviewed, and what its author said of it. Every text here is untrusted."""
+    """The change under review and its metadata. Every text in it is untrusted."""
 
     mode: Mode = "diff"
     forge: str = ""  # github, gitlab, gitea, or "" for plain git
@@ -123,34 +134,36 @@ class ReviewedChange:
     base_sha: str = ""  # the tip of the base branch
     merge_base: str = ""
     commits: tuple[ChangeCommit, ...] = ()
-    issues: tuple[str, ...] = ()  # titles of what it is said to solve
-    asked_by: str = ""  # who asked for this review, and with what words
-    request: str = ""
+    issues: tuple[str, ...] = ()  # titles of issues that it is meant to solve
+    asked_by: str = ""  # the user who asked for this review in a comment
+    request: str = ""  # the question in that comment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedFile:
-    """A file that was left out of the review, and why."""
+    """A file that was left out of the review, with the reason."""
 
     path: str
-    reason: str  # in words
+    reason: str  # shown to people
     kind: SkipKind = "excluded"
-    lines: int = 0  # changed ones, where they were counted
+    lines: int = 0  # changed lines, if they were counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """Everything the review may see: the diff, the touched files on both sides, and the base's own rules."""
+    """The input of a review: the diff, the changed files before and after, the base's settings."""
 
     change: ReviewedChange = ReviewedChange()
-    diff: str = ""  # as git printed it; bytes that are no UTF-8 are surrogate escapes
-    files: tuple[FileDiff, ...] = field(default=(), metadata={"derived": True})  # parsed from the diff
+    diff: str = ""  # as git printed it; bytes that are not UTF-8 are surrogate escapes
+    # Parsed from `diff`, so it is not written to bundle.json.
+    files: tuple[FileDiff, ...] = field(default=(), metadata={"derived": True})
     head: Mapping[str, str] = field(default_factory=dict)  # path -> text after the change
-    base: Mapping[str, str] = field(default_factory=dict)  # path -> text before it, under the old name
+    base: Mapping[str, str] = field(default_factory=dict)  # old path -> text before the change
     skipped: tuple[SkippedFile, ...] = ()
-    config: Mapping[str, object] = field(default_factory=dict)  # the config file of the merge-base, as it was read
-    guidelines: Mapping[str, str] = field(default_factory=dict)  # path -> text, of the merge-base
-    paths: tuple[str, ...] = ()  # names of all files at the head, as far as they fit
+    # The parsed config file of the merge-base.
+    config: Mapping[str, object] = field(default_factory=dict)
+    # Guideline files of the merge-base: path -> text.
+    guidelines: Mapping[str, str] = field(default_factory=dict)
     version: int = field(default=VERSION, metadata={"always": True})
 
     def file(self, path: str) -> FileDiff | None:
@@ -159,7 +172,10 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing to say about one place. `line` is the last line on the RIGHT side, None where there is none."""
+    """A defect in the change, at one place.
+
+    `line` is the last line of the place in the new file, or None if it is not in the new file.
+    """
 
     path: str
     quote: str  # verbatim from the diff; the line is computed from it
@@ -168,18 +184,17 @@ class Finding:
     severity: Severity = "medium"
     confidence: Confidence = "medium"
     category: Category = "bug"
-    suggestion: str | None = None  # replaces start_line..line
-    acceptance: str = ""  # how to see that it is mended, in one line
-    rule: str = ""  # the deterministic rule that found it; empty for what a model said
-    source: str = ""  # "rules", the analyser, or the provider that said it
+    suggestion: str | None = None  # replacement for the lines start_line to line
+    acceptance: str = ""  # how to verify the fix, in one line
+    rule: str = ""  # the deterministic rule that found it; empty if a model reported it
+    source: str = ""  # "rules", or the name of the analyser or provider
     line: int | None = None
-    start_line: int | None = None  # set only where it is smaller than line
-    side: Side = "RIGHT"
+    start_line: int | None = None  # set only if it is smaller than `line`
     anchor: Anchor = ""
-    claimed: int | None = None  # the line the model named
+    claimed: int | None = None  # the line number that the model gave
     fingerprint: str = ""
-    dropped: str = ""  # the gate's code; such a finding is never posted
-    note: str = ""  # what the host did to it: "suggestion does not parse", "test and code disagree" ...
+    dropped: str = ""  # the gate's code, if the gate refused it; it is then never posted
+    note: str = ""  # a remark of the host, such as "test and code disagree"
 
     @property
     def where(self) -> str:
@@ -188,19 +203,20 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HunkCoverage:
-    """How much of one hunk was shown to the reviewer; hunk 0 stands for a file without hunks."""
+    """How much of one hunk the reviewer was shown. `hunk` is 0 for a file without hunks."""
 
     path: str
     hunk: int
     state: CoverageState
     reason: str = ""
     lines: int = 0
-    required: bool = True  # False where nothing could be read (a picture) or the user's own config left it out
+    # False if there is nothing to read (a picture), or if the user's config excludes the file.
+    required: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """The ledger: every hunk of the diff, once."""
+    """How much of each hunk of the diff the reviewer was shown. Each hunk is listed once."""
 
     hunks: tuple[HunkCoverage, ...] = ()
 
@@ -210,12 +226,12 @@ class Coverage:
 
     @property
     def complete(self) -> bool:
-        """Whether everything that could be read was shown whole; "clean" may not be said otherwise."""
+        """Return whether every required hunk was shown in full, as a clean review needs."""
         return all(hunk.state == "full" for hunk in self.required)
 
     @property
     def percent(self) -> float:
-        """Required lines shown in full, in percent; never rounded up to 100."""
+        """Return the percentage of required lines that were shown in full, rounded down."""
         required = self.required
         total = sum(max(hunk.lines, 1) for hunk in required)
         full = sum(max(hunk.lines, 1) for hunk in required if hunk.state == "full")
@@ -224,12 +240,15 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderAttempt:
-    """One provider's attempt at the review, and why it was not the last where it was not."""
+    """The attempt of one provider to review the change.
+
+    If `codes` is not empty, the attempt failed and the next provider was asked.
+    """
 
     provider: str
     model: str = ""
     outcome: str = ""
-    codes: tuple[str, ...] = ()  # of the garbage gate
+    codes: tuple[str, ...] = ()  # codes of the gate
     detail: str = ""
     turns: int = 0
     tokens_in: int = 0
@@ -240,26 +259,26 @@ class ProviderAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewRun:
-    """The result of a review: findings.json. Raw model text stays here and is never posted."""
+    """The result of a review, as in findings.json. The model's free text, `raw`, is not posted."""
 
     change: ReviewedChange = ReviewedChange()
     findings: tuple[Finding, ...] = ()
     dropped: tuple[Finding, ...] = ()
-    summary: str = ""  # what finish_review was told
+    summary: str = ""  # the argument of finish_review
     coverage: Coverage = Coverage()
     skipped: tuple[SkippedFile, ...] = ()
     finished: bool = False  # whether finish_review was called
-    provider: str = ""  # "" where only the rules ran
+    provider: str = ""  # empty if no model was asked
     model: str = ""
     outcome: str = ""  # how the loop ended
     stop_reason: str = ""
-    codes: tuple[str, ...] = ()  # run-level codes of the gate; any means inconclusive
+    codes: tuple[str, ...] = ()  # codes of the gate for the run; any code means inconclusive
     tries: tuple[ProviderAttempt, ...] = ()
-    raw: str = ""  # the final free text of the model, for the artifact alone
-    canary: str = ""  # the token planted in the system prompt
-    seen: tuple[str, ...] = ()  # names of other code that the model read with a tool and speaks of
-    tripwire: bool = False  # the diff talks to the reviewer: comment only, never "clean"
-    notices: tuple[str, ...] = ()  # what the host has to say in the summary, in its own words
+    raw: str = ""  # the final free text of the model
+    canary: str = ""  # a random token in the system prompt; a reply that repeats it is refused
+    seen: tuple[str, ...] = ()  # names in findings that occur only in code read with a tool
+    tripwire: bool = False  # the change addresses the reviewer, so it is never "clean"
+    notices: tuple[str, ...] = ()  # remarks of the host for the summary
     prompt: str = ""  # name and version of the prompt
     turns: int = 0
     tokens_in: int = 0
@@ -267,38 +286,3 @@ class ReviewRun:
     cost: float | None = None
     seconds: float = 0.0
     version: int = field(default=VERSION, metadata={"always": True})
-
-
-RecordT = TypeVar("RecordT")
-
-
-def from_json(cls: type[RecordT], data: Any, where: str = "") -> RecordT:
-    """Decode a record; an unknown, missing or ill-typed field is a ConfigError that names it."""
-    where = where or cls.__name__
-    version = data.get("version", VERSION) if isinstance(data, Mapping) else VERSION
-    if cls in (Bundle, ReviewRun) and version != VERSION:
-        raise ConfigError(f"{where} has version {version!r}; this program reads version {VERSION}")
-    try:
-        record = glue.from_json(cls, data)
-    except ValueError as error:
-        raise ConfigError(f"{where}{error}") from error
-    if not isinstance(record, Bundle):
-        return record
-    from glue.agents.review.change.diff import parse
-
-    return dataclasses.replace(record, files=parse(record.diff))
-
-
-def save(record: Any, path: str | Path) -> None:
-    Path(path).write_text(json.dumps(glue.to_json(record), indent=1) + "\n", encoding="ascii")
-
-
-def load(cls: type[RecordT], path: str | Path) -> RecordT:
-    """Read a record from a file that `save` wrote."""
-    try:
-        data = json.loads(Path(path).read_bytes())
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is not JSON: {error}") from error
-    return from_json(cls, data, str(path))

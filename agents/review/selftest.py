@@ -1,4 +1,4 @@
-"""Self-test: a model is scored on real fixes of the repository that are undone, and on clean changes."""
+"""Self-test: score a model on fixes of the repository that are undone, and on clean changes."""
 
 from __future__ import annotations
 
@@ -7,38 +7,41 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from glue import Provider, dollars, seconds
+from glue import Provider
 from glue.agents.review.change.collect import file_text, from_texts
 from glue.agents.review.change.syntax import is_doc, is_generated, is_test, language
 from glue.agents.review.findings.analysers import deterministic
 from glue.agents.review.findings.model import review
 from glue.agents.review.records import Bundle, FileDiff, Finding, ReviewedChange, ReviewRun
 from glue.errors import ConfigError, GitError
+from glue.text import format_dollars, format_seconds
 from glue.tools.git import Repo
 
-HISTORY = 1_000  # commits that are looked through
-FILES = 3  # sources of one change
-_FIX = re.compile(r"\b(?:fix(?:e[sd])?|bug(?:fix)?|regress\w*|crash\w*|correct(?:s|ed)?)\b", re.IGNORECASE)
+HISTORY = 1_000  # commits to search
+FILES = 3  # source files in one change at most
+_FIX = re.compile(
+    r"\b(?:fix(?:e[sd])?|bug(?:fix)?|regress\w*|crash\w*|correct(?:s|ed)?)\b", re.IGNORECASE
+)
 _NOT = re.compile(r"\b(?:typo|docs?|lint|format|ci|merge|bump|release|revert)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One change that was reviewed: a fix undone, or a change as it was."""
+    """One reviewed change: a fix that was undone, or a clean change."""
 
     sha: str
     subject: str
-    undone: bool  # whether there is something to find
-    found: bool = False  # a finding of the model on, or one line beside, the undone lines
-    exact: bool = False  # on the very lines
+    undone: bool  # whether a fix was undone, so that there is a bug to find
+    found: bool = False  # the model reported the changed lines, or one line next to them
+    exact: bool = False  # the model reported exactly the changed lines
     alarms: int = 0  # findings of the model elsewhere
-    ruled: bool = False  # what analysers and rules alone would have found
+    ruled: bool = False  # analysers and rules found it without the model
     inconclusive: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """What came of a self-test; the model is scored apart from analysers and rules."""
+    """The result of a self-test. Analysers and rules are counted separately from the model."""
 
     model: str = ""
     trials: tuple[Trial, ...] = ()
@@ -57,23 +60,27 @@ class Score:
 
     @property
     def precision(self) -> float:
-        right, wrong = sum(trial.found for trial in self.trials), sum(trial.alarms for trial in self.trials)
+        right = sum(trial.found for trial in self.trials)
+        wrong = sum(trial.alarms for trial in self.trials)
         return right / (right + wrong) if right + wrong else 0.0
 
     def rows(self) -> list[tuple[str, str]]:
-        """The table, line by line."""
-        found, clean = sum(trial.found for trial in self.undone), [one for one in self.trials if not one.undone]
-        cost = "not known" if self.cost is None else dollars(self.cost)
+        """Return the table of results, each row as name and text."""
+        found = sum(trial.found for trial in self.undone)
+        exact = sum(trial.exact for trial in self.undone)
+        clean = [trial for trial in self.trials if not trial.undone]
+        false_alarms = sum(bool(trial.alarms) for trial in clean)
+        cost = "unknown" if self.cost is None else format_dollars(self.cost)
         return [
-            ("model", self.model or "none: analysers and rules alone"),
+            ("model", self.model or "none: analysers and rules only"),
             ("fixes undone", str(len(self.undone))),
-            ("found", f"{found} ({self.recall:.0%}), on the very lines {sum(trial.exact for trial in self.undone)}"),
-            ("clean changes", f"{len(clean)}, with a false alarm {sum(bool(trial.alarms) for trial in clean)}"),
+            ("found", f"{found} ({self.recall:.0%}), {exact} of them on the exact lines"),
+            ("clean changes", f"{len(clean)}, {false_alarms} of them with a false alarm"),
             ("precision", f"{self.precision:.0%}"),
             ("inconclusive", str(sum(trial.inconclusive for trial in self.trials))),
-            ("rules alone", f"{sum(trial.ruled for trial in self.undone)} of {len(self.undone)}"),
+            ("rules only", f"{sum(trial.ruled for trial in self.undone)} of {len(self.undone)}"),
             ("cost", f"{cost}, {self.tokens} tokens"),
-            ("time", seconds(self.seconds)),
+            ("time", format_seconds(self.seconds)),
         ]
 
     def __str__(self) -> str:
@@ -81,7 +88,7 @@ class Score:
 
 
 def differences(old: Score, new: Score) -> list[str]:
-    """Say in lines how two scores differ."""
+    """Return the differences between two scores as lines; an empty list if they are the same."""
     lines = [
         f"~ {name}: {was} -> {now}"
         for (name, was), (_, now) in zip(old.rows(), new.rows(), strict=True)
@@ -100,66 +107,96 @@ async def selftest(
     *,
     providers: Callable[[], Sequence[Provider]] = tuple,
     count: int = 10,
-    say: Callable[[str], None] = lambda text: None,
+    on_progress: Callable[[str], None] = lambda text: None,
 ) -> Score:
-    """Undo up to `count` fixes of a repository's history, and review each, and as many clean changes."""
+    """Review up to `count` undone fixes and as many clean changes, and return the score.
+
+    Fixes are commits that also change a test; they are undone in memory. `on_progress` is called
+    with one line for each review.
+    """
     started = time.monotonic()
     trials: list[Trial] = []
     cost: float | None = 0.0
     tokens, model = 0, ""
     for bundle, planned in changes(repo, count):
-        run = await review(bundle, providers=providers(), alone=True)
+        run = await review(bundle, providers=providers(), model_only=True)
         trials.append(_trial(run, bundle, planned))
-        say(f"{len(trials)}: {planned.sha[:12]} {'fix undone' if planned.undone else 'clean'}: {_word(trials[-1])}")
-        cost = None if cost is None or (run.provider and run.cost is None) else cost + (run.cost or 0.0)
+        kind = "fix undone" if planned.undone else "clean"
+        on_progress(f"{len(trials)}: {planned.sha[:12]} {kind}: {_word(trials[-1])}")
+        if cost is None or (run.provider and run.cost is None):
+            cost = None
+        else:
+            cost += run.cost or 0.0
         tokens += run.tokens_in + run.tokens_out
         model = f"{run.provider}:{run.model}".strip(":") or model
     if not any(trial.undone for trial in trials):
-        raise ConfigError(f"no fix with a test was found in the last {HISTORY} commits; a self-test needs some history")
-    return Score(model=model, trials=tuple(trials), cost=cost, seconds=time.monotonic() - started, tokens=tokens)
+        raise ConfigError(
+            f"no fix with a test was found in the last {HISTORY} commits;"
+            " a self-test needs a history with fixes"
+        )
+    return Score(
+        model=model,
+        trials=tuple(trials),
+        cost=cost,
+        seconds=time.monotonic() - started,
+        tokens=tokens,
+    )
 
 
 def _word(trial: Trial) -> str:
     if trial.inconclusive:
         return "inconclusive"
     found = "found" if trial.found else "missed" if trial.undone else "quiet"
-    return f"{found}, {trial.alarms} false alarm{'s' * (trial.alarms != 1)}" if trial.alarms else found
+    return (
+        f"{found}, {trial.alarms} false alarm{'s' * (trial.alarms != 1)}" if trial.alarms else found
+    )
 
 
 def _trial(run: ReviewRun, bundle: Bundle, planned: Trial) -> Trial:
-    said = [finding for finding in run.findings if not finding.rule] if not run.codes else []
+    """Return `planned`, completed with the results of its review."""
+    reported = [finding for finding in run.findings if not finding.rule] if not run.codes else []
     files = bundle.files if planned.undone else ()
-    near, exact = ({(file.path, at) for file in files for at in _changed(file, beside)} for beside in (1, 0))
-    hits = [finding for finding in said if _on(finding, near)]
+    near, exact = _places(files, margin=1), _places(files, margin=0)
+    hits = [finding for finding in reported if _on(finding, near)]
     return replace(
         planned,
         found=bool(hits),
         exact=any(_on(finding, exact) for finding in hits),
-        alarms=len(said) - len(hits),
+        alarms=len(reported) - len(hits),
         ruled=planned.undone and any(_on(finding, near) for finding in deterministic(bundle)),
         inconclusive=bool(run.codes),
     )
 
 
 def _on(finding: Finding, places: set[tuple[str, int]]) -> bool:
+    """Return whether `places` contains a line of the finding."""
     last = finding.line or finding.claimed or 0
-    return any((finding.path, number) in places for number in range(finding.start_line or last, last + 1))
+    return any(
+        (finding.path, number) in places for number in range(finding.start_line or last, last + 1)
+    )
 
 
-def _changed(file: FileDiff, beside: int) -> set[int]:
-    """The lines of the new text that a change touches; where lines only went away, those around the gap."""
-    lines: set[int] = set()
-    for hunk in file.hunks:
-        at = hunk.new_start
-        for line in hunk.lines:
-            at = line.new if line.new is not None else at
-            if line.kind != " ":
-                lines |= set(range(at - beside, at + beside + 1)) | ({at, at + 1} if line.kind == "-" else set())
-    return lines
+def _places(files: Sequence[FileDiff], margin: int) -> set[tuple[str, int]]:
+    """Return path and line number of the changed lines and of `margin` lines above and below them.
+
+    The numbers are those of the new text. A deleted line counts as the lines around the gap.
+    """
+    places: set[tuple[str, int]] = set()
+    for file in files:
+        for hunk in file.hunks:
+            at = hunk.new_start
+            for line in hunk.lines:
+                at = line.new if line.new is not None else at
+                if line.kind == " ":
+                    continue
+                places.update((file.path, n) for n in range(at - margin, at + margin + 1))
+                if line.kind == "-":
+                    places.update({(file.path, at), (file.path, at + 1)})
+    return places
 
 
 def changes(repo: Repo, count: int) -> Iterator[tuple[Bundle, Trial]]:
-    """Fixes undone and clean changes in turn."""
+    """Yield up to `count` undone fixes and as many clean changes in turn, each with its Trial."""
     fixes: list[tuple[Bundle, Trial]] = []
     clean: list[tuple[Bundle, Trial]] = []
     for commit in repo.log("", repo.resolve("HEAD"), limit=HISTORY):
@@ -172,8 +209,9 @@ def changes(repo: Repo, count: int) -> Iterator[tuple[Bundle, Trial]]:
         if found is None:
             continue
         before, after = found
-        told = ReviewedChange(title="Tidy up" if is_fix else subject)
-        bundle = from_texts(after, before, told) if is_fix else from_texts(before, after, told)
+        change = ReviewedChange(title="Tidy up" if is_fix else subject)
+        old, new = (after, before) if is_fix else (before, after)
+        bundle = from_texts(old, new, change)
         wanted.append((bundle, Trial(sha=commit.sha, subject=subject[:120], undone=is_fix)))
         if len(fixes) >= count and len(clean) >= count:
             break
@@ -182,24 +220,33 @@ def changes(repo: Repo, count: int) -> Iterator[tuple[Bundle, Trial]]:
 
 
 def _texts(repo: Repo, sha: str, *, tested: bool) -> tuple[dict[str, str], dict[str, str]] | None:
-    """The sources of a commit before and after it; None where it has none, too many, or (`tested`) no test."""
+    """Return the texts of the source files in a commit, by path, before and after the commit.
+
+    Return None if the commit has no or too many source files, adds or deletes one, or changes too
+    many lines; if `tested`, also if it changes no test.
+    """
     try:
         parent = repo.resolve(f"{sha}^")
         changed = repo.changes(parent, sha)
     except GitError:
         return None
-    if len(changed) > 10 or (tested and not any(is_test(one.path) for one in changed)):
+    if len(changed) > 10 or (tested and not any(is_test(file.path) for file in changed)):
         return None
-    sources = [one for one in changed if language(one.path)]
-    sources = [one for one in sources if not (is_test(one.path) or is_doc(one.path) or is_generated(one.path))]
-    if not 1 <= len(sources) <= FILES or any((one.added or 0) + (one.deleted or 0) > 200 for one in sources):
+    sources = [
+        file
+        for file in changed
+        if language(file.path)
+        and not (is_test(file.path) or is_doc(file.path) or is_generated(file.path))
+    ]
+    sizes = [(file.added or 0) + (file.deleted or 0) for file in sources]
+    if not 1 <= len(sources) <= FILES or max(sizes) > 200:
         return None
     before: dict[str, str] = {}
     after: dict[str, str] = {}
-    for one in sources:
+    for file in sources:
         for rev, texts in ((parent, before), (sha, after)):
-            text = file_text(repo, rev, one.path)
+            text = file_text(repo, rev, file.path)
             if text is None:
-                return None  # a file that came or went is more than a fix
-            texts[one.path] = text
+                return None  # a file was added or deleted, which is more than a fix
+            texts[file.path] = text
     return before, after

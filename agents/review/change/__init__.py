@@ -1,1 +1,1 @@
-"""The change under review: its diff, the settings of the base, the bundle that the other steps read."""
+"""The first stage of a review: collect the change into a bundle that the other stages read."""

@@ -1,4 +1,4 @@
-"""Cut a diff into pieces that fit a model, and keep the ledger of what was shown (every hunk, once)."""
+"""Split a diff into chunks that fit into a prompt, and record the coverage of every hunk."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from glue import estimate_tokens
-from glue.agents.review.change.syntax import functions, language
+from glue.agents.review.change.syntax import Function, functions, language
 from glue.agents.review.records import Bundle, Coverage, CoverageState, FileDiff, Hunk, HunkCoverage
+from glue.limits import estimate_tokens
 
-MAX_LINE = 1_000  # characters of one line that are shown
-CONTEXT = 60  # lines of the enclosing function that are shown on each side of a hunk
+MAX_LINE = 1_000  # characters; a longer line is cut
+CONTEXT = 60  # lines of the enclosing function to show on each side of a hunk
 _TEXT_SUFFIXES = frozenset(
-    ".py .pyi .js .jsx .ts .tsx .mjs .cjs .go .rs .java .kt .rb .php .c .h .cc .cpp .cs .swift .sh .sql .html .css"
-    " .json .toml .yaml .yml .md .txt .cfg .ini .xml .vue .svelte".split()
+    ".py .pyi .js .jsx .ts .tsx .mjs .cjs .go .rs .java .kt .rb .php .c .h .cc .cpp .cs .swift .sh"
+    " .sql .html .css .json .toml .yaml .yml .md .txt .cfg .ini .xml .vue .svelte".split()
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A hunk, or a part of one, as it is shown."""
+    """A hunk or a part of a hunk, as the model sees it."""
 
     path: str
     hunk: int
@@ -31,7 +31,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What one question to the model shows."""
+    """The pieces of a diff that one prompt contains."""
 
     pieces: tuple[Piece, ...]
 
@@ -45,7 +45,10 @@ class Chunk:
 
 
 def chunks(bundle: Bundle, budget: int = 12_000) -> tuple[Chunk, ...]:
-    """Pack the hunks, in order, into chunks of at most `budget` tokens each."""
+    """Return the hunks of a change in order, packed into chunks of at most `budget` tokens.
+
+    A hunk that is larger than `budget` is split into several pieces.
+    """
     packed: list[Chunk] = []
     for piece in _pieces(bundle, budget):
         if packed and packed[-1].tokens + piece.tokens <= budget:
@@ -71,12 +74,13 @@ def _pieces(bundle: Bundle, budget: int) -> Iterator[Piece]:
             size = -(-len(lines) // parts)
             for at in range(0, len(lines), size):
                 part = numbered(file, replace(hunk, lines=lines[at : at + size]))
-                text = f"{title} (part {at // size + 1} of {-(-len(lines) // size)} of this hunk)\n{part}"
-                yield Piece(file.path, hunk.index, text, estimate_tokens(text), at + size >= len(lines))
+                number, total = at // size + 1, -(-len(lines) // size)
+                text = f"{title} (part {number} of {total} of this hunk)\n{part}"
+                yield Piece(file.path, hunk.index, text, estimate_tokens(text), number == total)
 
 
 def numbered(file: FileDiff, hunk: Hunk) -> str:
-    """Write a hunk for a reader: old number, new number, sign and text; long lines are cut."""
+    """Format a hunk; each line has its old number, new number, sign and text."""
     width = len(str(max(hunk.old_start + hunk.old_count, hunk.new_start + hunk.new_count)))
     old, new = _span(hunk.old_start, hunk.old_count), _span(hunk.new_start, hunk.new_count)
     rows = [f"@@ hunk {hunk.index} of {file.path}: old {old}, new {new} @@ {hunk.section}".rstrip()]
@@ -95,17 +99,29 @@ def _span(start: int, count: int) -> str:
 
 
 def _enclosing(file: FileDiff, hunk: Hunk, head: str) -> tuple[str, str]:
-    """The unchanged lines of the enclosing function above and below a hunk, where git's own context is too short."""
+    """Return the lines of the enclosing function above a hunk and those below it, as two texts.
+
+    Each text is "" if no function encloses that end of the hunk.
+    """
     first, last = hunk.new_start, hunk.new_start + max(hunk.new_count, 1) - 1
-    around = [one for one in functions(head, language(file.path)) if one.start <= last and one.end >= first]
+    around = [
+        function
+        for function in functions(head, language(file.path))
+        if function.start <= last and function.end >= first
+    ]
     if not around:
         return "", ""
     lines = head.split("\n")
-    opened = min((one for one in around if one.start <= first), key=lambda one: one.end - one.start, default=None)
-    closed = min((one for one in around if one.end >= last), key=lambda one: one.end - one.start, default=None)
-    above = range(max(opened.start, first - CONTEXT), first) if opened else range(0)
-    below = range(last + 1, min(closed.end, last + CONTEXT) + 1) if closed else range(0)
+    # The innermost function that begins above the hunk, and the innermost that ends below it.
+    outer = _smallest([function for function in around if function.start <= first])
+    inner = _smallest([function for function in around if function.end >= last])
+    above = range(max(outer.start, first - CONTEXT), first) if outer else range(0)
+    below = range(last + 1, min(inner.end, last + CONTEXT) + 1) if inner else range(0)
     return _unchanged("above", above, lines), _unchanged("below", below, lines)
+
+
+def _smallest(found: list[Function]) -> Function | None:
+    return min(found, key=lambda function: function.end - function.start, default=None)
 
 
 def _unchanged(side: str, numbers: range, lines: list[str]) -> str:
@@ -113,19 +129,24 @@ def _unchanged(side: str, numbers: range, lines: list[str]) -> str:
     return f"\nunchanged lines of the new file {side} the hunk:\n" + "\n".join(rows) if rows else ""
 
 
-def coverage(bundle: Bundle, shown: Iterable[Chunk] | None, reason: str = "budget spent") -> Coverage:
-    """Write the ledger: what the shown chunks hold, and why the rest is missing.
+def coverage(
+    bundle: Bundle, shown: Iterable[Chunk] | None, reason: str = "budget spent"
+) -> Coverage:
+    """Return how much of each hunk the model read, if it was given the chunks in `shown`.
 
-    None in the place of chunks stands for a reader that needs no budget: the deterministic rules.
+    If `shown` is None, every hunk counts as read, because analysers and rules read everything.
+    `reason` is recorded for hunks that are not in `shown`.
     """
-    ended = {(piece.path, piece.hunk): piece.last for chunk in shown or () for piece in chunk.pieces}
+    ended = {
+        (piece.path, piece.hunk): piece.last for chunk in shown or () for piece in chunk.pieces
+    }
     left_out = {skip.path: skip for skip in bundle.skipped}
-    ledger: list[HunkCoverage] = []
+    entries: list[HunkCoverage] = []
     for file in bundle.files:
         if file.path in left_out:
             continue
         if not file.hunks:
-            ledger.append(_without_hunks(file))
+            entries.append(_without_hunks(file))
         for hunk in file.hunks:
             end = shown is None or ended.get((file.path, hunk.index))
             state: CoverageState = "full"
@@ -136,22 +157,32 @@ def coverage(bundle: Bundle, shown: Iterable[Chunk] | None, reason: str = "budge
                 state, why = "partial", file.odd or "a long line was shortened"
             elif not end:
                 state, why = "partial", reason
-            entry = HunkCoverage(path=file.path, hunk=hunk.index, state=state, reason=why, lines=len(hunk.lines))
-            ledger.append(entry)
-    ledger += [
+            entry = HunkCoverage(
+                path=file.path, hunk=hunk.index, state=state, reason=why, lines=len(hunk.lines)
+            )
+            entries.append(entry)
+    entries += [
         HunkCoverage(
-            path=path, hunk=0, state="skipped", reason=out.reason, lines=out.lines, required=out.kind == "too_large"
+            path=path,
+            hunk=0,
+            state="skipped",
+            reason=out.reason,
+            lines=out.lines,
+            required=out.kind == "too_large",
         )
         for path, out in left_out.items()
     ]
-    return Coverage(hunks=tuple(ledger))
+    return Coverage(hunks=tuple(entries))
 
 
 def _without_hunks(file: FileDiff) -> HunkCoverage:
     if file.odd:
         return HunkCoverage(path=file.path, hunk=0, state="skipped", reason=file.odd)
     if file.binary:
-        # A NUL byte makes git call a source file binary: that must not pass as "nothing to read".
+        # Git calls a source file with a NUL byte binary. It still has to be read.
         required = PurePosixPath(file.path).suffix in _TEXT_SUFFIXES
-        return HunkCoverage(path=file.path, hunk=0, state="skipped", reason="binary", required=required)
-    return HunkCoverage(path=file.path, hunk=0, state="full", reason=file.status)  # the header says it all
+        return HunkCoverage(
+            path=file.path, hunk=0, state="skipped", reason="binary", required=required
+        )
+    # Without hunks, the header of the diff is all there is to read.
+    return HunkCoverage(path=file.path, hunk=0, state="full", reason=file.status)

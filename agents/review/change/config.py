@@ -1,4 +1,7 @@
-"""The review's settings, read from the merge-base: a change never chooses the rules it is reviewed by."""
+"""The settings of a review.
+
+They are read from the merge-base, so a change cannot choose the rules it is reviewed by.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,15 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from fnmatch import fnmatchcase
 from typing import Any
 
-import glue
 from glue.agents.review.records import Confidence, FailOn, ReviewedChange, Severity, SkippedFile
+from glue.codec import from_json
 from glue.errors import ConfigError
+from glue.globs import matches_text
 from glue.tools.fs import Blocklist
 
-MAX_LINES = 20_000  # of one file's change; more is "too large"
+MAX_LINES = 20_000  # changed lines of one file; a file with more is "too large"
 CONFIG_FILES = (".glue/review.toml", ".glue-review.toml", "glue-review.toml")
 GUIDELINE_FILES = (
     "AGENTS.md",
@@ -24,25 +27,27 @@ GUIDELINE_FILES = (
     ".github/copilot-instructions.md",
     ".cursorrules",
 )
-DISMISSED_FILE = ".glue/dismissed"  # of the merge-base: one fingerprint and its reason a line
+DISMISSED_FILE = ".glue/dismissed"  # one fingerprint and its reason on each line
 GENERATED_FILES = (
-    "*.min.js", "*.min.css", "*.map", "*.pb.go", "*_pb2.py", "*.snap", "package-lock.json", "yarn.lock",
-    "pnpm-lock.yaml", "poetry.lock",     "uv.lock", "go.sum", "Cargo.lock", "vendor/**", "node_modules/**", "dist/**",
+    "*.min.js", "*.min.css", "*.map", "*.pb.go", "*_pb2.py", "*.snap", "package-lock.json",
+    "yarn.lock", "pnpm-lock.yaml", "poetry.lock", "uv.lock", "go.sum", "Cargo.lock", "vendor/**",
+    "node_modules/**", "dist/**",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """What a repository may set in its `.glue/review.toml`."""
+    """The settings that a repository may write in `.glue/review.toml`."""
 
     include: tuple[str, ...] = ()  # globs; empty means everything
     exclude: tuple[str, ...] = GENERATED_FILES
-    secret_files: tuple[str, ...] = ()  # more names that no model may see; `!name` takes one off the built-in list
+    # More file names that no model may see; `!name` removes one from the built-in list.
+    secret_files: tuple[str, ...] = ()
     disable: tuple[str, ...] = ()  # names of rules
     fail_on: FailOn = "high"
-    min_severity: Severity = "medium"  # milder findings are folded into the sticky comment
+    min_severity: Severity = "medium"  # less severe findings are folded in the sticky comment
     min_confidence: Confidence = "low"
-    max_findings: int = 6  # comments on lines; the rest is folded
+    max_findings: int = 6  # comments on lines; further findings are folded
     language: str = "en"
     instructions: str = ""
     paths: Mapping[str, str] = field(default_factory=dict)  # glob -> instructions for those files
@@ -61,7 +66,11 @@ class Config:
 
 
 def read_config(text: str, where: str = "review config") -> dict[str, Any]:
-    """Parse a config file into plain data; `make` gives it its meaning."""
+    """Parse a config file and return its content as a dict, from which `make` builds a Config.
+
+    Raise ConfigError if the text is not TOML or a setting is wrong. `where` names the file in
+    the message.
+    """
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -71,15 +80,18 @@ def read_config(text: str, where: str = "review config") -> dict[str, Any]:
 
 
 def make(data: Mapping[str, Any], where: str = "review config") -> Config:
-    """Check plain data and make a Config of it."""
-    known, values = {one.name for one in fields(Config)}, {name.replace("-", "_"): data[name] for name in data}
+    """Build a Config from the content of a config file; raise ConfigError if a setting is wrong."""
+    known = {setting.name for setting in fields(Config)}
+    values = {name.replace("-", "_"): data[name] for name in data}
     if unknown := sorted(set(values) - known):
-        raise ConfigError(f"{where}: unknown setting {unknown[0]!r}; there are: {', '.join(sorted(known))}")
+        raise ConfigError(
+            f"{where}: unknown setting {unknown[0]!r}; the settings are: {', '.join(sorted(known))}"
+        )
     try:
-        config = glue.from_json(Config, values)
+        config = from_json(Config, values)
     except ValueError as error:
-        said = str(error).lstrip(".").replace("an object", "a table")  # as TOML calls it
-        raise ConfigError(f"{where}: {said}") from error
+        reason = str(error).lstrip(".").replace("an object", "a table")  # the word of TOML
+        raise ConfigError(f"{where}: {reason}") from error
     for name in values:
         value = getattr(config, name)
         if isinstance(value, int | float) and value < 0:
@@ -89,12 +101,18 @@ def make(data: Mapping[str, Any], where: str = "review config") -> Config:
 
 
 def matches(path: str, patterns: tuple[str, ...]) -> bool:
-    """Whether a path fits a glob: by its name, by its whole path, or below a directory written as `dir/**`."""
+    """Return whether a path matches one of the globs in `patterns`.
+
+    A glob without `/` is compared with the file name, a glob with `/` is compared with the whole
+    path. `dir/**` matches everything below any folder `dir`.
+    """
     name = path.rsplit("/", 1)[-1]
     for pattern in patterns:
-        if "/" not in pattern and fnmatchcase(name, pattern):
+        if "/" not in pattern and matches_text(name, pattern):
             return True
-        if fnmatchcase(path, pattern) or (pattern.startswith("**/") and fnmatchcase(path, pattern[3:])):
+        if matches_text(path, pattern) or (
+            pattern.startswith("**/") and matches_text(path, pattern[3:])
+        ):
             return True
         if pattern.endswith("/**") and re.search(rf"(?:^|/){re.escape(pattern[:-3])}/", path):
             return True
@@ -102,35 +120,44 @@ def matches(path: str, patterns: tuple[str, ...]) -> bool:
 
 
 def blocklist(config: Config) -> Blocklist:
-    """The files whose content must reach no model: not in the diff, not through a tool."""
-    return Blocklist.default().merge(config.secret_files)
+    """Return the names of files whose content no model may see, in the diff or through a tool."""
+    added = [name for name in config.secret_files if not name.startswith("!")]
+    allowed = [name for name in config.secret_files if name.startswith("!")]
+    return Blocklist.default().merge(added, allow=allowed)
 
 
 def skip(path: str, config: Config, *, old_path: str = "", lines: int = 0) -> SkippedFile | None:
-    """Say why a file is left out of the review; None where it is read."""
+    """Return a SkippedFile with the reason if a file is left out of the review, else None."""
     secret = blocklist(config)
     if secret.blocks(path) or secret.blocks(old_path):
-        return SkippedFile(path=path, kind="blocked", reason="blocked: may hold secrets", lines=lines)
+        return SkippedFile(
+            path=path, kind="blocked", reason="blocked: may contain secrets", lines=lines
+        )
     if config.include and not matches(path, config.include):
         return SkippedFile(path=path, reason="not included by config", lines=lines)
     if matches(path, config.exclude):
         return SkippedFile(path=path, reason="generated or excluded by config", lines=lines)
     if lines > MAX_LINES:
-        return SkippedFile(path=path, kind="too_large", reason=f"too large: {lines} changed lines", lines=lines)
+        return SkippedFile(
+            path=path, kind="too_large", reason=f"too large: {lines} changed lines", lines=lines
+        )
     return None
 
 
 def why_not(change: ReviewedChange, config: Config) -> str:
-    """Say why a change is not reviewed at all; the empty text where it is."""
+    """Return the reason why a change is not reviewed at all, or "" if it is."""
     title = change.title.lower()
     for mark in config.skip_titles:
         if mark.lower() in title:
-            return f"the title says {mark}"
+            return f"the title contains {mark}"
     if label := next((label for label in change.labels if label in config.skip_labels), ""):
         return f"it has the label {label}"
     if change.author and change.author in config.skip_authors:
         return f"changes by {change.author} are not reviewed"
     if change.draft and config.skip_drafts:
         return "it is a draft"
-    last = change.commits[0].message.lower() if change.commits else ""
-    return next((f"the last commit says {mark}" for mark in config.skip_titles if mark.lower() in last), "")
+    message = change.commits[0].message.lower() if change.commits else ""
+    for mark in config.skip_titles:
+        if mark.lower() in message:
+            return f"the last commit contains {mark}"
+    return ""

@@ -1,4 +1,7 @@
-"""Read and write unified diffs. A hunk's lines are counted, so content that looks like a header stays content."""
+"""Parse and write unified diffs.
+
+The parser counts the lines of each hunk, so a content line that looks like a header stays content.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,12 @@ from typing import Any, Literal
 
 from glue.agents.review.records import DiffLine, FileDiff, Hunk, Status
 
-_HUNK = re.compile(rb"@@ -(\d{1,10})(?:,(\d{1,10}))? \+(\d{1,10})(?:,(\d{1,10}))? @@ ?(.*)", re.DOTALL)
+_HUNK = re.compile(
+    rb"@@ -(\d{1,10})(?:,(\d{1,10}))? \+(\d{1,10})(?:,(\d{1,10}))? @@ ?(.*)", re.DOTALL
+)
 _HEADER = re.compile(
-    rb"((?:old|new|new file|deleted file) mode |(?:rename|copy) (?:from|to) |(?:dis)?similarity index |index "
-    rb"|Binary files |GIT binary patch$)(.*)",
+    rb"((?:old|new|new file|deleted file) mode |(?:rename|copy) (?:from|to) "
+    rb"|(?:dis)?similarity index |index |Binary files |GIT binary patch$)(.*)",
     re.DOTALL,
 )
 _ESCAPE = re.compile(rb"\\(?:([0-3][0-7]{2})|(.?))", re.DOTALL)
@@ -33,11 +38,12 @@ _MODES = {
     b"deleted file mode ": "old_mode",
     b"new file mode ": "new_mode",
 }
-_PREFIXES = (b"a/", b"b/", b"i/", b"w/", b"c/", b"o/", b"1/", b"2/")  # the later ones: diff.mnemonicPrefix
+# Prefixes before the names: the usual two, then those that git writes with diff.mnemonicPrefix.
+_PREFIXES = (b"a/", b"b/", b"i/", b"w/", b"c/", b"o/", b"1/", b"2/")
 
 
 def parse(diff: bytes | str) -> tuple[FileDiff, ...]:
-    """Read every file of a diff; what cannot be read is said in the file's `odd`, never guessed."""
+    """Return the files of a diff. If a file cannot be parsed, its field `odd` has the reason."""
     raw = diff.encode("utf-8", "surrogateescape") if isinstance(diff, str) else diff
     lines = raw.split(b"\n")
     if lines[-1] == b"":
@@ -45,11 +51,17 @@ def parse(diff: bytes | str) -> tuple[FileDiff, ...]:
     joined: list[FileDiff] = []
     for file in _Parser(lines).files():
         last = joined[-1] if joined else None
-        if last is None or last.path != file.path or (last.status, file.status) != ("deleted", "added"):
+        if (
+            last is None
+            or last.path != file.path
+            or (last.status, file.status) != ("deleted", "added")
+        ):
             joined.append(file)
             continue
-        # Git prints a file that became a symlink as a deletion and an addition of one name: make them one.
-        hunks = tuple(replace(hunk, index=index) for index, hunk in enumerate((*last.hunks, *file.hunks), 1))
+        # Git prints a file that became a symlink as a deletion and an addition with the same name.
+        hunks = tuple(
+            replace(hunk, index=index) for index, hunk in enumerate((*last.hunks, *file.hunks), 1)
+        )
         joined[-1] = replace(
             file,
             status="type",
@@ -62,7 +74,10 @@ def parse(diff: bytes | str) -> tuple[FileDiff, ...]:
 
 
 def sections(diff: str) -> Iterator[tuple[FileDiff, str]]:
-    """Part a diff into its files, each with its text and whatever stands between it and the one before."""
+    """Yield each file of a diff with the part of the text that describes it.
+
+    Text between two files belongs to the second file.
+    """
     parser = _Parser(diff.encode("utf-8", "surrogateescape").split(b"\n"))
     start = 0
     for file in parser.files():
@@ -83,9 +98,17 @@ class _Parser:
                 yield self._file(*_split_names(line.removeprefix(b"diff --git ").rstrip(b"\r")))
             elif line.startswith((b"diff --cc ", b"diff --combined ")):
                 self._skip_to_next()
-                yield FileDiff(path=_name(_unquote(line.split(b" ", 2)[2].rstrip(b"\r"))), odd="combined diff")
-            elif line.startswith(b"--- ") and self._peek(1).startswith(b"+++ ") and _HUNK.match(self._peek(2)):
-                yield self._file(b"", b"", line[4:6] in (b"a/", b"") or line.startswith(b"--- /dev/null"))
+                yield FileDiff(
+                    path=_name(_unquote(line.split(b" ", 2)[2].rstrip(b"\r"))), odd="combined diff"
+                )
+            elif (
+                line.startswith(b"--- ")
+                and self._peek(1).startswith(b"+++ ")
+                and _HUNK.match(self._peek(2))
+            ):
+                yield self._file(
+                    b"", b"", line[4:6] in (b"a/", b"") or line.startswith(b"--- /dev/null")
+                )
             else:
                 self.at += 1  # mail headers, a commit message, a signature
 
@@ -93,9 +116,10 @@ class _Parser:
         return self.lines[self.at + ahead] if self.at + ahead < len(self.lines) else b""
 
     def _file(self, left: bytes, right: bytes, prefixed: bool) -> FileDiff:
-        """Read a file's extended headers, its two name lines and its hunks.
+        """Parse a file's extended headers, its two name lines and its hunks.
 
-        `left` and `right` are the names of git's own first line; names in other headers count before these.
+        `left` and `right` are the names in the line `diff --git`; names in other headers take
+        precedence. `prefixed` is whether names start with a prefix such as `a/`.
         """
 
         def bare(name: bytes) -> bytes:
@@ -126,9 +150,11 @@ class _Parser:
             names = _side(self._peek()), _side(self._peek(1))
             if status not in ("renamed", "copied"):
                 old, new = (
-                    bare(name) if name != NO_FILE else said for name, said in zip(names, (old, new), strict=True)
+                    bare(name) if name != NO_FILE else known
+                    for name, known in zip(names, (old, new), strict=True)
                 )
-            if not left and NO_FILE in names:  # no git header said so
+            # Without git's headers, /dev/null is the only sign of an added or deleted file.
+            if not left and NO_FILE in names:
                 status = "added" if names[0] == NO_FILE else "deleted"
             self.at += 2
         hunks: list[Hunk] = []
@@ -146,18 +172,22 @@ class _Parser:
                 status = "mode"
         path = old if status == "deleted" else new
         old_path = _name(old) if old != path and status != "added" else ""
-        return FileDiff(path=_name(path), old_path=old_path, status=status, hunks=tuple(hunks), **fields)
+        return FileDiff(
+            path=_name(path), old_path=old_path, status=status, hunks=tuple(hunks), **fields
+        )
 
     def _hunk(self, match: re.Match[bytes], index: int) -> tuple[Hunk, bool]:
-        """Read a hunk, and say whether it has as many lines as its header counts."""
-        old, old_left, new, new_left = (int(part) if part is not None else 1 for part in match.groups()[:4])
+        """Parse a hunk, and return it with whether it has as many lines as its header announces."""
+        old, old_left, new, new_left = (
+            int(part) if part is not None else 1 for part in match.groups()[:4]
+        )
         section = match[5].rstrip(b"\r").decode("utf-8", "replace")
         counts = {"old_start": old, "old_count": old_left, "new_start": new, "new_count": new_left}
         self.at += 1
         lines: list[DiffLine] = []
         while self.at < len(self.lines):
             line = self._peek()
-            # Mailers strip the blank of an empty line.
+            # Mail programs strip the space of an empty context line.
             kind, content = (b" ", line) if line[:1] in (b"", b"\r") else (line[:1], line[1:])
             is_old, is_new = kind in (b" ", b"-"), kind in (b" ", b"+")
             if line.startswith(_NO_NEWLINE) and lines:
@@ -167,14 +197,18 @@ class _Parser:
             else:
                 text, end = (content[:-1], "\r\n") if content.endswith(b"\r") else (content, "\n")
                 numbers = old if is_old else None, new if is_new else None
-                lines.append(DiffLine(kind.decode(), *numbers, text.decode("utf-8", "replace"), end))  # type: ignore[arg-type]
+                shown = text.decode("utf-8", "replace")
+                sign: Any = kind.decode()
+                lines.append(DiffLine(sign, *numbers, shown, end))
                 old, old_left = old + is_old, old_left - is_old
                 new, new_left = new + is_new, new_left - is_new
             self.at += 1
-        return Hunk(index=index, section=section, lines=tuple(lines), **counts), not (old_left or new_left)
+        return Hunk(index=index, section=section, lines=tuple(lines), **counts), not (
+            old_left or new_left
+        )
 
     def _skip_to_next(self) -> None:
-        # Neither a combined hunk nor a binary patch has a content line that starts with "diff ".
+        # No content line of a combined hunk or of a binary patch starts with "diff ".
         self.at += 1
         while self.at < len(self.lines) and not self.lines[self.at].startswith(b"diff --"):
             self.at += 1
@@ -189,7 +223,10 @@ def _ascii(value: bytes) -> str:
 
 
 def _side(line: bytes) -> bytes:
-    """The name of a --- or +++ line; git ends a name that holds blanks with a tab, others add a date behind one."""
+    """Return the name in a --- or +++ line.
+
+    A tab ends the name: git writes one after a name with spaces, other programs before a date.
+    """
     value = line[4:].rstrip(b"\r")
     if value.startswith(b'"'):
         return _unquote(value)
@@ -197,7 +234,11 @@ def _side(line: bytes) -> bytes:
 
 
 def _split_names(names: bytes) -> tuple[bytes, bytes, bool]:
-    """Part `a/x b/x`, where x may hold blanks: a pure rename says its names elsewhere, so both are the same here."""
+    """Return the two names in `a/x b/x`, and whether they have prefixes such as `a/`.
+
+    Names may contain spaces. The two names are equal except for the prefixes, because a renamed
+    file has other headers with its names.
+    """
     if names.startswith(b'"'):
         end = len(names) - len(_QUOTED.sub(b"", names, count=1))
         left, right = _unquote(names[:end]), _unquote(names[end + 1 :])
@@ -216,17 +257,20 @@ def _split_names(names: bytes) -> tuple[bytes, bytes, bool]:
 
 
 def _unquote(value: bytes) -> bytes:
-    """Undo git's C-style quoting."""
+    """Undo the C-style quoting of git."""
     if len(value) < 2 or not (value.startswith(b'"') and value.endswith(b'"')):
         return value
-    return _ESCAPE.sub(lambda one: bytes([_ESCAPES.get(one[2], 92) if one[1] is None else int(one[1], 8)]), value[1:-1])
+    return _ESCAPE.sub(
+        lambda match: bytes([int(match[1], 8) if match[1] else _ESCAPES.get(match[2], 92)]),
+        value[1:-1],
+    )
 
 
 def before(head: str, file: FileDiff) -> str:
-    """Undo a file's hunks: the text as it was."""
+    """Return the text before the change: the hunks of `file` are undone in `head`."""
     lines = _lines(head)
     out: list[str] = []
-    at = 0  # lines of the head that are done
+    at = 0  # number of processed lines of `head`
     for hunk in file.hunks:
         first = max(at, hunk.new_start - 1 if hunk.new_count else hunk.new_start)
         out += lines[at:first]
@@ -236,22 +280,35 @@ def before(head: str, file: FileDiff) -> str:
 
 
 def side(file: FileDiff, kind: Literal["+", "-"]) -> str:
-    """The text of an added (+) or deleted (-) file, which its hunks hold whole."""
-    return "".join(line.text + line.end for hunk in file.hunks for line in hunk.lines if line.kind in (" ", kind))
+    """Return the text of an added (+) or deleted (-) file, which its hunks contain in full."""
+    return "".join(
+        line.text + line.end
+        for hunk in file.hunks
+        for line in hunk.lines
+        if line.kind in (" ", kind)
+    )
 
 
 def between(path: str, old: str | None, new: str | None, context: int = 3) -> str:
-    """Write the diff of one file from both of its texts, as git would; None stands for no file."""
+    """Return the diff between two texts of a file, as git prints it.
+
+    `old` is None if the file is added, `new` is None if it is deleted.
+    """
     left, right = _patch_name("a", path), _patch_name("b", path)
     head = f"diff --git {left} {right}\n"
-    head += "new file mode 100644\n" if old is None else "deleted file mode 100644\n" if new is None else ""
+    if old is None:
+        head += "new file mode 100644\n"
+    elif new is None:
+        head += "deleted file mode 100644\n"
     names = ("/dev/null" if old is None else left, "/dev/null" if new is None else right)
     rows = unified_diff(_lines(old), _lines(new), *names, n=context)
-    return head + "".join(row if row.endswith("\n") else f"{row}\n\\ No newline at end of file\n" for row in rows)
+    return head + "".join(
+        row if row.endswith("\n") else f"{row}\n\\ No newline at end of file\n" for row in rows
+    )
 
 
 def _lines(text: str | None) -> list[str]:
-    """Lines with their ends; only a newline ends one, whatever else a text holds."""
+    """Split a text after each "\\n", but not at other characters that end lines in Unicode."""
     return re.findall(r"[^\n]*\n|[^\n]+", text or "")
 
 
@@ -259,5 +316,7 @@ def _patch_name(prefix: str, path: str) -> str:
     if path.isprintable() and '"' not in path and "\\" not in path:
         return f"{prefix}/{path}"
     raw = path.encode("utf-8", "surrogateescape")
-    plain = (chr(byte) if 32 <= byte < 127 and byte not in (34, 92) else f"\\{byte:03o}" for byte in raw)
+    plain = (
+        chr(byte) if 32 <= byte < 127 and byte not in (34, 92) else f"\\{byte:03o}" for byte in raw
+    )
     return f'"{prefix}/{"".join(plain)}"'

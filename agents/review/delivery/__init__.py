@@ -1,1 +1,1 @@
-"""Delivery of a review: the gate, the forges, and reports in other formats."""
+"""The third stage of a review: the verdict, the forges, and reports in other formats."""

@@ -1,4 +1,4 @@
-"""Commands in comments: /review, /ask, /ignore, /config, /help. Only people who may write are heard."""
+"""Commands in comments: /review, /ask, /ignore, /config, /help, for users with write access."""
 
 from __future__ import annotations
 
@@ -9,28 +9,36 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from glue import clean_text
 from glue.agents.review.delivery import clean
-from glue.agents.review.delivery.forges import Comment, find_pull_request, open_forge
+from glue.agents.review.delivery.forges import find_pull_request, open_forge
 from glue.agents.review.delivery.forges.client import Client
+from glue.agents.review.delivery.forges.forge import Comment
 from glue.agents.review.findings.dedupe import DISMISSED, Dismissal, PostedFinding
+from glue.text import clean_text
 
 WRITERS = ("admin", "maintain", "write", "owner")
 REPLY = "<!-- glue-review:reply "
 NAMES = ("review", "ask", "ignore", "config", "help")
 _COMMAND = re.compile(rf"^/(?:glue[ -])?({'|'.join(NAMES)})\b[ \t]*(.*)$", re.IGNORECASE)
 
-HELP = """- `/review` reviews the change as it is now
-- `/ask` and a question reviews it with that question in mind
-- `/ignore` and an id, with a reason, dismisses a finding; as a reply to a comment it needs no id
-- `/config` says where the settings are
-- `/help` says this"""
-CONFIG = "Settings are read from `.glue/review.toml` of the base branch; a change cannot choose its own."
+HELP = """- `/review` reviews the current head of the change
+- `/ask QUESTION` reviews the change with a question in mind
+- `/ignore ID REASON` dismisses a finding; in a reply to its comment, leave out the id
+- `/config` names the file with the settings
+- `/help` lists the commands"""
+CONFIG = (
+    "Settings are read from `.glue/review.toml` of the base branch;"
+    " a pull request cannot change them for its own review."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """What somebody asked for in a comment, and which head and base it is about once it was heard."""
+    """A command in a comment.
+
+    `head` and `base` are empty until the forge was asked. `refused` is the reason why the command
+    is not carried out, or "".
+    """
 
     name: str = ""
     argument: str = ""
@@ -43,21 +51,28 @@ class Command:
 
     @property
     def review(self) -> bool:
-        """Whether it asks for collect, run and publish of exactly this head."""
+        """Return whether the command asks for a review of `head`."""
         return self.name in ("review", "ask") and not self.refused
 
 
 def parse(body: str) -> tuple[str, str] | None:
-    """Read a command from the first line of a comment; quoted and later lines are talk."""
+    """Return the name and argument of the command in the first line of a comment, or None."""
     first = clean_text(body, drop=True).lstrip("\n").split("\n", 1)[0].rstrip()
     match = _COMMAND.match(first)
     return (match.group(1).lower(), clean.line(match.group(2), 500)) if match else None
 
 
 def read(event: Mapping[str, Any]) -> Command | None:
-    """Read a command from an issue_comment event; None where there is none, or it stands on no pull request."""
+    """Return the command in an issue_comment event, or None if there is none.
+
+    Comments on issues, edited comments and comments of bots are ignored.
+    """
     issue, comment = event.get("issue"), event.get("comment")
-    if not isinstance(issue, dict) or not isinstance(comment, dict) or not issue.get("pull_request"):
+    if (
+        not isinstance(issue, dict)
+        or not isinstance(comment, dict)
+        or not issue.get("pull_request")
+    ):
         return None
     user = comment.get("user") or {}
     found = parse(str(comment.get("body") or ""))
@@ -73,15 +88,15 @@ def read(event: Mapping[str, Any]) -> Command | None:
 
 
 def allowed(by: str, permission: Callable[[str], str]) -> bool:
-    """Ask the forge whether somebody may write; a comment's own claim is not asked."""
+    """Return whether the user `by` has write access. `permission` asks the forge for the role."""
     return re.fullmatch(r"[\w.-]{1,100}(?:\[bot\])?", by) is not None and permission(by) in WRITERS
 
 
 def dismissals(
     remarks: Iterable[Comment], known: Iterable[PostedFinding], permission: Callable[[str], str]
 ) -> tuple[Dismissal, ...]:
-    """Read /ignore from remarks. Only the words of people who may write count."""
-    posted = {one.comment: one.fingerprint for one in known}
+    """Return a dismissal for each /ignore command in a comment of a user with write access."""
+    posted = {finding.comment: finding.fingerprint for finding in known}
     may_write = cache(lambda by: allowed(by, permission))
     found: list[Dismissal] = []
     for remark in remarks:
@@ -89,36 +104,47 @@ def dismissals(
         named = DISMISSED.match(words)
         mark = named.group(1).lower() if named else posted.get(remark.answers, "")
         if name == "ignore" and mark and may_write(remark.by):
-            found.append(Dismissal(id=mark, reason=named.group(2) if named else words, by=remark.by))
+            found.append(
+                Dismissal(id=mark, reason=named.group(2) if named else words, by=remark.by)
+            )
     return tuple(found)
 
 
 def reply(command: Command) -> str:
-    """What to answer at once, with a marker so that it is answered once; empty where a review is the answer."""
+    """Return the text of the reply to a command, or "" if the command is answered by a review.
+
+    The text begins with a marker, so that the reply is not posted twice.
+    """
     words = {
         "help": HELP,
         "config": CONFIG,
-        "ignore": "Noted: it is left out from the next review on, as long as that code stays as it is.",
+        "ignore": "Noted: the next reviews leave this finding out, unless its code changes.",
     }.get(command.name, "")
     return f"{REPLY}v=1 to={command.comment} -->\n{words}" if words else ""
 
 
 def respond(environ: Mapping[str, str], *, sleep: Callable[[float], None] = time.sleep) -> Command:
-    """Read the event of this job and answer the command in it, if there is one."""
+    """Reply to the command in the event of this CI job, and return the command.
+
+    Return an empty Command if the event contains no command. If the user has no write access,
+    nothing is posted, and the returned command has the reason in `refused`.
+    """
     place = find_pull_request(environ)
     command = read(place.event)
     if command is None:
         return Command()
     forge = open_forge(place, Client(environ=environ, sleep=sleep), head="")
     if not allowed(command.by, forge.permission):
-        return replace(command, number=None, refused="only people with write access are heard")
+        return replace(
+            command, number=None, refused="only users with write access may give commands"
+        )
     head, base = forge.tips()
     if text := reply(command):
         marker = text.split("\n", 1)[0]
 
-        def there() -> bool:
+        def is_posted() -> bool:
             return any(comment.body.startswith(marker) for comment in forge.comments())
 
-        if not there():  # a job that runs again finds its reply
-            forge.post_once(lambda: forge.add_comment(text), there)
+        if not is_posted():  # a job that runs again has replied already
+            forge.post_once(lambda: forge.add_comment(text), is_posted)
     return replace(command, head=head, base=base)

@@ -1,6 +1,7 @@
-"""Write a report in every format: Markdown comments, terminal, HTML, JSON, SARIF, RDJSON, Code Quality, CI runners.
+"""Output formats of a report: Markdown, terminal, HTML, JSON, SARIF, RDJSON, Code Quality, CI.
 
-Every text is made inert here: nothing in it can act on a forge, move a cursor, end a value or command a runner.
+Every text is made inert here: it cannot trigger actions of a forge, move the cursor of a terminal,
+end a quoted value, or be read as a command by a CI runner.
 """
 
 from __future__ import annotations
@@ -20,22 +21,35 @@ from string import Template
 from typing import Any
 from urllib.parse import quote
 
-from glue import clean_text
 from glue.agents.review.delivery import clean
 from glue.agents.review.delivery.report import Item, Report
 from glue.agents.review.findings import gate
 from glue.agents.review.findings.dedupe import Dismissal, quote_key
 from glue.agents.review.records import Severity
+from glue.markdown import backticks
+from glue.text import clean_text
 
-LEVELS: dict[Severity, str] = {"critical": "error", "high": "error", "medium": "warning", "low": "note", "info": "note"}
-PER_LEVEL = 10  # annotations of each level that a runner shows, a step
+LEVELS: dict[Severity, str] = {
+    "critical": "error",
+    "high": "error",
+    "medium": "warning",
+    "low": "note",
+    "info": "note",
+}
+PER_LEVEL = 10  # annotations of each level that a CI runner shows for one step
 STEP_SUMMARY = 1024 * 1024
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-RESULTS = 5_000  # of a SARIF log that GitHub shows
+RESULTS = 5_000  # results of a SARIF log that GitHub shows
 _COLOURS = {"critical": "31;1", "high": "31", "medium": "33", "low": "36", "info": "34"}
 _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 _RDJSON = {"error": "ERROR", "warning": "WARNING", "note": "INFO"}
-_QUALITY = {"critical": "blocker", "high": "critical", "medium": "major", "low": "minor", "info": "info"}
+_QUALITY = {
+    "critical": "blocker",
+    "high": "critical",
+    "medium": "major",
+    "low": "minor",
+    "info": "info",
+}
 STICKY = "<!-- glue-review:sticky "
 FINDING = "<!-- glue-review:finding "
 REVIEW = "<!-- glue-review:review "
@@ -44,7 +58,7 @@ _MARKS = {"critical": "⛔", "high": "🔴", "medium": "🟠", "low": "🟡", "i
 
 
 def render(report: Report, form: str) -> str:
-    """Write a report in one of the FORMATS."""
+    """Return a report in the format `form`; raise ValueError if it is not one of FORMATS."""
     if form not in FORMATS:
         raise ValueError(f"unknown format {form!r}; there are: {', '.join(FORMATS)}")
     return FORMATS[form](report)
@@ -55,7 +69,7 @@ def title(item: Item) -> str:
 
 
 def message(item: Item, limit: int = 1_500) -> str:
-    """Title and body as plain text."""
+    """Return the title and the body of a finding as plain text."""
     return clean.shorten(f"{title(item)}\n\n{clean.plain(item.finding.body)}", limit)
 
 
@@ -64,46 +78,53 @@ def rule(item: Item) -> str:
 
 
 def lines(item: Item) -> tuple[int, int] | None:
-    """The first and last line on the new side, where the finding stands on one."""
+    """Return the first and last line in the new file, or None if the finding has no line there."""
     finding = item.finding
-    if finding.line is None or finding.side != "RIGHT":
+    if finding.line is None:
         return None
     return finding.start_line or finding.line, finding.line
 
 
 def acceptance(item: Item) -> str:
-    """Say how to see that a finding is mended, in one line."""
+    """Return one line that states how to check that a finding is fixed."""
     if item.finding.acceptance:
         return clean.line(clean.plain(item.finding.acceptance), 300)
-    return f"`glue review` reports nothing with the id {item.finding.fingerprint} any more, and the tests pass."
+    fingerprint = item.finding.fingerprint
+    return f"`glue review` no longer reports the id {fingerprint}, and the tests pass."
 
 
 def fields(body: str, kind: str) -> dict[str, str] | None:
-    """Read our own marker, which stands at the very start of a body or nowhere."""
+    """Return the fields of the marker at the start of `body`, or None if there is no marker.
+
+    `kind` is the text with which the marker begins.
+    """
     if not body.startswith(kind):
         return None
     return dict(_FIELDS.findall(body.split("-->", 1)[0]))
 
 
 def sticky(report: Report) -> str:
-    """Write the comment that is kept up to date, with its marker."""
+    """Return the sticky comment, with its marker."""
     body = summary(report, limit=gate.SUMMARY - 200)
     mark = hashlib.sha256(body.encode()).hexdigest()[:16]
     return f"{STICKY}v=1 head={report.change.head_sha or 'none'} digest={mark} -->\n{body}"
 
 
 def summary(report: Report, *, limit: int = gate.SUMMARY) -> str:
-    """Write what a review has to say as one Markdown text."""
-    said = clean.markdown(report.summary, known=report.known) if report.summary.strip() else ""
+    """Return the whole report as Markdown."""
+    text = clean.markdown(report.summary, known=report.known) if report.summary.strip() else ""
     shown = [_row(item, report) for item in report.items if not item.folded]
     folded = [_row(item, report) for item in report.items if item.folded]
     parts = [
         f"## glue review\n\n{headline(report)}",
-        clean.shorten(said, limit // 4),
+        clean.shorten(text, limit // 4),
         *(clean.markdown(notice) for notice in report.notices),
         _section("Findings", shown),
-        _fold(f"{len(folded)} more, milder or less sure", folded),
-        _section("Fixed", [f"- {clean.code(old.path)} {clean.prose(old.title)}" for old in report.fixed[:20]]),
+        _fold(f"{len(folded)} more findings, milder or less certain", folded),
+        _section(
+            "Fixed",
+            [f"- {clean.code(old.path)} {clean.prose(old.title)}" for old in report.fixed[:20]],
+        ),
         _section("Dismissed", [f"- {_title(item)}{_by(mark)}" for item, mark in report.dismissed]),
         _fold("Fix instructions", [fixes(report)] if report.items else []),
         _section("Not read in full", _unread(report)),
@@ -117,30 +138,33 @@ def _section(title: str, rows: list[str]) -> str:
 
 
 def _fold(title: str, rows: list[str]) -> str:
-    return "\n".join((f"<details><summary>{title}</summary>\n", *rows, "\n</details>")) if rows else ""
+    return (
+        "\n".join((f"<details><summary>{title}</summary>\n", *rows, "\n</details>")) if rows else ""
+    )
 
 
 def headline(report: Report) -> str:
-    """Say in one line what was found and how much was read."""
+    """Return one line with the number of findings and the percentage that was read."""
     count = len(report.items)
     found = "No findings" if not count else f"{count} finding{'s' if count > 1 else ''}"
     if report.codes:
         found = "Inconclusive"
     elif not report.finished:
-        found = f"{found}, and the review was cut short"
+        found = f"{found}, but the review was cut short"
     elif not count and not report.coverage.complete:
-        found = "No findings in what was read"
+        found = "No findings in the part that was read"
     elif not count and report.tripwire:
-        found = "No findings, but the change holds text addressed to the reviewer"
+        found = "No findings, but the change contains text addressed to the reviewer"
     head = f" · head {clean.code(report.change.head_sha[:12])}" if report.change.head_sha else ""
     return f"**{found}** · {report.coverage.percent:g} % of the change read in full{head}"
 
 
 def inline(item: Item, report: Report, suggestion: str = "suggestion") -> str:
-    """Write one inline comment with its marker, within the limit whatever the finding holds."""
+    """Return the inline comment of a finding, with its marker, cut to the size limit."""
     finding = item.finding
-    by, head = "rule" if finding.rule else "model", report.change.head_sha[:12] or "none"
-    mark = f"{FINDING}v=1 fp={finding.fingerprint} q={quote_key(finding)} by={by} h={head} -->\n"
+    by = "rule" if finding.rule else "model"
+    sha = report.change.head_sha[:12] or "none"
+    mark = f"{FINDING}v=1 fp={finding.fingerprint} q={quote_key(finding)} by={by} h={sha} -->\n"
     head = f"{_title(item)}\n\n"
     tail = f"\n\n`{finding.fingerprint}`"
     block = "\n\n" + _suggestion(item, suggestion) if finding.suggestion is not None else ""
@@ -154,17 +178,18 @@ def inline(item: Item, report: Report, suggestion: str = "suggestion") -> str:
 
 
 def fixes(report: Report) -> str:
-    """Write the findings as work for a person or an agent, each with how to see that it is done."""
-    rows = ["Mend the following in this change."]
+    """Return instructions to fix all findings, as a fenced block for a person or an agent."""
+    rows = ["Fix the following in this change."]
     for number, item in enumerate(report.items, 1):
-        words = clean.line(clean.plain(item.finding.body), 250)
-        rows.append(f"{number}. {clean.line(item.where)}: {clean.line(clean.plain(item.finding.title))}. {words}")
+        name = clean.line(clean.plain(item.finding.title))
+        body = clean.line(clean.plain(item.finding.body), 250)
+        rows.append(f"{number}. {clean.line(item.where)}: {name}. {body}")
         rows.append(f"   Acceptance: {acceptance(item)}")
     return clean.fence("\n".join(rows), "text")
 
 
 def footer(report: Report) -> str:
-    """Say who reviewed, who asked, and how to disagree."""
+    """Return the last line: the reviewer, who asked for it, and how to dismiss a finding."""
     by = clean.code(report.model) if report.model else "analysers and rules, without a model"
     words = [f"Reviewed by {by}"]
     if report.prompt:
@@ -173,20 +198,23 @@ def footer(report: Report) -> str:
         asked = f" ({clean.prose(report.change.request)})" if report.change.request else ""
         words.append(f"asked for by {clean.code(report.change.asked_by)}{asked}")
     if report.items:
-        words.append("dismiss one with a commit trailer `Review-Dismiss: <id> reason`")
+        words.append("dismiss a finding with a commit trailer `Review-Dismiss: <id> reason`")
     return f"_{' · '.join(words)}_"
 
 
 def _row(item: Item, report: Report) -> str:
-    body = "" if item.inline else f"\n  {clean.prose(clean.line(clean.plain(item.finding.body), 500))}"
+    body = (
+        "" if item.inline else f"\n  {clean.prose(clean.line(clean.plain(item.finding.body), 500))}"
+    )
     still = ", still open" if item.finding.fingerprint in report.open else ""
     return f"- {clean.code(item.where)} {_title(item)} (`{item.finding.fingerprint}`{still}){body}"
 
 
 def _title(item: Item) -> str:
     finding = item.finding
+    name = f"{finding.severity} {finding.category}: {clean.prose(finding.title)}"
     note = f" ({clean.prose(finding.note)})" if finding.note else ""
-    return f"{_MARKS[finding.severity]} **{finding.severity} {finding.category}: {clean.prose(finding.title)}**{note}"
+    return f"{_MARKS[finding.severity]} **{name}**{note}"
 
 
 def _by(dismissal: Dismissal) -> str:
@@ -195,9 +223,9 @@ def _by(dismissal: Dismissal) -> str:
 
 
 def _suggestion(item: Item, name: str) -> str:
-    """Fence a replacement as the forge wants it."""
+    """Return the suggestion as a fenced block, in the syntax of the forge."""
     code = item.finding.suggestion or ""
-    mark = clean.ticks(code, 3)
+    mark = backticks(code, least=3)
     above = (item.finding.line or 0) - (item.finding.start_line or item.finding.line or 0)
     return f"{mark}{name.format(above=above)}\n{_ended(code)}{mark}"
 
@@ -207,15 +235,22 @@ def _ended(code: str) -> str:
 
 
 def _unread(report: Report) -> list[str]:
-    """List what was not read, so that silence about it is no approval."""
-    gaps = ((hunk.path, hunk.reason or hunk.state) for hunk in report.coverage.required if hunk.state != "full")
+    """Return a Markdown list of files that were skipped or not read in full, with the reasons."""
+    gaps = (
+        (hunk.path, hunk.reason or hunk.state)
+        for hunk in report.coverage.required
+        if hunk.state != "full"
+    )
     rows = list(dict.fromkeys([*gaps, *((skip.path, skip.reason) for skip in report.skipped)]))
-    shown = [f"- {clean.code(clean.line(path, 200))}: {clean.prose(clean.line(why, 120))}" for path, why in rows[:20]]
+    shown = [
+        f"- {clean.code(clean.line(path, 200))}: {clean.prose(clean.line(why, 120))}"
+        for path, why in rows[:20]
+    ]
     return [*shown, f"- and {len(rows) - 20} more"] if len(rows) > 20 else shown
 
 
 def terminal(report: Report, *, colour: bool = False, width: int = 100) -> str:
-    """Write a report for people, each line of it inert."""
+    """Return a report as text for a terminal."""
     rows = [_headline(report), ""]
     if report.summary.strip():
         rows += [*_wrapped(clean.plain(report.summary), width, ""), ""]
@@ -223,9 +258,16 @@ def terminal(report: Report, *, colour: bool = False, width: int = 100) -> str:
     for item in (item for item in report.items if not item.folded):
         rows += [*_terminal_item(item, colour, width), ""]
     folded = [item for item in report.items if item.folded]
-    rows += [f"also: {clean.line(item.where)}: {item.finding.severity}: {title(item)}" for item in folded]
-    rows += [f"fixed: {clean.line(old.path)}: {clean.line(clean.plain(old.title))}" for old in report.fixed]
-    rows += [f"dismissed by author: {title(item)} ({item.finding.fingerprint})" for item, _ in report.dismissed]
+    rows += [
+        f"also: {clean.line(item.where)}: {item.finding.severity}: {title(item)}" for item in folded
+    ]
+    rows += [
+        f"fixed: {clean.line(old.path)}: {clean.line(clean.plain(old.title))}"
+        for old in report.fixed
+    ]
+    rows += [
+        f"dismissed: {title(item)} ({item.finding.fingerprint})" for item, _ in report.dismissed
+    ]
     gaps = [hunk for hunk in report.coverage.required if hunk.state != "full"]
     if gaps:
         names = list(dict.fromkeys(clean.line(hunk.path, 120) for hunk in gaps))
@@ -251,7 +293,10 @@ def _terminal_item(item: Item, colour: bool, width: int) -> list[str]:
     rows = [clean.line(item.where) + f": {level}: {title(item)}  [{finding.fingerprint}]"]
     rows += _wrapped(clean.plain(finding.body), width, "    ")
     if finding.suggestion is not None:
-        code = (clean_text(row, drop=True).replace("##[", "# #[")[:200] for row in finding.suggestion.split("\n")[:20])
+        code = (
+            clean_text(row, drop=True).replace("##[", "# #[")[:200]
+            for row in finding.suggestion.split("\n")[:20]
+        )
         rows += ["    suggestion:", *(f"    | {row}" for row in code)]
     if finding.note:
         rows.append(f"    note: {clean.line(finding.note)}")
@@ -262,30 +307,40 @@ def _wrapped(text: str, width: int, indent: str) -> list[str]:
     rows: list[str] = []
     for row in text.split("\n"):
         rows += textwrap.wrap(row, width, initial_indent=indent, subsequent_indent=indent) or [""]
-    return [row if not row.lstrip().startswith("::") else row.replace("::", ": :", 1) for row in rows]
+    return [
+        row if not row.lstrip().startswith("::") else row.replace("::", ": :", 1) for row in rows
+    ]
 
 
 def to_html(report: Report) -> str:
-    """Write a report as one page that loads nothing and runs nothing."""
+    """Return a report as an HTML page without scripts or external resources."""
 
     def text(words: str) -> str:
-        return "".join(f"<p>{html.escape(part)}</p>" for part in words.split("\n\n") if part.strip())
+        return "".join(
+            f"<p>{html.escape(part)}</p>" for part in words.split("\n\n") if part.strip()
+        )
 
-    parts = [text(clean.plain(report.summary)), *(text(clean.plain(notice)) for notice in report.notices)]
+    parts = [
+        text(clean.plain(report.summary)),
+        *(text(clean.plain(notice)) for notice in report.notices),
+    ]
     for item in report.items:
         finding = item.finding
+        where = html.escape(clean.line(item.where))
+        kind = f"{finding.severity} {finding.category} · {html.escape(rule(item))}"
+        quoted = html.escape(clean_text(finding.quote, drop=True))
         parts.append(
             f'<article><h2 class="{finding.severity}">{html.escape(title(item))}</h2>'
-            f"<p><code>{html.escape(clean.line(item.where))}</code> · {finding.severity} {finding.category} ·"
-            f" {html.escape(rule(item))}</p><pre>{html.escape(clean_text(finding.quote, drop=True))}</pre>"
-            f"{text(clean.plain(finding.body))}<p>Acceptance: {html.escape(acceptance(item))}</p></article>"
+            f"<p><code>{where}</code> · {kind}</p><pre>{quoted}</pre>"
+            f"{text(clean.plain(finding.body))}"
+            f"<p>Acceptance: {html.escape(acceptance(item))}</p></article>"
         )
     page = Template(files(__package__).joinpath("report.html").read_text(encoding="utf-8"))
     return page.substitute(headline=html.escape(_headline(report)), body="".join(parts))
 
 
 def to_data(report: Report) -> dict[str, Any]:
-    """Give a report as plain data: everything a script may want."""
+    """Return a report as a JSON object with all its fields."""
     coverage = report.coverage
     return {
         "version": 1,
@@ -301,7 +356,11 @@ def to_data(report: Report) -> dict[str, Any]:
         "notices": [clean.plain(notice) for notice in report.notices],
         "findings": [_data_item(item) for item in report.items],
         "dismissed": [
-            {**_data_item(item), "by": clean.line(mark.by), "reason": clean.line(clean.plain(mark.reason))}
+            {
+                **_data_item(item),
+                "by": clean.line(mark.by),
+                "reason": clean.line(clean.plain(mark.reason)),
+            }
             for item, mark in report.dismissed
         ],
         "dropped": report.dropped,
@@ -313,7 +372,10 @@ def to_data(report: Report) -> dict[str, Any]:
                 for hunk in coverage.hunks
             ],
         },
-        "skipped": [{"path": clean.line(skip.path), "reason": clean.line(skip.reason)} for skip in report.skipped],
+        "skipped": [
+            {"path": clean.line(skip.path), "reason": clean.line(skip.reason)}
+            for skip in report.skipped
+        ],
         "model": clean.line(report.model),
         "prompt": clean.line(report.prompt),
         "cost": report.cost,
@@ -343,11 +405,13 @@ def _data_item(item: Item) -> dict[str, Any]:
 
 
 def to_sarif(report: Report) -> dict[str, Any]:
-    """Give a report as a SARIF 2.1.0 log of one run, within what GitHub's code scanning takes."""
-    first: dict[str, Item] = {}  # of each rule
+    """Return a report as a SARIF 2.1.0 log, within the limits of GitHub's code scanning."""
+    first: dict[str, Item] = {}  # the first finding of each rule
     results = []
     for item in report.items[:RESULTS]:
-        place: dict[str, Any] = {"artifactLocation": {"uri": quote(item.path), "uriBaseId": "%SRCROOT%"}}
+        place: dict[str, Any] = {
+            "artifactLocation": {"uri": quote(item.path), "uriBaseId": "%SRCROOT%"}
+        }
         if span := lines(item):
             place["region"] = {"startLine": span[0], "endLine": span[1]}
         first.setdefault(rule(item), item)
@@ -359,7 +423,10 @@ def to_sarif(report: Report) -> dict[str, Any]:
             "message": {"text": message(item)},
             "locations": [{"physicalLocation": place}],
             "partialFingerprints": {"primaryLocationLineHash": mark, "glueReview/v1": mark},
-            "properties": {"severity": item.finding.severity, "confidence": item.finding.confidence},
+            "properties": {
+                "severity": item.finding.severity,
+                "confidence": item.finding.confidence,
+            },
         }
         results.append(result)
     rules = [
@@ -372,14 +439,18 @@ def to_sarif(report: Report) -> dict[str, Any]:
         for name, item in first.items()
     ]
     driver = {"name": "glue review", "rules": rules}
-    run: dict[str, Any] = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
+    run: dict[str, Any] = {
+        "tool": {"driver": driver},
+        "columnKind": "unicodeCodePoints",
+        "results": results,
+    }
     if report.codes or not report.finished:
         run["invocations"] = [{"executionSuccessful": False}]
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
 def to_rdjson(report: Report) -> dict[str, Any]:
-    """Give a report as reviewdog's DiagnosticResult."""
+    """Return a report as a DiagnosticResult of reviewdog."""
     rows = []
     for item in report.items:
         row: dict[str, Any] = {
@@ -391,21 +462,26 @@ def to_rdjson(report: Report) -> dict[str, Any]:
         if span := lines(item):
             row["location"]["range"] = {"start": {"line": span[0]}, "end": {"line": span[1]}}
             if item.finding.suggestion is not None:
-                # The end is exclusive where it has a column: name the start of the line behind.
-                replaced = {"start": {"line": span[0], "column": 1}, "end": {"line": span[1] + 1, "column": 1}}
+                # An end with a column is exclusive, so it is the start of the following line.
+                replaced = {
+                    "start": {"line": span[0], "column": 1},
+                    "end": {"line": span[1] + 1, "column": 1},
+                }
                 row["suggestions"] = [{"range": replaced, "text": _ended(item.finding.suggestion)}]
         rows.append(row)
     return {"source": {"name": "glue review"}, "diagnostics": rows}
 
 
 def to_code_quality(report: Report) -> list[dict[str, Any]]:
-    """Give a report as GitLab's list of issues: an artifact that needs no token."""
+    """Return a report as a Code Quality artifact of GitLab, which needs no token."""
     return [
         {
             "description": message(item, 800),
             "check_name": rule(item),
-            # GitLab asks for marks that are unique in the report; ours are unique in a file.
-            "fingerprint": hashlib.sha256(f"{item.finding.fingerprint} {item.path}".encode()).hexdigest()[:32],
+            # Our fingerprints are unique in a file, and GitLab needs them unique in the report.
+            "fingerprint": hashlib.sha256(
+                f"{item.finding.fingerprint} {item.path}".encode()
+            ).hexdigest()[:32],
             "severity": _QUALITY[item.finding.severity],
             "location": {"path": item.path, "lines": {"begin": (lines(item) or (1,))[0]}},
         }
@@ -414,7 +490,7 @@ def to_code_quality(report: Report) -> list[dict[str, Any]]:
 
 
 def workflow_commands(report: Report) -> str:
-    """Write annotations for the CI runners of GitHub and Gitea, everything in them escaped."""
+    """Return annotations for the CI runners of GitHub and Gitea, with all texts escaped."""
     counts: Counter[str] = Counter()
     rows: list[str] = []
     for item in report.items:
@@ -437,7 +513,10 @@ def _escaped(text: str, more: str = "") -> str:
 
 
 def step_outputs(values: Mapping[str, object]) -> str:
-    """Write values for GITHUB_OUTPUT; the delimiter is random, so that no value can end it."""
+    """Return values in the format of GITHUB_OUTPUT.
+
+    The delimiter is random, so that a value cannot contain it.
+    """
     rows: list[str] = []
     for name, value in values.items():
         text = str(value).lower() if isinstance(value, bool) else clean_text(str(value), drop=True)
@@ -447,13 +526,16 @@ def step_outputs(values: Mapping[str, object]) -> str:
 
 
 def write_step(report: Report, environ: Mapping[str, str], values: Mapping[str, object]) -> None:
-    """Append to the files the runner named, where it named any."""
+    """Append the summary of the report and `values` to the files that the CI runner names.
+
+    Nothing is written for a file that the runner does not name.
+    """
     append(environ.get("GITHUB_STEP_SUMMARY", ""), summary(report)[:STEP_SUMMARY] + "\n")
     append(environ.get("GITHUB_OUTPUT", ""), step_outputs(values))
 
 
 def append(path: str, text: str) -> None:
-    """Append to a runner's file; without a path there is none."""
+    """Append text to a file, or do nothing if the path is empty."""
     if not path:
         return
     with Path(path).open("a", encoding="utf-8", errors="replace") as file:

@@ -1,7 +1,8 @@
-"""Publish a saved review: gate, redact, dedupe, anchor, render, post. No model; the write token only.
+"""Publish a saved review: gate, redact, remove duplicates, render and post it.
 
-What another job wrote is read strictly and believed in nothing: lines are computed again, texts are cleaned again, and
-the pull request must be the one the event speaks of.
+This step has the write token and asks no model. Its input was written by another job and is not
+trusted: lines are computed again, texts are cleaned again, and the pull request must be that of
+the event that started the job.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ from itertools import accumulate
 
 from glue.agents.review.change.config import Config
 from glue.agents.review.delivery import clean, commands, outputs
-from glue.agents.review.delivery.forges import Comment, Forge, Post, PullRequestRef, find_pull_request, open_forge
+from glue.agents.review.delivery.forges import find_pull_request, open_forge
 from glue.agents.review.delivery.forges.client import Client, ForgeError, ForgeRequest, Transport
+from glue.agents.review.delivery.forges.forge import Comment, Forge, Post, PullRequestRef
 from glue.agents.review.delivery.report import Item, Report, ReviewVerdict, build, decide
 from glue.agents.review.findings import gate
 from glue.agents.review.findings.dedupe import Dismissal, PostedFinding, match
 from glue.agents.review.records import Bundle, FailOn, ReviewRun
-from glue.agents.review.secrets import mask, redactor
 from glue.errors import ConfigError
+from glue.secrets import Redactor
 
 FILE_LEVEL = 5  # comments on whole files
 _log = logging.getLogger("glue.review")
@@ -33,24 +35,27 @@ _log = logging.getLogger("glue.review")
 
 @dataclass(slots=True, kw_only=True)
 class PostResult:
-    """What came of posting. `problem` is empty where everything arrived."""
+    """The result of posting. `problem` is empty if the whole report was delivered."""
 
-    posted: int = 0  # inline comments that are new
-    skipped: int = 0  # that stood there already
-    listed: int = 0  # that could only be listed in the sticky comment
-    resolved: int = 0  # discussions of findings that are gone
+    posted: int = 0  # new inline comments
+    skipped: int = 0  # inline comments that were posted by an earlier review
+    listed: int = 0  # findings that could only be listed in the sticky comment
+    resolved: int = 0  # discussions of findings that are fixed
     sticky: str = ""  # added, edited, same, none
     url: str = ""  # of the sticky comment
     problem: str = ""
-    report: Report = field(repr=False)  # with what earlier runs posted taken into account
+    report: Report = field(repr=False)  # the report as posted
+    # Whether a request was sent twice, so that a comment may have been posted twice.
     resent: bool = field(default=False, repr=False)
 
 
 def deliver(forge: Forge, bundle: Bundle, done: PostResult) -> None:
-    """Post new inline comments in one review, resolve those of what is gone, bring the sticky comment up to date.
+    """Post new inline comments, resolve fixed findings, and update the sticky comment.
 
-    Of an inconclusive run only what analysers and rules found is posted, and an older sticky comment stays as it is.
-    A clean report opens no comment; it only brings an old one up to date.
+    The outcome is recorded in `done`. Nothing is posted if the pull request has a newer head.
+
+    If the model's review was inconclusive, only findings of analysers and rules are posted, and an
+    existing sticky comment is not changed. A clean report adds no sticky comment, but updates one.
     """
     report = done.report
     if report.codes and not report.items:
@@ -58,70 +63,100 @@ def deliver(forge: Forge, bundle: Bundle, done: PostResult) -> None:
         return
     head, _ = forge.tips()
     if head != report.change.head_sha:
-        done.problem = f"the head moved to {head[:12]} since the change was collected; collect again"
+        done.problem = (
+            f"the head moved to {head[:12]} since the change was collected; collect again"
+        )
         return
     known = forge.known()
     report = _inline(forge, report, bundle, known, done)
-    done.report = report = _fixed(forge, report, bundle, known, done)
+    done.report = report = _resolve_fixed(forge, report, bundle, known, done)
     _sticky(forge, report, done)
 
 
-def _inline(forge: Forge, report: Report, bundle: Bundle, known: Sequence[PostedFinding], done: PostResult) -> Report:
-    """Post what is new; return the report with what could not stand inline, and what stood there, marked so."""
+def _inline(
+    forge: Forge, report: Report, bundle: Bundle, known: Sequence[PostedFinding], done: PostResult
+) -> Report:
+    """Post new findings as inline comments, and return the report with the outcome.
+
+    In the returned report, findings whose comments were refused are not inline, and findings that
+    were posted before have the fingerprint of their comment.
+    """
     before = match(report.findings, known, bundle)
     new = [item for at, item in enumerate(report.items) if item.inline and at not in before]
     done.skipped = sum(item.inline for item in report.items) - len(new)
     posts = [_post(item, report, bundle, forge.suggestion) for item in new[: gate.FINDINGS]]
-    sizes = accumulate(len(post.body.encode()) + len(post.path.encode("utf-8", "replace")) for post in posts)
-    # What may be posted at once; the sticky comment has its own share.
-    posts = [post for post, size in zip(posts, sizes, strict=True) if size <= gate.TOTAL - gate.SUMMARY]
+    sizes = accumulate(
+        len(post.body.encode()) + len(post.path.encode("utf-8", "replace")) for post in posts
+    )
+    most = gate.TOTAL - gate.SUMMARY  # the summary is in the sticky comment
+    posts = [post for post, size in zip(posts, sizes, strict=True) if size <= most]
     lost = {item.key for item in new[len(posts) :]}
     if posts:
         lost |= _send(forge, posts, report, done)
     if forge.file_level:
-        whole = [item for at, item in enumerate(report.items) if at not in before]
-        _whole_files(forge, whole, report, bundle, done)
+        unposted = [item for at, item in enumerate(report.items) if at not in before]
+        _comment_on_files(forge, unposted, report, bundle, done)
     if done.resent:
-        seen: set[tuple[str, str]] = set()
-        for one in sorted(forge.known(), key=lambda known: known.comment):
-            if one.key in seen:
-                forge.delete_inline(one)
-            seen.add(one.key)
+        _delete_duplicates(forge)
     done.listed = len(lost)
     items = [replace(item, inline=False) if item.key in lost else item for item in report.items]
-    for at, old in before.items():  # people know it by the id of its comment
-        items[at] = replace(items[at], finding=replace(items[at].finding, fingerprint=old.fingerprint))
+    for at, old in before.items():  # people refer to the finding by the id in its comment
+        items[at] = replace(
+            items[at], finding=replace(items[at].finding, fingerprint=old.fingerprint)
+        )
     older = (old.fingerprint for old in before.values() if old.head != report.change.head_sha[:12])
     return replace(report, items=tuple(items), open=frozenset(older))
 
 
-def _fixed(forge: Forge, report: Report, bundle: Bundle, known: Sequence[PostedFinding], done: PostResult) -> Report:
-    """Resolve the discussions of findings that are gone, and list them.
+def _delete_duplicates(forge: Forge) -> None:
+    """Delete inline comments that have the fingerprint and path of an older comment."""
+    seen: set[tuple[str, str]] = set()
+    for posted in sorted(forge.known(), key=lambda posted: posted.comment):
+        if posted.key in seen:
+            forge.delete_inline(posted)
+        seen.add(posted.key)
 
-    Only where this run would have found them again: the same kind of reviewer, and the whole file.
+
+def _resolve_fixed(
+    forge: Forge, report: Report, bundle: Bundle, known: Sequence[PostedFinding], done: PostResult
+) -> Report:
+    """Resolve the discussions of fixed findings, and return the report with these findings.
+
+    A finding counts as fixed only if this review could have found it: its whole file was read, and
+    a model was asked if a model had reported it.
     """
     if report.codes or not report.finished:
         return report
     shown = [*report.findings, *(item.finding for item, _ in report.dismissed)]
     still = {id(old) for old in match(shown, known, bundle).values()}
     unread = {hunk.path for hunk in report.coverage.required if hunk.state != "full"}
-    looked = [old for old in known if old.path not in unread and (report.model or not old.by_model)]
-    gone = [old for old in looked if id(old) not in still]
-    done.resolved = sum(forge.resolve(old) for old in gone if not old.resolved)
-    return replace(report, fixed=tuple(gone))
+    reviewed = [
+        old for old in known if old.path not in unread and (report.model or not old.by_model)
+    ]
+    fixed = [old for old in reviewed if id(old) not in still]
+    done.resolved = sum(forge.resolve(old) for old in fixed if not old.resolved)
+    return replace(report, fixed=tuple(fixed))
 
 
-def _send(forge: Forge, posts: Sequence[Post], report: Report, done: PostResult) -> set[tuple[str, str]]:
-    """Send a review; where the forge takes none, send its comments one by one. Returns what was refused."""
-    there: set[tuple[str, str]] = set()
+def _send(
+    forge: Forge, posts: Sequence[Post], report: Report, done: PostResult
+) -> set[tuple[str, str]]:
+    """Post comments in one review, and return the keys of comments that the forge refused.
+
+    If the forge refuses the review or has no reviews, the comments are posted one by one.
+    """
+    arrived: set[tuple[str, str]] = set()
     if forge.batch:
-        marks = " ".join(sorted(post.fingerprint for post in posts))
-        digest, head = hashlib.sha256(marks.encode()).hexdigest()[:16], report.change.head_sha or "none"
+        fingerprints = " ".join(sorted(post.fingerprint for post in posts))
+        digest = hashlib.sha256(fingerprints.encode()).hexdigest()[:16]
+        head = report.change.head_sha or "none"
         count = f"{len(posts)} comment{'s' if len(posts) > 1 else ''}"
-        body = f"{outputs.REVIEW}v=1 head={head} digest={digest} -->\nglue review: {count} on lines of the change."
+        marker = f"{outputs.REVIEW}v=1 head={head} digest={digest} -->"
+        body = f"{marker}\nglue review: {count} on lines of the change."
         try:
             sent = forge.post_once(
-                lambda: forge.add_review(posts, body), lambda: {post.key for post in posts} <= _there(forge)
+                lambda: forge.add_review(posts, body),
+                lambda: {post.key for post in posts} <= _posted_keys(forge),
             )
             done.resent |= sent > 1
             done.posted += len(posts)
@@ -130,17 +165,21 @@ def _send(forge: Forge, posts: Sequence[Post], report: Report, done: PostResult)
             if error.status not in (400, 422):
                 raise
             _log.info("the review was refused as a whole (%s); posting one by one", error.status)
-        there = _there(forge)
-    return {post.key for post in posts if post.key not in there and not _single(forge, post, done)}
+        arrived = _posted_keys(forge)
+    missing = [post for post in posts if post.key not in arrived]
+    return {post.key for post in missing if not _post_single(forge, post, done)}
 
 
-def _there(forge: Forge) -> set[tuple[str, str]]:
-    return {one.key for one in forge.known()}
+def _posted_keys(forge: Forge) -> set[tuple[str, str]]:
+    return {posted.key for posted in forge.known()}
 
 
-def _single(forge: Forge, post: Post, done: PostResult) -> bool:
+def _post_single(forge: Forge, post: Post, done: PostResult) -> bool:
+    """Post one inline comment; return False if the forge refuses it."""
     try:
-        sent = forge.post_once(lambda: forge.add_single(post), lambda: post.key in _there(forge))
+        sent = forge.post_once(
+            lambda: forge.add_single(post), lambda: post.key in _posted_keys(forge)
+        )
         done.resent |= sent > 1
     except ForgeError as error:
         if error.status not in (400, 404, 422):
@@ -150,49 +189,65 @@ def _single(forge: Forge, post: Post, done: PostResult) -> bool:
     return True
 
 
-def _whole_files(forge: Forge, items: Sequence[Item], report: Report, bundle: Bundle, done: PostResult) -> None:
-    """Comment on files whose finding stands on no line of the diff."""
+def _comment_on_files(
+    forge: Forge, items: Sequence[Item], report: Report, bundle: Bundle, done: PostResult
+) -> None:
+    """Post comments on whole files, for findings without a line of the diff."""
     room = max(0, min(FILE_LEVEL, gate.FINDINGS - done.posted - done.skipped))
     for item in items:
-        nameable = bundle.file(item.finding.path) is not None and item.path == item.finding.path
-        if room <= 0 or item.inline or item.folded or item.finding.anchor != "file" or not nameable:
+        if item.inline or item.folded or item.finding.anchor != "file":
             continue
-        _single(forge, _post(item, report, bundle, forge.suggestion), done)
+        # The path of the comment must be that of a changed file, and must not need cleaning.
+        is_known = bundle.file(item.finding.path) is not None and item.path == item.finding.path
+        if room <= 0 or not is_known:
+            continue
+        _post_single(forge, _post(item, report, bundle, forge.suggestion), done)
         room -= 1
 
 
 def _sticky(forge: Forge, report: Report, done: PostResult) -> None:
-    """Keep exactly one sticky comment of ours, and change it only where its words change."""
+    """Add or update the sticky comment of this account, and delete other sticky comments.
+
+    An existing comment is edited only if its marker changes and the review is conclusive. A clean
+    report does not add a comment.
+    """
     body = outputs.sticky(report)
-    found = stickies(forge)
+    found = sticky_comments(forge)
     if not found:
         if report.clean and not report.dismissed and not report.fixed:
             done.sticky = "none"
             return
-        sent = forge.post_once(lambda: forge.add_comment(body), lambda: bool(stickies(forge)))
+        sent = forge.post_once(
+            lambda: forge.add_comment(body), lambda: bool(sticky_comments(forge))
+        )
         done.sticky = "added"
-        found = stickies(forge) if sent > 1 else []
+        found = sticky_comments(forge) if sent > 1 else []
     for extra in found[1:]:  # a request that seemed lost may have arrived late
         forge.delete_comment(extra)
     if done.sticky == "added":
         return
     done.url = found[0].url
-    if report.codes or outputs.fields(found[0].body, outputs.STICKY) == outputs.fields(body, outputs.STICKY):
-        done.sticky = "same"  # after garbage the last good one stays
+    old, new = (outputs.fields(text, outputs.STICKY) for text in (found[0].body, body))
+    if report.codes or old == new:  # an inconclusive review does not replace the comment
+        done.sticky = "same"
         return
     forge.edit_comment(found[0], body)
     done.sticky = "edited"
 
 
-def stickies(forge: Forge) -> list[Comment]:
-    """The sticky comments of ours, the oldest first; there should be one at most."""
+def sticky_comments(forge: Forge) -> list[Comment]:
+    """Return the sticky comments of this account, the oldest first. Usually there is one."""
     return [comment for comment in forge.comments() if comment.body.startswith(outputs.STICKY)]
 
 
 def _post(item: Item, report: Report, bundle: Bundle, suggestion: str) -> Post:
     finding = item.finding
     file = bundle.file(finding.path)
-    lines = [line for hunk in file.hunks for line in hunk.lines if line.new == finding.line] if file else []
+    lines = (
+        [line for hunk in file.hunks for line in hunk.lines if line.new == finding.line]
+        if file
+        else []
+    )
     return Post(
         path=finding.path,
         body=outputs.inline(item, report, suggestion),
@@ -206,7 +261,7 @@ def _post(item: Item, report: Report, bundle: Bundle, suggestion: str) -> Post:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """What publish came to: the report, what was posted or would have been, and the verdict."""
+    """The result of `publish`. In a dry run, `requests` were not sent."""
 
     report: Report
     verdict: ReviewVerdict
@@ -230,31 +285,43 @@ def publish(
     sleep: Callable[[float], None] = time.sleep,
     transport: Transport | None = None,
 ) -> Published:
-    """Gate a review and post it. `dry` sends no change and keeps the exact requests; `blind` does not even look.
+    """Gate a review, post it, and return the report with the verdict.
 
-    With `check`, GitHub also gets a check run with annotations; its token then needs `checks: write`. A `transport` is
-    called instead of opening connections.
+    Args:
+        place: the pull request. Default: that of the CI job.
+        post: whether to post; otherwise only the verdict is computed.
+        dry: do not change anything on the forge; the exact requests are returned.
+        blind: like `dry`, and do not read from the forge either.
+        fail_on: the lowest severity that fails.
+        require_coverage: percent of the change that must have been read in full.
+        check: also add a check run with annotations on GitHub; needs the permission
+            `checks: write`.
+        transport: called for each request instead of opening a connection.
     """
-    secrets = redactor(environ, run.canary)  # everything that must not leave
+    secrets = Redactor.from_environment(environ, run.canary, mask="[redacted]")
     report = build(bundle, run, secrets, config=config)
     verdict = partial(decide, fail_on=fail_on, require_coverage=require_coverage)
     if not post:
         return Published(report=report, verdict=verdict(report))
-    # A last look for exact values; they were redacted before, so this changes nothing.
+    # The client redacts secret values once more in each request, in case one was missed above.
     client = Client(
         dry=dry,
         blind=blind,
-        check=lambda text: mask(text, secrets.exact(text)),
+        redact=secrets.redact_values,
         sleep=sleep,
         transport=transport,
         environ=environ,
     )
-    place, change = _same(place or find_pull_request(environ), bundle), bundle.change
+    place = _check_same_pull_request(place or find_pull_request(environ), bundle)
+    change = bundle.change
     forge = open_forge(place, client, head=change.head_sha, base=change.base_sha)
     delivery = PostResult(report=report)
     try:
-        if report.items and not report.codes and (said := _ledger(forge, report, bundle)):
-            delivery.report = build(bundle, run, secrets, given=said, config=config)
+        if report.items and not report.codes:
+            # Without this list nothing is posted, or dismissed findings would appear again.
+            dismissals = _dismissals(forge, report, bundle)
+            if dismissals:
+                delivery.report = build(bundle, run, secrets, given=dismissals, config=config)
         deliver(forge, bundle, delivery)
         if check and not delivery.problem and not report.codes:
             forge.post_check(delivery.report, verdict(delivery.report, problem=""))
@@ -263,42 +330,65 @@ def publish(
     delivery.problem = clean.line(secrets.redact(delivery.problem))
     if delivery.sticky == "added" and not (dry or blind):
         with suppress(ForgeError):
-            delivery.url = next((comment.url for comment in stickies(forge)), "")
+            delivery.url = next((comment.url for comment in sticky_comments(forge)), "")
     judged = verdict(delivery.report, problem=delivery.problem)
-    return Published(report=delivery.report, verdict=judged, delivery=delivery, requests=tuple(forge.client.log))
+    return Published(
+        report=delivery.report, verdict=judged, delivery=delivery, requests=tuple(forge.client.log)
+    )
 
 
-def _ledger(forge: Forge, report: Report, bundle: Bundle) -> tuple[Dismissal, ...]:
-    """Read what was dismissed in comments; without it nothing is posted, or a dismissed finding would come back."""
-    remarks = [remark for remark in forge.remarks() if "/ignore" in remark.body or "/glue" in remark.body]
+def _dismissals(forge: Forge, report: Report, bundle: Bundle) -> tuple[Dismissal, ...]:
+    """Return the dismissals in comments of the pull request."""
+    remarks = [
+        remark for remark in forge.remarks() if "/ignore" in remark.body or "/glue" in remark.body
+    ]
     if not remarks:
         return ()
     known = forge.known()
-    said = commands.dismissals(remarks, known, forge.permission)
-    findings = report.findings
-    # A finding in other words has another id than the comment that people answered.
-    renamed = [(findings[at].fingerprint, old.fingerprint) for at, old in match(findings, known, bundle).items()]
-    return (*said, *(replace(one, id=mark) for mark, old in renamed for one in said if old.startswith(one.id)))
+    dismissals = commands.dismissals(remarks, known, forge.permission)
+    # If the model words a finding differently, its id differs from that of the posted comment.
+    reworded: list[Dismissal] = []
+    for at, old in match(report.findings, known, bundle).items():
+        fingerprint = report.findings[at].fingerprint
+        reworded += [
+            replace(dismissal, id=fingerprint)
+            for dismissal in dismissals
+            if old.fingerprint.startswith(dismissal.id)
+        ]
+    return (*dismissals, *reworded)
 
 
 def format_requests(requests: Iterable[ForgeRequest], base: str = "") -> str:
-    """Write requests as they would leave, one JSON object a line."""
-    rows = [{"method": sent.method, "url": f"{base}{sent.path}", "body": sent.body} for sent in requests]
+    """Return requests as text, one JSON object on each line."""
+    rows = [
+        {"method": sent.method, "url": f"{base}{sent.path}", "body": sent.body} for sent in requests
+    ]
     return "".join(json.dumps(row, sort_keys=True) + "\n" for row in rows)
 
 
-def _same(place: PullRequestRef, bundle: Bundle) -> PullRequestRef:
-    """Refuse a bundle that speaks of another pull request than the event: it may come from an untrusted job."""
+def _check_same_pull_request(place: PullRequestRef, bundle: Bundle) -> PullRequestRef:
+    """Return `place` with its missing fields filled from the bundle.
+
+    Raise ConfigError if the bundle belongs to a different pull request than the event of the CI
+    job: an untrusted job may have written the bundle.
+    """
     change = bundle.change
     if not place.forge and change.forge:
         place = replace(place, forge=change.forge)
     if not place.repo:
         place = replace(place, repo=change.repo)
-    # A fork's workflow_run names no pull request, only its head; deliver asks the forge whose that is.
+    # The workflow_run event of a fork contains a head but no pull request number; `deliver` checks
+    # that the pull request has this head.
     if place.number is None and (not place.event or place.head):
         place = replace(place, number=change.number)
     if change.number is not None and place.number is not None and place.number != change.number:
-        raise ConfigError(f"the bundle is of pull request {change.number}, the job of {place.number}")
+        raise ConfigError(
+            f"the bundle belongs to pull request {change.number}, the job to {place.number};"
+            " collect the change again"
+        )
     if place.head and place.head != change.head_sha:
-        raise ConfigError(f"the bundle is of head {change.head_sha[:12] or 'none'}, the job of {place.head[:12]}")
+        raise ConfigError(
+            f"the bundle belongs to head {change.head_sha[:12] or 'none'},"
+            f" the job to {place.head[:12]}; collect the change again"
+        )
     return place

@@ -1,4 +1,7 @@
-"""Put a run, its gate and its dismissals into one report that is safe to show: every text redacted and visible."""
+"""The report of a review: gated findings without the dismissed ones, and the exit code.
+
+Every text in a report is redacted and has no hidden characters.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,10 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from glue import clean_text, one_line
 from glue.agents.review.change.config import Config
 from glue.agents.review.delivery import clean
-from glue.agents.review.findings import dedupe, gate
-from glue.agents.review.findings import model as prompt
-from glue.agents.review.findings.anchor import MIN_QUOTE, anchor, fault
+from glue.agents.review.findings import dedupe, gate, prompt
+from glue.agents.review.findings.anchor import anchor, fault
 from glue.agents.review.findings.dedupe import Dismissal, PostedFinding
 from glue.agents.review.records import (
     CONFIDENCES,
@@ -27,20 +28,25 @@ from glue.agents.review.records import (
     ReviewRun,
     SkippedFile,
 )
-from glue.agents.review.secrets import MASK, Redactor
+from glue.secrets import Redactor
+from glue.text import clean_text, one_line
 
-_ADDRESS = re.compile(r"https?:[/\\]{2}|\bwww\.|<!--|!\[|^\s*/[a-z][\w-]*\s*$|^\s*::|##\[|javascript:", re.I | re.M)
+_ADDRESS = re.compile(
+    r"https?:[/\\]{2}|\bwww\.|<!--|!\[|^\s*/[a-z][\w-]*\s*$|^\s*::|##\[|javascript:", re.I | re.M
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """A finding as it may be shown, and where it may stand."""
+    """A finding with redacted texts, and how it is shown: inline, folded or in the list."""
 
     finding: Finding
-    path: str  # the file's name, visible and redacted, for people
-    where: str  # the same with the line
-    inline: bool = False  # whether its line takes a comment
-    folded: bool = False  # mild, unsure or one too many: listed in the sticky comment, behind a fold
+    path: str  # redacted and without hidden characters, for people
+    where: str  # the path with the line number
+    inline: bool = False  # whether it is posted as a comment on its line
+    # Whether it is shown only in the folded section of the sticky comment, because it is too mild
+    # # or too unsure, or because there are too many findings.
+    folded: bool = False
 
     @property
     def key(self) -> tuple[str, str]:
@@ -49,13 +55,13 @@ class Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a review has to say. Every text in it has been redacted; each output still escapes for itself."""
+    """The result of a review, redacted. Each output format still has to escape the texts."""
 
     change: ReviewedChange
     items: tuple[Item, ...] = ()
     dismissed: tuple[tuple[Item, Dismissal], ...] = ()
-    fixed: tuple[PostedFinding, ...] = ()  # what earlier runs posted and is gone now
-    open: frozenset[str] = frozenset()  # fingerprints of what was posted before and is still here
+    fixed: tuple[PostedFinding, ...] = ()  # posted by earlier reviews, and no longer found
+    open: frozenset[str] = frozenset()  # fingerprints of findings posted before and still found
     summary: str = ""
     coverage: Coverage = field(default_factory=Coverage)
     skipped: tuple[SkippedFile, ...] = ()
@@ -68,13 +74,13 @@ class Report:
     prompt: str = ""
     cost: float | None = None
     seconds: float = 0.0
-    known: str = ""  # text of the change: code that occurs in it may be shown to the letter
+    known: str = ""  # text of the change: code that occurs in it is shown unchanged
 
     @property
     def clean(self) -> bool:
-        """Whether "nothing found" may be said at all."""
-        quiet = not self.items and not self.codes and not self.tripwire
-        return quiet and self.finished and self.coverage.complete
+        """Return whether the whole change was reviewed and nothing was found."""
+        is_silent = not self.items and not self.codes and not self.tripwire
+        return is_silent and self.finished and self.coverage.complete
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -82,46 +88,82 @@ class Report:
 
 
 def build(
-    bundle: Bundle, run: ReviewRun, redactor: Redactor, *, given: Iterable[Dismissal] = (), config: Config | None = None
+    bundle: Bundle,
+    run: ReviewRun,
+    redactor: Redactor,
+    *,
+    given: Iterable[Dismissal] = (),
+    config: Config | None = None,
 ) -> Report:
-    """Gate a run, take out what was dismissed, and make every text safe. Of garbage only what rules said is kept."""
+    """Return the report of a run: findings that pass the gate and are not dismissed, redacted.
+
+    If the gate refuses the model's review, only findings of analysers and rules remain.
+    """
     config = config or Config()
     most = sorted(run.findings, key=dedupe.rank)[: gate.CONSIDERED]
     placed = tuple(_placed(finding, bundle) for finding in most)
-    gated = gate.judge(replace(run, findings=placed), bundle, language=config.language, examples=prompt.examples())
+    gated = gate.judge(
+        replace(run, findings=placed), bundle, language=config.language, examples=prompt.examples()
+    )
     notices = run.notices
     if gated.codes and run.provider:
         kept = tuple(finding for finding in gated.findings if finding.rule)
-        gated = replace(gated, findings=kept, summary=gate.host_summary(bundle, kept))
-        said = "The model's review was inconclusive and is not shown; these are the findings of analysers and rules."
-        notices = (*notices, said if kept else "The model's review was inconclusive and is not shown.")
-    marks = (*dedupe.dismissals(bundle), *given)
+        gated = replace(gated, findings=kept, summary="")
+        notice = "The model's review was inconclusive and is not shown"
+        rest = "; these are the findings of analysers and rules." if kept else "."
+        notices = (*notices, notice + rest)
+    dismissals = (*dedupe.dismissals(bundle), *given)
     safe = _make_safe(redactor)
     items: list[Item] = []
-    gone: list[tuple[Item, Dismissal]] = []
+    dismissed: list[tuple[Item, Dismissal]] = []
     for finding in gated.findings:
         item = _item(finding, bundle, redactor, safe)
-        dismissal = dedupe.dismissed(finding, marks)
+        dismissal = dedupe.dismissed(finding, dismissals)
         if dismissal is None:
-            items.append(_folded(item, config, sum(one.inline for one in items)))
+            inline_count = sum(item.inline for item in items)
+            items.append(_folded(item, config, inline_count))
         else:
-            words = replace(dismissal, reason=safe(dismissal.reason, 200), by=safe(dismissal.by, 80))
-            gone.append((item, words))
+            words = replace(
+                dismissal, reason=safe(dismissal.reason, 200), by=safe(dismissal.by, 80)
+            )
+            dismissed.append((item, words))
+    summary = gated.summary
+    if not summary.strip() or not run.provider:
+        summary = gate.host_summary(bundle, [item.finding for item in items])
+        if not run.provider:
+            summary += " No model was asked: analysers and rules find only known mistakes."
     change = bundle.change
-    limits = {"title": 300, "author": 80, "asked_by": 80, "request": 200, "head_ref": 200, "base_ref": 200}
-    texts: dict[str, Any] = {name: safe(getattr(change, name), limit) for name, limit in limits.items()}
-    texts |= {"head_sha": valid_sha(change.head_sha), "base_sha": valid_sha(change.base_sha), "body": ""}
+    limits = {
+        "title": 300,
+        "author": 80,
+        "asked_by": 80,
+        "request": 200,
+        "head_ref": 200,
+        "base_ref": 200,
+    }
+    texts: dict[str, Any] = {
+        name: safe(getattr(change, name), limit) for name, limit in limits.items()
+    }
+    texts |= {
+        "head_sha": valid_sha(change.head_sha),
+        "base_sha": valid_sha(change.base_sha),
+        "body": "",
+    }
     return Report(
         change=replace(change, commits=(), **texts),
         items=tuple(items),
-        dismissed=tuple(gone),
-        summary=safe(gated.summary, gate.SUMMARY),
+        dismissed=tuple(dismissed),
+        summary=safe(summary, gate.SUMMARY),
         coverage=Coverage(
             hunks=tuple(
-                replace(hunk, path=safe(hunk.path, 300), reason=safe(hunk.reason, 200)) for hunk in run.coverage.hunks
+                replace(hunk, path=safe(hunk.path, 300), reason=safe(hunk.reason, 200))
+                for hunk in run.coverage.hunks
             )
         ),
-        skipped=tuple(replace(skip, path=safe(skip.path, 300), reason=safe(skip.reason, 200)) for skip in run.skipped),
+        skipped=tuple(
+            replace(skip, path=safe(skip.path, 300), reason=safe(skip.reason, 200))
+            for skip in run.skipped
+        ),
         notices=tuple(safe(notice, 500) for notice in notices[:20]),
         codes=tuple(re.sub(r"[^\w.-]", "", code)[:60] or "unknown" for code in gated.codes),
         dropped=len(gated.dropped),
@@ -136,29 +178,41 @@ def build(
 
 
 def valid_sha(text: str) -> str:
-    """A commit's full id, or nothing."""
+    """Return the text if it is a full commit hash, else ""."""
     return text if re.fullmatch(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", text) else ""
 
 
 def _folded(item: Item, config: Config, shown: int) -> Item:
-    """Fold away what is too mild, too unsure, or one too many for a comment of its own."""
+    """Return the item, folded if it is too mild, too unsure, or exceeds the number of comments.
+
+    `shown` is the number of inline comments so far.
+    """
     mild = SEVERITIES.index(item.finding.severity) > SEVERITIES.index(config.min_severity)
     unsure = CONFIDENCES.index(item.finding.confidence) > CONFIDENCES.index(config.min_confidence)
-    spare = item.inline and shown >= config.max_findings
-    return replace(item, inline=False, folded=True) if mild or unsure or spare else item
+    over_limit = item.inline and shown >= config.max_findings
+    return replace(item, inline=False, folded=True) if mild or unsure or over_limit else item
 
 
 def _commentable(finding: Finding, file: FileDiff | None) -> bool:
-    """Whether an inline comment may stand there: on a line of the new side, in a file whose name can be shown."""
+    """Return whether the forge accepts an inline comment on the line of the finding.
+
+    The line must be on the new side of the diff, and the path must not need cleaning.
+    """
     path = finding.path
     is_shown = clean_text(path, drop=True) == path and "\n" not in path and "\t" not in path
-    return file is not None and is_shown and finding.side == "RIGHT" and finding.line in file.commentable
+    return file is not None and is_shown and finding.line in file.commentable
 
 
 def _placed(finding: Finding, bundle: Bundle) -> Finding:
-    """Compute the line again: what a file says is not trusted."""
-    if len("".join(finding.quote.split())) >= MIN_QUOTE:
-        finding = anchor(finding, bundle.files, bundle.head) or replace(finding, line=None, start_line=None)
+    """Return the finding with its line computed again from the quote.
+
+    The line number in a saved file is not trusted. `line` becomes None if the quote is not found
+    or the forge accepts no comment there.
+    """
+    if finding.quote.strip():
+        finding = anchor(finding, bundle.files, bundle.head) or replace(
+            finding, line=None, start_line=None
+        )
     file, start, line = bundle.file(finding.path), finding.start_line, finding.line
     if line is not None and not _commentable(finding, file):
         return replace(finding, line=None, start_line=None, claimed=finding.claimed or line)
@@ -172,9 +226,12 @@ Safe = Callable[[str, int], str]
 
 
 def _make_safe(redactor: Redactor) -> Safe:
-    """Make the function that redacts a text before and after its links are unwrapped: a value may be split by one."""
+    """Return a function that cleans, redacts and shortens a text.
 
-    @cache  # names of files come again with every hunk
+    It redacts twice, because a link may split a secret value: before and after links are unwrapped.
+    """
+
+    @cache  # the path of a file is cleaned once for each hunk
     def safe(text: str, limit: int) -> str:
         text = redactor.redact(clean_text(text[: 2 * limit + 200], drop=True))
         inert = clean.plain(text)
@@ -188,7 +245,9 @@ def _item(finding: Finding, bundle: Bundle, redactor: Redactor, safe: Safe) -> I
     inline = path == finding.path and _commentable(finding, bundle.file(finding.path))
     line = finding.line or finding.claimed
     suggestion = finding.suggestion if inline else None
-    if suggestion is not None and (fault(finding, bundle) or not _harmless(suggestion, finding, bundle, redactor)):
+    if suggestion is not None and (
+        fault(finding, bundle) or not _harmless(suggestion, finding, bundle, redactor)
+    ):
         suggestion = None
     words = replace(
         finding,
@@ -200,41 +259,57 @@ def _item(finding: Finding, bundle: Bundle, redactor: Redactor, safe: Safe) -> I
         suggestion=suggestion,
     )
     together = "\n".join(clean.plain(text) for text in (words.title, words.body, words.acceptance))
-    if redactor.exact(together):  # where the texts are read one after the other
-        words = replace(words, title=MASK, body=MASK, acceptance="")
+    # A secret value may be split over several of the texts.
+    if redactor.find_values(together):
+        words = replace(words, title=redactor.mask, body=redactor.mask, acceptance="")
     return Item(finding=words, path=path, where=f"{path}:{line}" if line else path, inline=inline)
 
 
 def _harmless(code: str, finding: Finding, bundle: Bundle, redactor: Redactor) -> bool:
-    """A suggestion is applied with one click: it may bring in no secret, hidden character, address or command."""
+    """Return whether a suggestion is safe to apply with one click.
+
+    It must not add secrets, hidden characters, links, commands or mentions of users.
+    """
     if not code.strip("\n") and not finding.quote.strip():
         return False
     if gate.hidden(code) or redactor.find(code) or len(code) > gate.BODY or "`" * 9 in code:
         return False
     known = bundle.head.get(finding.path, "") + bundle.diff
     rows = [row for row in code.split("\n") if row.strip() not in known]
-    # A decorator is code; any other name behind an at-sign would be a call for somebody.
-    return not _ADDRESS.search("\n".join(rows)) and all(clean.calls_nobody(row) for row in rows)
+    if _ADDRESS.search("\n".join(rows)):
+        return False
+    return not any(clean.has_mention(row) for row in rows)
 
 
 PASS, GATE, INCONCLUSIVE, UNDELIVERED = 0, 1, 3, 4  # exit codes; 2 is a usage error
-_WORDS = {PASS: "pass", GATE: "findings", INCONCLUSIVE: "inconclusive", UNDELIVERED: "not delivered"}
+_WORDS = {
+    PASS: "pass",
+    GATE: "findings",
+    INCONCLUSIVE: "inconclusive",
+    UNDELIVERED: "not delivered",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewVerdict:
-    """The verdict of a review. `delivered` is None where nothing was to be posted."""
+    """The verdict of a review, from which the exit code follows.
 
-    ran: bool
-    covered: bool
-    below: bool
+    `delivered` is None if the report was not to be posted.
+    """
+
+    ran: bool  # the review is finished and conclusive
+    covered: bool  # enough of the change was read
+    below: bool  # no finding reaches the severity that fails
     delivered: bool | None = None
-    required: bool = False  # whether full coverage was asked for
+    required: bool = False  # whether missing coverage makes the review inconclusive
     reasons: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
-        """What did not arrive comes first: nobody has seen the rest. Then whether it ran, the gate, and coverage."""
+        """Return the exit code of the first check that failed, or PASS if none did.
+
+        The order is: delivery (else the findings were not shown to users), run, gate, coverage.
+        """
         if self.delivered is False:
             return UNDELIVERED
         if not self.ran:
@@ -255,23 +330,32 @@ def decide(
     require_coverage: float | None = None,
     problem: str | None = None,
 ) -> ReviewVerdict:
-    """Come to a verdict. `fail_on` is the mildest severity that fails the gate; None, as "never", for none.
+    """Return the verdict of a report.
 
-    `problem` says why it did not arrive, and is empty where it did; None where nothing was to be posted.
+    Args:
+        fail_on: the lowest severity that fails; with None or "never" findings do not fail.
+        require_coverage: percent of the change that must have been read in full.
+        problem: the reason why the report was not delivered. It is empty if the report was
+            delivered, and None if it was not to be posted.
     """
     reasons: list[str] = []
     if report.codes:
         reasons.append(f"inconclusive: {', '.join(report.codes)}")
     elif not report.finished:
-        reasons.append("the reviewer stopped before it was done")
-    judged = (*report.findings, *(item.finding for item, mark in report.dismissed if not mark.binding))
-    grave = [
-        one for one in judged if fail_on in SEVERITIES and SEVERITIES.index(one.severity) <= SEVERITIES.index(fail_on)
-    ]
+        reasons.append("the review stopped before it was finished")
+    judged = (
+        *report.findings,
+        *(item.finding for item, mark in report.dismissed if not mark.binding),
+    )
+    failing = SEVERITIES[: SEVERITIES.index(fail_on) + 1] if fail_on in SEVERITIES else ()
+    grave = [finding for finding in judged if finding.severity in failing]
     if grave:
-        reasons.append(f"{len(grave)} {'finding' if len(grave) == 1 else 'findings'} of severity {fail_on} or worse")
+        plural = "s" if len(grave) > 1 else ""
+        reasons.append(f"{len(grave)} finding{plural} of severity {fail_on} or worse")
     coverage = report.coverage
-    covered = coverage.complete if require_coverage is None else coverage.percent >= require_coverage
+    covered = (
+        coverage.complete if require_coverage is None else coverage.percent >= require_coverage
+    )
     if not covered:
         reasons.append(f"{coverage.percent:g} % of the change was read in full")
     if problem:

@@ -1,1 +1,1 @@
-"""Findings of a review: what analysers and rules say without a model, and what a model reports."""
+"""The second stage of a review: findings of analysers, rules and a model."""

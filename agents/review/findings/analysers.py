@@ -1,7 +1,8 @@
-"""Findings without a model: ruff where it is installed, SARIF or RDJSON that is handed in, and our own rules.
+"""Findings without a model: ruff if it is installed, SARIF and RDJSON files, and our own rules.
 
-Only what is new between base and head is reported, by the flagged code and not by its line. ruff runs on copies of both
-sides in a scratch folder: no file of the work tree, no configuration of the pull request, no environment, no network.
+Only results that are new between base and head are reported; they are compared by the flagged code,
+not by its line. ruff runs on copies of both sides in a temporary folder. It sees no file of the
+work tree, no configuration of the pull request and no environment variables.
 """
 
 from __future__ import annotations
@@ -27,21 +28,29 @@ from glue.agents.review.findings.dedupe import rank
 from glue.agents.review.records import SEVERITIES, Bundle, FileDiff, Finding, Severity
 from glue.errors import ConfigError
 
-SECONDS = 30.0
-PER_FILE = 3  # findings of one rule; who reads these looks for the others
-MOST_BYTES = 16 * 1024 * 1024  # of what an analyser says
-_PYTHON_2 = re.compile(r"^\s*except [^:\n]+, [a-z_]\w*:", re.MULTILINE)  # two exceptions, as Python 3.14 reads it
-_TEST_MODULE = re.compile(r"(?:^|/)(?:test_[^/]*|[^/]*_tests?|tests?|conftest|__init__)\.py$")  # others may be data
-# The rules of ruff that are asked for, with their reasons.
+SECONDS = 30.0  # timeout of ruff
+PER_FILE = 3  # findings of one rule in one file; more of them are noise
+MAX_BYTES = 16 * 1024 * 1024  # output of an analyser
+# Python 2 code. Python 3.14 would accept it and catch two exceptions.
+_PYTHON_2 = re.compile(r"^\s*except [^:\n]+, [a-z_]\w*:", re.MULTILINE)
+# Other files in a folder of tests may be test data.
+_TEST_MODULE = re.compile(r"(?:^|/)(?:test_[^/]*|[^/]*_tests?|tests?|conftest|__init__)\.py$")
+# The rules of ruff that are switched on, with severities and reasons.
 RUFF_RULES: Mapping[str, Mapping[str, Any]] = tomllib.loads(
     files("glue.agents.review.findings").joinpath("ruff_rules.toml").read_text(encoding="utf-8")
 )
-_LEVELS: dict[str, Severity] = {"error": "high", "warning": "medium", "note": "low", "none": "info", "info": "low"}
+_LEVELS: dict[str, Severity] = {
+    "error": "high",
+    "warning": "medium",
+    "note": "low",
+    "none": "info",
+    "info": "low",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What an analyser says of one place."""
+    """A defect that an analyser reports, on the lines `line` to `end` of a file."""
 
     tool: str
     rule: str
@@ -51,18 +60,28 @@ class Result:
     message: str
     severity: Severity = "medium"
     why: str = ""
-    code: str = ""  # the flagged code alone, where it is known
+    code: str = ""  # the flagged code without the rest of its line, if known
 
 
-def deterministic(bundle: Bundle, *, disable: tuple[str, ...] = (), hints: bool = False) -> tuple[Finding, ...]:
-    """Everything that can be said without a model, the worst first; with `hints`, also what only a model can judge."""
+def deterministic(
+    bundle: Bundle, *, disable: tuple[str, ...] = (), hints: bool = False
+) -> tuple[Finding, ...]:
+    """Return the findings of our rules and of ruff, the most severe first.
+
+    Findings of the rules in `disable` are left out. If `hints`, hints are included: findings that
+    only a model can judge.
+    """
     found = (*rules.check(bundle, disable=disable), *ruff(bundle))
-    wanted = (one for one in found if one.rule not in disable and (hints or not rules.is_hint(one)))
+    enabled = [finding for finding in found if finding.rule not in disable]
+    wanted = [finding for finding in enabled if hints or not rules.is_hint(finding)]
     return tuple(sorted(wanted, key=rank))
 
 
 def find_ruff() -> str:
-    """The ruff that is installed beside glue; empty where there is none. One of the repository is not looked for."""
+    """Return the path of the ruff that is installed with glue, or "" if there is none.
+
+    A ruff in the reviewed repository is never used.
+    """
     try:
         return os.path.abspath(str(import_module("ruff").find_ruff_bin()))
     except (ImportError, AttributeError, OSError):
@@ -70,35 +89,47 @@ def find_ruff() -> str:
 
 
 def ruff(bundle: Bundle) -> tuple[Finding, ...]:
-    """Run ruff over the Python files of a change, as they were and as they are."""
-    python = (file for file in rules.changed_files(bundle) if file.language == "python" and not file.is_doc)
+    """Return the new results of ruff in the Python files of a change."""
+    python = (
+        file
+        for file in rules.changed_files(bundle)
+        if file.language == "python" and not file.is_doc
+    )
     runs = (file for file in python if not file.is_test or _TEST_MODULE.search(file.path))
     changed = [file.diff for file in runs if file.path in bundle.head]
     program = find_ruff() if changed else ""
     if not program:
         return ()
-    # What was deleted may have moved: its findings are old ones.
-    changed += [file for file in bundle.files if file.status == "deleted" and language(file.path) == "python"]
+    # A deleted file may have been moved: its results are not new in the other file.
+    changed += [
+        file
+        for file in bundle.files
+        if file.status == "deleted" and language(file.path) == "python"
+    ]
     with tempfile.TemporaryDirectory(prefix="glue-review-") as scratch:
         home = os.path.realpath(scratch)
-        names: dict[str, tuple[str, str]] = {}  # in the scratch folder -> side, path
+        names: dict[str, tuple[str, str]] = {}  # temporary file -> side, path
         for number, file in enumerate(changed):
-            texts = {"head": bundle.head.get(file.path), "base": bundle.base.get(file.old_path or file.path)}
+            texts = {
+                "head": bundle.head.get(file.path),
+                "base": bundle.base.get(file.old_path or file.path),
+            }
             for side, text in texts.items():
                 if text is not None:
-                    if side == "base":  # what was silenced before is no news when the comment goes
+                    if side == "base":
+                        # A result that a comment suppressed is not new if the comment is removed.
                         text = text.replace("noqa", "____")
-                    # The name may matter (`__init__.py`), the folders do not.
+                    # The file name may matter to ruff (`__init__.py`); the folders do not.
                     stem = re.sub(r"[^\w.]", "_", file.path.rsplit("/", 1)[-1])
                     place = Path(home, f"{side}-{number}", stem)
                     place.parent.mkdir()
                     place.write_text(text, encoding="utf-8", errors="replace")
                     names[str(place)] = (side, file.path)
-        said = [(names[os.path.realpath(row["filename"])], row) for row in _run_ruff(program, home)]
+        rows = [(names[os.path.realpath(row["filename"])], row) for row in _run_ruff(program, home)]
     results: dict[str, list[Result]] = {"head": [], "base": []}
-    broken = {place for place, row in said if row.get("code") in (None, "invalid-syntax", "E999")}
-    for (side, path), row in said:
-        # What did not parse before says nothing of what is new.
+    broken = {place for place, row in rows if row.get("code") in (None, "invalid-syntax", "E999")}
+    for (side, path), row in rows:
+        # If a side does not parse, the two sides cannot be compared.
         text = bundle.head[path] if side == "head" else _before(bundle, path)
         if (side, path) in broken or ("base", path) in broken or _PYTHON_2.search(text):
             continue
@@ -108,23 +139,32 @@ def ruff(bundle: Bundle) -> tuple[Finding, ...]:
 
 
 def _run_ruff(program: str, folder: str) -> list[dict[str, Any]]:
-    argv = [program, "check", "--isolated", "--no-cache", "--quiet", "--exit-zero", "--output-format=json"]
-    argv += ["--target-version=py314", f"--select={','.join(RUFF_RULES)}", "--no-preview", "--force-exclude", "."]
+    options = "--isolated --no-cache --quiet --exit-zero --output-format=json --no-preview"
+    options += " --target-version=py314 --force-exclude"
+    argv = [program, "check", *options.split(), f"--select={','.join(RUFF_RULES)}", "."]
     env = {"HOME": folder, "PATH": "", "NO_COLOR": "1"}
     nothing = subprocess.DEVNULL
     with tempfile.TemporaryFile() as out:
         try:
-            subprocess.run(argv, cwd=folder, env=env, stdin=nothing, stdout=out, stderr=nothing, timeout=SECONDS)
+            subprocess.run(
+                argv,
+                cwd=folder,
+                env=env,
+                stdin=nothing,
+                stdout=out,
+                stderr=nothing,
+                timeout=SECONDS,
+            )
             out.seek(0)
-            raw = out.read(MOST_BYTES + 1)
-            rows = json.loads(raw) if len(raw) <= MOST_BYTES else []
+            raw = out.read(MAX_BYTES + 1)
+            rows = json.loads(raw) if len(raw) <= MAX_BYTES else []
         except (OSError, subprocess.TimeoutExpired, ValueError):
             return []
     return [row for row in rows if isinstance(row, dict) and row.get("filename")]
 
 
 def _ruff_result(row: Mapping[str, Any], path: str, text: str, *, is_head: bool) -> Result | None:
-    """What a row of ruff's says; None where the rule is narrower than ruff's own."""
+    """Return a row of ruff's output as a Result, or None if `ruff_rules.toml` excludes it."""
     rule = RUFF_RULES.get(row["code"])
     if rule is None:
         return None
@@ -134,13 +174,17 @@ def _ruff_result(row: Mapping[str, Any], path: str, text: str, *, is_head: bool)
     if named and named[1] in rule.get("names", ()):
         return None
     rows = text.split("\n")
-    flagged = rows[line - 1 : end] or [""]  # other ends of lines are lines to ruff
-    code = "\n".join([*flagged[:-1], flagged[-1][: int(stop["column"]) - 1]])[int(start["column"]) - 1 :]
+    flagged = rows[line - 1 : end] or [""]  # ruff also counts other line endings
+    code = "\n".join([*flagged[:-1], flagged[-1][: int(stop["column"]) - 1]])[
+        int(start["column"]) - 1 :
+    ]
     if is_head and not (
         re.search(rule.get("line", ""), "\n".join(flagged)[:2_000])
         and re.search(rule.get("code", ""), code[:2_000])
         and not ("unless_in" in rule and re.match(rule["unless_in"], _block(rows, line)))
-        and (row["code"] != "B006" or _is_shared(text, line, flagged[0][: int(start["column"]) - 1]))
+        and (
+            row["code"] != "B006" or _is_shared(text, line, flagged[0][: int(start["column"]) - 1])
+        )
     ):
         return None
     return Result(
@@ -157,22 +201,29 @@ def _ruff_result(row: Mapping[str, Any], path: str, text: str, *, is_head: bool)
 
 
 def _block(rows: list[str], line: int) -> str:
-    """The line that opens the block around a line."""
+    """Return the line that opens the block around line number `line`, or "" if there is none."""
     depths = [len(row) - len(row.lstrip()) if row.strip() else 10_000 for row in rows[:line]]
-    return next((rows[at].strip() for at in range(len(depths) - 2, -1, -1) if depths[at] < depths[-1]), "")
+    return next(
+        (rows[at].strip() for at in range(len(depths) - 2, -1, -1) if depths[at] < depths[-1]), ""
+    )
 
 
-# A parameter that is changed in its function, kept beyond it, or handed out.
+# A parameter that its function changes, stores or returns.
 _SHARED = (
-    r"\bNAME (?:\. (?:append|extend|insert|add|update|setdefault|pop|popitem|remove|discard|clear|sort|reverse) \("
+    r"\bNAME (?:\. (?:append|extend|insert|add|update|setdefault|pop|popitem|remove|discard|clear"
+    r"|sort|reverse) \("
     r"|\[ [^;=]*\] [-+|&]?= |[-+|&]= )|[\w\]] = NAME ;|(?:return|yield) NAME ;|del NAME \["
 )
 
 
 def _is_shared(text: str, line: int, before: str) -> bool:
-    """Whether calls share the default that stands behind these words of a line."""
+    """Return whether a function changes, stores or returns the mutable default of a parameter.
+
+    The default value is on line number `line` of `text`, and `before` is the text of that line in
+    front of the value.
+    """
     name = re.match(r"\s*(\w+)", re.split(r",(?![^\[]*\])|\(", before)[-1])
-    around = [one for one in functions(text, "python") if one.start <= line <= one.end]
+    around = [found for found in functions(text, "python") if found.start <= line <= found.end]
     if name is None or not around:
         return False
     _, _, body = " ".join(around[-1].words).partition(": ; { ")
@@ -182,8 +233,12 @@ def _is_shared(text: str, line: int, before: str) -> bool:
 def handed_in(
     bundle: Bundle, given: Sequence[tuple[str, str]], base: Sequence[tuple[str, str]] = ()
 ) -> tuple[Finding, ...]:
-    """Read results from files, each (format, path). With files of the base, what they hold is not new; without,
-    results on lines that were added are."""
+    """Return findings for the new results in files of other tools.
+
+    `given` and `base` contain the format and path of each file: `given` for the change, `base` for
+    the base branch. A result is new if `base` does not contain it. If `base` is empty, results on
+    added lines are new.
+    """
     now = [result for form, path in given for result in _load(form, path)]
     before = [result for form, path in base for result in _load(form, path)]
     return tuple(new_findings(now, before, bundle, compared=bool(base)))
@@ -191,19 +246,22 @@ def handed_in(
 
 def _load(form: str, path: str) -> list[Result]:
     raw = Path(path).read_bytes()
-    if len(raw) > MOST_BYTES:
-        raise ConfigError(f"{path} has more than {MOST_BYTES} bytes")
+    if len(raw) > MAX_BYTES:
+        raise ConfigError(f"{path} has more than {MAX_BYTES} bytes")
     try:
         return list(_READERS[form](json.loads(raw)))
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise ConfigError(f"{path} is no {form.upper()}: {error}") from error
+        raise ConfigError(f"{path} is not {form.upper()}: {error}") from error
 
 
 def _sarif(data: Any) -> Iterator[Result]:
     for run in data["runs"]:
         driver = run["tool"]["driver"]
         rules = driver.get("rules", ())
-        levels = {rule["id"]: rule.get("defaultConfiguration", {}).get("level", "warning") for rule in rules}
+        levels = {
+            rule["id"]: rule.get("defaultConfiguration", {}).get("level", "warning")
+            for rule in rules
+        }
         for row in run.get("results") or ():
             if row.get("baselineState") in ("unchanged", "absent") or row.get("suppressions"):
                 continue
@@ -219,7 +277,9 @@ def _sarif(data: Any) -> Iterator[Result]:
                     line=line,
                     end=min(int(region.get("endLine") or line), line + 5),
                     message=str(row["message"].get("text") or rule),
-                    severity=_LEVELS.get(str(row.get("level") or levels.get(rule, "warning")), "medium"),
+                    severity=_LEVELS.get(
+                        str(row.get("level") or levels.get(rule, "warning")), "medium"
+                    ),
                 )
 
 
@@ -237,7 +297,9 @@ def _rdjson(data: Any) -> Iterator[Result]:
             line=line,
             end=min(int((span.get("end") or {}).get("line") or line), line + 5),
             message=str(row["message"]),
-            severity=_LEVELS.get(str(row.get("severity") or data.get("severity") or "warning").lower(), "medium"),
+            severity=_LEVELS.get(
+                str(row.get("severity") or data.get("severity") or "warning").lower(), "medium"
+            ),
         )
 
 
@@ -251,56 +313,66 @@ def _relative(path: str) -> str:
 def new_findings(
     head: Iterable[Result], base: Iterable[Result], bundle: Bundle, *, compared: bool
 ) -> Iterator[Finding]:
-    """Make findings of what the base did not have: the same rule on the same code is the same, wherever it stands."""
+    """Yield findings for results that the base does not have.
+
+    Two results are the same if the same rule flags the same code, on any line. If `compared` is
+    False, the results for the base are unknown, and only results on added lines are new.
+    """
     now = [(result, _marks(result, bundle.head.get(result.path, ""))) for result in head]
     before = [_marks(result, _before(bundle, result.path)) for result in base]
-    for at in (0, 1):  # whole lines first; what is left may have been edited around the flagged code
-        known, marks = Counter(one[at] for one in before), Counter(one[at] for _, one in now)
-        now = [one for one in now if not _taken(known, one[1][at])]
-        before = [one for one in before if not _taken(marks, one[at])]
-    told: Counter[tuple[str, str]] = Counter()
+    # First compare whole lines, then only the flagged code: the rest of its line may have changed.
+    for at in (0, 1):
+        old_marks = Counter(marks[at] for marks in before)
+        new_marks = Counter(marks[at] for _, marks in now)
+        now = [(result, marks) for result, marks in now if not _taken(old_marks, marks[at])]
+        before = [marks for marks in before if not _taken(new_marks, marks[at])]
+    counts: Counter[tuple[str, str]] = Counter()
     same: set[tuple[object, ...]] = set()
-    for result, _ in sorted(now, key=lambda one: (one[0].path, one[0].line, SEVERITIES.index(one[0].severity))):
+    for result in sorted((result for result, _ in now), key=_order):
         file, text = bundle.file(result.path), bundle.head.get(result.path)
-        if file is None or text is None or file.status == "deleted" or told[result.rule, result.path] >= PER_FILE:
+        if file is None or text is None or file.status == "deleted":
             continue
-        # One place is spoken of once, and so is an undefined name, however often it is used.
+        if counts[result.rule, result.path] >= PER_FILE:
+            continue
+        # Each place is reported once, and each undefined name, even if it is used several times.
         place: tuple[object, ...] = (result.path, result.line, result.end)
-        saying = (
-            result.rule,
-            result.path,
-            result.message,
-            *(() if result.tool == "ruff" and "`" in result.message else place),
-        )
-        if saying in same or (result.tool == "ruff" and place in same):
+        key: tuple[object, ...] = (result.rule, result.path, result.message)
+        if result.tool != "ruff" or "`" not in result.message:
+            key += place
+        if key in same or (result.tool == "ruff" and place in same):
             continue
         added = {line.new for line in file.added}
         if compared or any(number in added for number in range(result.line, result.end + 1)):
-            told[result.rule, result.path] += 1
-            same |= {saying, place}
+            counts[result.rule, result.path] += 1
+            same |= {key, place}
             yield _finding(result, file, text)
 
 
+def _order(result: Result) -> tuple[str, int, int]:
+    return result.path, result.line, SEVERITIES.index(result.severity)
+
+
 def _before(bundle: Bundle, path: str) -> str:
-    """The base's text of a file, by its old name or its new one."""
+    """Return the text of a file before the change, or "" if unknown; `path` is the new name."""
     file = bundle.file(path)
     return bundle.base.get((file.old_path or path) if file else path, "")
 
 
 def _taken(left: Counter[tuple[str, str]], mark: tuple[str, str]) -> bool:
+    """Decrement the count of `mark` in `left`; return whether the count was positive."""
     left[mark] -= 1
     return left[mark] >= 0
 
 
 def _marks(result: Result, text: str) -> tuple[tuple[str, str], tuple[str, str]]:
-    """What a result is known by on the other side: its rule with its lines, and with the flagged code alone.
+    """Return two keys of a result: rule and whole lines, and rule and flagged code.
 
-    Layout, quotes and comments take no part.
+    The keys do not depend on layout, quotes and comments.
     """
 
     def words(code: str) -> str:
-        spoken = language(result.path)
-        return " ".join(token.text for token in lex(code, spoken)) if spoken else " ".join(code.split())
+        name = language(result.path)
+        return " ".join([token.text for token in lex(code, name)] if name else code.split())
 
     lines = "\n".join(text.split("\n")[result.line - 1 : result.end])
     return (result.rule, words(lines)), (result.rule, words(result.code or lines))
@@ -318,7 +390,7 @@ def _finding(result: Result, file: FileDiff, text: str) -> Finding:
         path=file.path,
         quote="\n".join(lines[first - 1 : last]),
         title=title[:200],
-        body=f"{result.why or more or title} ({result.tool} says so.)".lstrip(),
+        body=f"{result.why or more or title} (Reported by {result.tool}.)".lstrip(),
         severity=result.severity,
         confidence="high",
         category="bug",

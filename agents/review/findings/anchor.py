@@ -1,29 +1,49 @@
-"""Put a finding on the line its quote stands on, and check the replacement it suggests for that line.
+"""Place a finding on the line that it quotes, and check the replacement that it suggests.
 
-The model's own line number only chooses between equal places.
+The line number that the model gave is used only to choose between several places.
 """
 
 from __future__ import annotations
 
 import ast
+import html
 import json
 import re
 import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from pathlib import PurePosixPath
 
 from glue.agents.review.change.syntax import blanked, is_test, language
-from glue.agents.review.records import Anchor, Bundle, FileDiff, Finding, Side
+from glue.agents.review.records import Anchor, Bundle, FileDiff, Finding, Hunk
 
-MIN_QUOTE = 8  # characters that are no blanks; a shorter quote proves nothing
-MAX_LINES = 40  # of a suggestion
-_NUMBERED = re.compile(r"^\s*(?:\d+\s+){1,2}[-+ ]?\s?")  # as the hunks are shown to the model
+MIN_QUOTE = 8  # characters without white space; a shorter quote must be unique or have a line
+MIN_PART = 4  # characters of a quote that is only a part of a line
+MAX_LINES = 40  # lines of a suggestion
+SIMILAR = 0.75  # similarity to a line, from 0 to 1, at which a quote counts as that line
+NEAR = 0.5  # the same for a line that is at most NEARBY lines away from the claimed line
+NEARBY = 3
+# Line numbers and sign, as the model sees them in a hunk.
+_NUMBERED = re.compile(r"^\s*(?:\d+\s+){1,2}[-+ ]?\s?")
+# Other prefixes that models write: "12: ", "L12 | ", "line 12: ", "shop.py:12: ".
+_PREFIX = re.compile(r"^\s*(?:[\w./-]+\.\w+:)?(?:L|[Ll]ine )?\d+(?::\d+)?\s*[:|)\]]\s?[-+]?")
 _FENCE = re.compile(r"^\s*(?:```|~~~)\w*\s*$")
+# A remark that a model adds after the code that it quotes.
+_REMARK = re.compile(r"\s*(?:#|//|--|/\*|<!--|;;|←|<-+|<=+|\^+)(?!.*(?:#|//|--|/\*|<!--|;;|←)).*$")
+_ELLIPSIS = re.compile(r"\s*(?:\.{3,}|…|\[(?:\.{3}|…)\])\s*")
+_STRAIGHT = str.maketrans({"“": '"', "”": '"', "‘": "'", "’": "'", "\u2013": "-", "\u2014": "-"})
+_HEADER = re.compile(
+    r"\s*(?:(?:export|default|public|private|protected|internal|static|final|abstract|async|pub"
+    r"|override|virtual|inline|suspend)(?:\([^)]*\))?\s+)*"
+    r"(?:(?:def|func|function|fn|fun|class|struct|interface|impl|module|trait|sub|namespace)\b"
+    r"|(?:const|let|var)\s+\w+[^=]*=\s*(?:async\s*)?(?:function\b|\(|\w+\s*=>)"
+    r"|(?:[\w<>\[\],.]+\s+)+\w+\s*\([^;]*\)\s*(?:throws [\w, .]+)?\{\s*$)"
+)
 _RELAXES = re.compile(
-    r"\b(?:skip|xfail|todo|only)\b|\b(?:remove|delete|drop|relax|loosen|weaken|disable|comment out|update|rewrite)\b"
-    r".{0,40}"
+    r"\b(?:skip|xfail|todo|only)\b"
+    r"|\b(?:remove|delete|drop|relax|loosen|weaken|disable|comment out|update|rewrite)\b.{0,40}"
     r"\b(?:test|assert\w*|expectation|spec)s?\b",
     re.IGNORECASE,
 )
@@ -32,131 +52,388 @@ _ASSERT = re.compile(r"\bassert|\bexpect\(|\bt\.(?:Error|Fatal)|\brequire\.")
 
 @dataclass(frozen=True, slots=True)
 class QuotePlace:
-    """Where a quote stands: lines of the new file, or of the old one on the LEFT side."""
+    """The place of a quote: lines of the new file, and the code that was found.
+
+    `start` and `end` are None if no line of the hunk is left, as in a deleted file.
+    """
 
     path: str
-    start: int
-    end: int
-    side: Side = "RIGHT"
+    start: int | None
+    end: int | None
     how: Anchor = "exact"
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A line that can be quoted: its number in the new file, and its text without white space.
+
+    A deleted line has the number of the nearest line of the same hunk that is still there.
+    """
+
+    line: int | None
+    plain: str
+    text: str
+    kind: str = " "
 
 
 def anchor(finding: Finding, files: Sequence[FileDiff], head: Mapping[str, str]) -> Finding | None:
-    """Put a finding on the line of its quote; None where the quote stands nowhere in the diff or its files."""
-    place = locate(finding.quote, finding.path, files, head, finding.claimed or finding.line)
+    """Return the finding with path and line of the place that it quotes, or None if not found.
+
+    The quote is replaced with the code that was found if the model did not copy it exactly.
+    """
+    path = resolve_path(finding.path, files)
+    claimed = finding.claimed or finding.line
+    place = locate(finding.quote, path, files, head, claimed)
     if place is None:
         return None
-    inline = place.side == "RIGHT" and place.how != "file"
+    if not finding.rule and place.start == place.end:
+        place = _inside(place, files, head, claimed)
+    start, end = place.start, place.end
+    inline = place.how != "file" and end is not None
+    is_verbatim = _plain(finding.quote) in _plain(place.code)
     return replace(
         finding,
         path=place.path,
-        side=place.side,
+        quote=finding.quote if is_verbatim else place.code,
         anchor=place.how,
-        line=place.end if inline or place.side == "LEFT" else None,
-        start_line=place.start if inline and place.start < place.end else None,
-        claimed=finding.claimed if place.how != "file" else place.end,
+        line=end if inline else None,
+        start_line=start if inline and start is not None and start != end else None,
+        claimed=finding.claimed if place.how != "file" else end,
     )
 
 
-def locate(
-    quote: str, path: str, files: Sequence[FileDiff], head: Mapping[str, str], claimed: int | None = None
-) -> QuotePlace | None:
-    """Look in the file's hunks, its deleted lines, the other files' hunks, and the rest of the file, in this order."""
-    if len(_plain(quote)) < MIN_QUOTE:
+def anchor_at_line(finding: Finding, files: Sequence[FileDiff]) -> Finding | None:
+    """Return the finding placed on the line that the model named, or None.
+
+    This is the last resort if a quote is missing or not found. The line must be in a hunk.
+    """
+    path = resolve_path(finding.path, files)
+    file = next((file for file in files if file.path == path), None)
+    lines = [line for hunk in file.hunks for line in hunk.lines] if file else []
+    lines = [line for line in lines if line.new is not None]
+    row = next((line for line in lines if line.new == finding.claimed and line.text.strip()), None)
+    if row is None:
         return None
-    file = next((one for one in files if one.path == path), None)
+    return replace(finding, path=path, quote=row.text, anchor="line", line=row.new)
+
+
+def resolve_path(path: str, files: Sequence[FileDiff]) -> str:
+    """Return the path of the changed file that a model means, or the given path if none matches.
+
+    Models leave out folders, use the old name, or add quotation marks, `a/` or `./`.
+    """
+    names = [file.path for file in files]
+    if path in names:
+        return path
+    bare = re.sub(r"^(?:\.?/|[ab]/(?=.))+", "", path.strip().strip("`\"'"))
+    tests: tuple[Callable[[FileDiff], bool], ...] = (
+        lambda file: file.path == bare or file.path.strip() == bare,
+        lambda file: bool(file.old_path) and file.old_path in (path, bare),
+        lambda file: bool(bare) and file.path.endswith(f"/{bare}"),
+        lambda file: path.endswith(f"/{file.path}"),
+    )
+    for test in tests:
+        found = [file.path for file in files if test(file)]
+        if len(found) == 1:
+            return found[0]
+    return path
+
+
+def locate(
+    quote: str,
+    path: str,
+    files: Sequence[FileDiff],
+    head: Mapping[str, str],
+    claimed: int | None = None,
+) -> QuotePlace | None:
+    """Return the place of a quote, or None if the quote is too short or is not found.
+
+    The quote is searched for in the hunks of the file `path`, in its deleted lines, in the hunks
+    of other files, and in the rest of the file, in this order. `claimed` is the line number that
+    the model gave: of several places, the nearest to it is returned.
+    """
+    if not quote.strip():
+        return None
+    file = next((file for file in files if file.path == path), None)
+    if len(_plain(quote)) < MIN_QUOTE:
+        return _short(_plain(quote), file, claimed) if file else None
     for wanted in _readings(quote):
-        if file is not None and (place := _in_hunks(wanted, file, claimed)):
+        if place := _find(wanted, path, file, files, head, claimed):
             return place
-        if file is not None and (spans := _matches(wanted, [(line.old or 0, line.text) for line in file.deleted])):
-            return QuotePlace(path, *_nearest(spans, claimed), side="LEFT", how="deleted")
-        elsewhere = [place for one in files if one.path != path and (place := _in_hunks(wanted, one, None))]
-        if len(elsewhere) == 1 and elsewhere[0].how == "exact":
-            return replace(elsewhere[0], how="relocated")
-        if file is not None and (spans := _matches(wanted, list(enumerate(head.get(path, "").split("\n"), 1)))):
-            return QuotePlace(path, *_nearest(spans, claimed), how="file")
+    return _similar(quote, file, claimed) if file else None
+
+
+def _find(
+    wanted: tuple[str, ...],
+    path: str,
+    file: FileDiff | None,
+    files: Sequence[FileDiff],
+    head: Mapping[str, str],
+    claimed: int | None,
+) -> QuotePlace | None:
+    if file is not None:
+        for kinds in (" +", "-", " -", " +-"):
+            if place := _in_hunks(wanted, file, claimed, kinds):
+                return place
+    others = [_in_hunks(wanted, other, None) for other in files if other.path != path]
+    elsewhere = [place for place in others if place is not None]
+    if len(elsewhere) == 1 and elsewhere[0].how == "exact":
+        return replace(elsewhere[0], how="relocated")
+    if file is None:
+        return None
+    texts = enumerate(head.get(path, "").split("\n"), 1)
+    whole = [_Row(number, _plain(text), text) for number, text in texts]
+    if spans := _matches(wanted, whole):
+        return _place(path, _nearest(spans, claimed), "file")
     return None
 
 
 def _readings(quote: str) -> Iterator[tuple[str, ...]]:
-    """The quote as it is, then without diff signs, then without shown line numbers, then its longest line alone."""
+    """Yield the lines to search for, without white space, each variant once.
+
+    The variants are the quote as it is, without diff signs, without line numbers, without remarks
+    and marks of the model, and single lines of it, the longest first.
+    """
     lines = [line for line in quote.split("\n") if not _FENCE.match(line)]
-    signless = [line[1:] if line[:1] in ("+", "-") else line for line in lines]
-    unnumbered = [_NUMBERED.sub("", line) for line in lines]
+    variants = [lines, [line[1:] if line[:1] in ("+", "-") else line for line in lines]]
+    variants.append([_NUMBERED.sub("", line) for line in lines])
+    variants += [[line] for line in sorted(lines, key=len, reverse=True)[:1]]
+    plain = html.unescape(quote).replace('\\"', '"').replace("\\n", "\n").replace("\\t", "\t")
+    bare = [_PREFIX.sub("", _unwrapped(line)) for line in _unwrapped(plain).split("\n")]
+    bare = [line for line in bare if not _FENCE.match(line)]
+    variants += [bare, [line[1:] if line[:1] in ("+", "-") else line for line in bare]]
+    cut = [_REMARK.sub("", line) if line.strip() else line for line in bare]
+    variants += [cut, [_ELLIPSIS.sub("", line) for line in cut]]
+    for line in sorted((*lines, *bare, *cut), key=len, reverse=True)[:12]:
+        signless = re.sub(r"^\s*[-+]\s?", "", _NUMBERED.sub("", line))
+        variants += [[line], [signless], [_ELLIPSIS.sub("", signless)]]
     tried: set[tuple[str, ...]] = set()
-    for variant in (lines, signless, unnumbered, *([line] for line in sorted(lines, key=len, reverse=True)[:1])):
-        wanted = tuple(text for line in variant if (text := _plain(line)) and text not in ("...", "…"))
+    for variant in variants:
+        wanted = tuple(
+            text for line in variant if (text := _plain(line)) and text not in ("...", "…")
+        )
         if wanted and wanted not in tried and sum(map(len, wanted)) >= MIN_QUOTE:
             tried.add(wanted)
             yield wanted
 
 
+def _unwrapped(text: str) -> str:
+    """Remove backticks and quotation marks around a text."""
+    bare = text.strip()
+    for mark in ("```", "``", "`", '"', "'"):
+        if len(bare) > 2 * len(mark) and bare.startswith(mark) and bare.endswith(mark):
+            return bare[len(mark) : -len(mark)]
+    return text
+
+
 def _plain(text: str) -> str:
-    """Blanks are what models get wrong most; they take no part in the comparison."""
-    return "".join(text.split())
+    """Remove all white space, which models copy wrongly most often, and straighten marks."""
+    return "".join(text.split()).translate(_STRAIGHT)
 
 
-def _in_hunks(wanted: tuple[str, ...], file: FileDiff, claimed: int | None) -> QuotePlace | None:
-    spans: list[tuple[int, int]] = []
+def _rows(hunk: Hunk, kinds: str = " +-") -> list[_Row]:
+    """Return the lines of a hunk that are of one of these kinds and not blank."""
+    rows: list[_Row] = []
+    for at, line in enumerate(hunk.lines):
+        if line.kind in kinds and (plain := _plain(line.text)):
+            number = line.new if line.new is not None else _remaining(hunk, at)
+            rows.append(_Row(number, plain, line.text, line.kind))
+    return rows
+
+
+def _remaining(hunk: Hunk, at: int) -> int | None:
+    """Return the line nearest to a deleted one that is still there, preferably below it."""
+    after = (line.new for line in hunk.lines[at:] if line.new is not None)
+    before = (line.new for line in reversed(hunk.lines[:at]) if line.new is not None)
+    return next(after, None) or next(before, None)
+
+
+def _in_hunks(
+    wanted: tuple[str, ...], file: FileDiff, claimed: int | None, kinds: str = " +"
+) -> QuotePlace | None:
+    spans: list[list[_Row]] = []
     for hunk in file.hunks:
-        spans += _matches(wanted, [(line.new, line.text) for line in hunk.lines if line.new is not None])
+        spans += _matches(wanted, _rows(hunk, kinds))
     if not spans:
         return None
-    added = {line.new for line in file.added}
-    spans = [span for span in spans if any(number in added for number in range(span[0], span[1] + 1))] or spans
-    return QuotePlace(file.path, *_nearest(spans, claimed), how="exact" if len(spans) == 1 else "nearest")
+    # Places with a changed line are preferred.
+    spans = [span for span in spans if any(row.kind != " " for row in span)] or spans
+    span = _nearest(spans, claimed)
+    if all(row.kind == "-" for row in span):
+        return _place(file.path, span, "deleted")
+    kept = [row for row in span if row.kind != "-"]
+    how: Anchor = "exact" if len(spans) == 1 else "nearest"
+    return replace(_place(file.path, kept, how), code=_place(file.path, span, how).code)
 
 
-def _nearest(spans: list[tuple[int, int]], claimed: int | None) -> tuple[int, int]:
+def _place(path: str, span: list[_Row], how: Anchor) -> QuotePlace:
+    start, end = span[0].line, span[-1].line
+    if how == "deleted":
+        start = end  # the comment goes on one line beside the gap
+    return QuotePlace(path, start, end, how, "\n".join(row.text for row in span))
+
+
+def _nearest(spans: list[list[_Row]], claimed: int | None) -> list[_Row]:
     if claimed is None:
         return spans[0]
-    return min(spans, key=lambda span: max(span[0] - claimed, claimed - span[1], 0))
+
+    def distance(span: list[_Row]) -> int:
+        first, last = span[0].line or 0, span[-1].line or 0
+        return max(first - claimed, claimed - last, 0)
+
+    return min(spans, key=distance)
 
 
-def _matches(wanted: tuple[str, ...], lines: list[tuple[int, str]]) -> list[tuple[int, int]]:
-    """Runs of lines that hold the wanted ones; the first may start, and the last may end, within a line."""
-    rows = [(number, plain) for number, text in lines if (plain := _plain(text))]
+def _matches(wanted: tuple[str, ...], rows: list[_Row]) -> list[list[_Row]]:
+    """Return each occurrence of the wanted lines.
+
+    The first wanted line may begin, and the last one may end, within a line.
+    """
+    rows = [row for row in rows if row.plain]
     if len(wanted) == 1:
-        return [(number, number) for number, text in rows if wanted[0] in text]
+        return [[row] for row in rows if wanted[0] in row.plain]
     found = []
     for at in range(len(rows) - len(wanted) + 1):
         window = rows[at : at + len(wanted)]
         if (
-            window[0][1].endswith(wanted[0])
-            and window[-1][1].startswith(wanted[-1])
-            and all(row[1] == text for row, text in zip(window[1:-1], wanted[1:-1], strict=True))
+            window[0].plain.endswith(wanted[0])
+            and window[-1].plain.startswith(wanted[-1])
+            and all(row.plain == text for row, text in zip(window[1:-1], wanted[1:-1], strict=True))
         ):
-            found.append((window[0][0], window[-1][0]))
+            found.append(window)
     return found
 
 
+def _short(wanted: str, file: FileDiff, claimed: int | None) -> QuotePlace | None:
+    """Return the place of a short quote if it is unique in the hunks or near the claimed line."""
+    rows = [row for hunk in file.hunks for row in _rows(hunk)]
+    whole = [row for row in rows if row.plain == wanted]
+    found = whole or [row for row in rows if len(wanted) >= MIN_PART and wanted in row.plain]
+    changed = [row for row in found if row.kind != " "]
+    for candidates in (found, changed):
+        if len(candidates) == 1:
+            return _single(file, candidates[0], "exact")
+    near = [row for row in found if _distance(row, claimed) <= NEARBY]
+    return _single(file, min(near, key=lambda row: _distance(row, claimed))) if near else None
+
+
+def _single(file: FileDiff, row: _Row, how: Anchor = "nearest") -> QuotePlace:
+    return _place(file.path, [row], "deleted" if row.kind == "-" else how)
+
+
+def _distance(row: _Row, claimed: int | None) -> int:
+    return 1_000_000 if claimed is None or row.line is None else abs(row.line - claimed)
+
+
+def _similar(quote: str, file: FileDiff, claimed: int | None) -> QuotePlace | None:
+    """Return the line that is most similar to a line of the quote, if it is clearly the best.
+
+    Near the claimed line, less similarity is enough.
+    """
+    rows = [row for hunk in file.hunks for row in _rows(hunk)]
+    lines = sorted({"".join(wanted) for wanted in _readings(quote)}, key=len, reverse=True)
+    scored: list[tuple[float, int, _Row]] = []
+    for row in rows[:4_000]:
+        score = max((_likeness(line[:400], row.plain[:400]) for line in lines[:6]), default=0.0)
+        scored.append((score, -_distance(row, claimed), row))
+    scored.sort(key=lambda entry: (round(entry[0], 3), entry[1]), reverse=True)
+    if not scored:
+        return None
+    best = scored[0][0]
+    others = [score for score, _, row in scored if row.plain != scored[0][2].plain]
+    if best >= SIMILAR and (not others or best - others[0] >= 0.03):
+        return _single(file, scored[0][2], "similar")
+    near = [entry for entry in scored if entry[1] >= -NEARBY and entry[0] >= NEAR]
+    return _single(file, near[0][2], "similar") if near else None
+
+
+def _likeness(wanted: str, text: str) -> float:
+    """Return how similar a quote is to a line, or to a part of the line, from 0 to 1."""
+    wanted, text = wanted.lower(), text.lower()
+    parts = [part for part in _ELLIPSIS.split(wanted) if part]
+    if len(parts) > 1 and len("".join(parts)) >= MIN_QUOTE:
+        pattern = ".*?".join(map(re.escape, parts))
+        return 1.0 if re.search(pattern, text) else 0.0
+    matcher = SequenceMatcher(None, wanted, text, autojunk=False)
+    if matcher.real_quick_ratio() < NEAR and len(wanted) >= len(text):
+        return 0.0
+    blocks = [block for block in matcher.get_matching_blocks() if block.size >= 3]
+    same = sum(block.size for block in blocks)
+    whole = 2 * same / (len(wanted) + len(text))
+    if not blocks:
+        return 0.0
+    span = blocks[-1].b + blocks[-1].size - blocks[0].b
+    # A part of a line must match almost completely.
+    is_part = len(wanted) >= 10 and same / len(wanted) >= 0.85 and span <= 1.2 * len(wanted)
+    return max(whole, same / len(wanted) if is_part else 0.0)
+
+
+def _inside(
+    place: QuotePlace, files: Sequence[FileDiff], head: Mapping[str, str], claimed: int | None
+) -> QuotePlace:
+    """Return the place in the function that a quoted header opens.
+
+    A model that quotes the line `def total(prices):` means a line of the function: the one that it
+    names, else the first changed one, unless the header itself is new.
+    """
+    file = next((file for file in files if file.path == place.path), None)
+    rows = head.get(place.path, "").split("\n")
+    at = place.end
+    if file is None or at is None or at > len(rows) or not _HEADER.match(rows[at - 1]):
+        return place
+    end = _block_end(rows, at)
+    added = {line.new: line.text for line in file.added}
+    if claimed is not None and at < claimed <= end and claimed in file.commentable:
+        return QuotePlace(place.path, claimed, claimed, "inside", rows[claimed - 1])
+    if at in added:
+        return place
+    changed = [row for hunk in file.hunks for row in _rows(hunk, "+-")]
+    line = next((row.line for row in changed if row.line and at < row.line <= end), None)
+    return QuotePlace(place.path, line, line, "inside", rows[line - 1]) if line else place
+
+
+def _block_end(rows: list[str], start: int) -> int:
+    """Return the last line of the block that a header opens, by the indentation of the lines."""
+    depth = len(rows[start - 1]) - len(rows[start - 1].lstrip())
+    for at in range(start, len(rows)):
+        row = rows[at]
+        if row.strip() and len(row) - len(row.lstrip()) <= depth and row.lstrip()[0] not in ")]}{:":
+            return at
+    return len(rows)
+
+
 def fault(finding: Finding, bundle: Bundle) -> str:
-    """Say what is wrong with a finding's suggestion; the empty text where it may be offered."""
+    """Return why the suggestion of a finding cannot be offered, or "" if it can be.
+
+    Return "" also if the finding has no suggestion.
+    """
     text, head = finding.suggestion, bundle.head.get(finding.path)
     if text is None:
         return ""
-    if finding.line is None or finding.side == "LEFT" or head is None:
-        return "the suggestion stands on no line that can be replaced"
+    is_quoted = finding.anchor not in ("deleted", "inside", "line")
+    if finding.line is None or not is_quoted or head is None:
+        return "the finding is not on a line that can be replaced"
     start, end = finding.start_line or finding.line, finding.line
     lines = head.split("\n")
     if not 1 <= start <= end <= len(lines):
-        return "the suggestion stands outside of the file"
+        return "the finding is on a line outside the file"
     old, new = lines[start - 1 : end], text.rstrip("\n").split("\n") if text else []
     if len(new) > MAX_LINES:
         return f"the suggestion is longer than {MAX_LINES} lines"
     if any(re.match(r"\s*(?:```|~~~)", line) for line in new):
-        return "the suggestion holds a fence"
+        return "the suggestion contains a code fence"
     if [line.rstrip() for line in old] == [line.rstrip() for line in new]:
         return "the suggestion changes nothing"
     was, now = _indent(old), _indent(new)
     if was is not None and now is not None and was != now:
-        return "the suggestion is indented differently from what it replaces"
-    # A model that cites one line and rewrites three leaves the other two standing twice.
+        return "the suggestion is indented differently from the lines it replaces"
+    # A model that quotes one line and rewrites three would duplicate the other two.
     above, below = lines[start - 2] if start > 1 else "", lines[end] if end < len(lines) else ""
-    ink = [line.strip() for line in new if line.strip()]
-    if len(ink) > 1 and len(ink[0]) > 4 and ink[0] == above.strip():
+    filled = [line.strip() for line in new if line.strip()]
+    if len(filled) > 1 and len(filled[0]) > 4 and filled[0] == above.strip():
         return "the suggestion repeats the line above it"
-    if len(ink) > 1 and len(ink[-1]) > 4 and ink[-1] == below.strip():
+    if len(filled) > 1 and len(filled[-1]) > 4 and filled[-1] == below.strip():
         return "the suggestion repeats the line below it"
     return _parses(finding.path, head, "\n".join([*lines[: start - 1], *new, *lines[end:]]))
 
@@ -167,29 +444,45 @@ def _indent(lines: list[str]) -> str | None:
 
 
 def weakens_test(finding: Finding, bundle: Bundle) -> bool:
-    """Whether the way out that a finding proposes is to relax a test of this very change."""
+    """Return whether a finding of the model proposes to relax or skip a test in the change."""
     file = bundle.file(finding.path)
     if file is None or not is_test(finding.path) or finding.rule:
         return False
     if finding.suggestion is not None:
-        before, after = len(_ASSERT.findall(finding.quote)), len(_ASSERT.findall(finding.suggestion))
-        if after < before or re.search(r"\.skip\b|pytest\.mark\.(?:skip|xfail)|t\.Skip", finding.suggestion):
+        before, after = (
+            len(_ASSERT.findall(finding.quote)),
+            len(_ASSERT.findall(finding.suggestion)),
+        )
+        if after < before or re.search(
+            r"\.skip\b|pytest\.mark\.(?:skip|xfail)|t\.Skip", finding.suggestion
+        ):
             return True
     return _RELAXES.search(f"{finding.title}\n{finding.body}\n{finding.acceptance}") is not None
 
 
 def _parses(path: str, old: str, new: str) -> str:
-    """Nothing may parse worse than before."""
+    """Return the reason why `new` no longer parses although `old` did, or ""."""
     kind = PurePosixPath(path).suffix.lower()
     if kind in _PARSERS:
         after = _refused(kind, new)
-        return f"with the suggestion the file no longer parses: {after}" if after and not _refused(kind, old) else ""
-    codes = [blanked(text, language(path)) for text in (old, new)] if language(path) else ["", ""]
-    was, now = ([code.count(a) - code.count(b) for a, b in ("()", "[]", "{}")] for code in codes)
-    return "with the suggestion the brackets do not match" if was != now else ""
+        return (
+            f"with the suggestion the file no longer parses: {after}"
+            if after and not _refused(kind, old)
+            else ""
+        )
+    kind = language(path)
+    if not kind or _open_brackets(blanked(old, kind)) == _open_brackets(blanked(new, kind)):
+        return ""
+    return "with the suggestion the brackets do not match"
+
+
+def _open_brackets(code: str) -> list[int]:
+    """Return the number of unclosed brackets, for each of the three kinds."""
+    return [code.count(opening) - code.count(closing) for opening, closing in ("()", "[]", "{}")]
 
 
 def _refused(kind: str, text: str) -> str:
+    """Return the parser's error for `text` in a file of type `kind`, or "" if the text parses."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -200,14 +493,18 @@ def _refused(kind: str, text: str) -> str:
 
 
 def _yaml(text: str) -> None:
-    """Without a YAML library: no tabs in the indentation, and no key that stands nowhere."""
+    """Check YAML roughly, without a library: no tabs in indentation, a space after each colon."""
     for number, line in enumerate(text.split("\n"), 1):
         if re.match(r"\s*\t", line):
             raise ValueError(f"line {number} is indented with a tab")
-        if re.match(r"\s*[^\s#'\"{}\[\],&*!|>%@`-][^:]*:\S", line) and "://" not in line and "{" not in line:
+        if (
+            re.match(r"\s*[^\s#'\"{}\[\],&*!|>%@`-][^:]*:\S", line)
+            and "://" not in line
+            and "{" not in line
+        ):
             if re.search(r"['\"]", line):
                 return
-            raise ValueError(f"line {number} has no blank after its colon")
+            raise ValueError(f"line {number} lacks a space after its colon")
 
 
 _PARSERS: dict[str, Callable[[str], object]] = {

@@ -1,6 +1,7 @@
-"""Fingerprints of findings: duplicates, dismissals, and findings of an earlier review.
+"""Recognise findings: duplicates, findings that were dismissed, findings of an earlier review.
 
-A change that was reviewed before: the model reads what is new, and what it said of the rest is carried on.
+If a change was reviewed before, the model reads only new hunks; its findings on the other hunks
+are carried over.
 """
 
 from __future__ import annotations
@@ -13,24 +14,40 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from glue.agents.review import records
+from glue.agents.review import storage
 from glue.agents.review.change.config import DISMISSED_FILE
 from glue.agents.review.findings.anchor import anchor
-from glue.agents.review.records import CONFIDENCES, SEVERITIES, Bundle, Coverage, Finding, Hunk, HunkCoverage, ReviewRun
+from glue.agents.review.records import (
+    CONFIDENCES,
+    SEVERITIES,
+    Bundle,
+    Coverage,
+    Finding,
+    Hunk,
+    HunkCoverage,
+    ReviewRun,
+)
 from glue.errors import ConfigError
 
 _ID = r"([0-9a-f]{8,20}(?:-\d{1,4})?)\b[ \t:]*(.*)$"
 DISMISSED = re.compile(rf"^{_ID}", re.IGNORECASE)  # a fingerprint, and a reason
 _TRAILER = re.compile(rf"^Review-Dismiss:[ \t]*{_ID}", re.MULTILINE | re.IGNORECASE)
 _STOP = frozenset(
-    "the and for that this with from are was not but has have when which what where then than will would can could"
-    " should its into here there does been being more also only any all one two code line value function change".split()
+    "the and for that this with from are was not but has have when which what where then than will"
+    " would can could should its into here there does been being more also only any all one two"
+    " code line value function change".split()
 )
+
+
+SAME_WORDS = 0.5  # share of common words at which two texts say the same thing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dismissal:
-    """Somebody's word that a finding is not one. Binding unless it came from the author's own commits."""
+    """A statement that a finding is not a defect.
+
+    It is binding unless it comes from a commit message of the author.
+    """
 
     id: str  # a fingerprint, or at least its first eight characters
     reason: str = ""
@@ -46,12 +63,12 @@ class PostedFinding:
     quote: str = ""  # digest of the quoted code
     path: str = ""
     comment: int = 0
-    line: int | None = None  # where the comment stands now; None where the forge calls it outdated
+    line: int | None = None  # the line of the comment; None if the forge marks it as outdated
     title: str = ""
-    text: str = ""  # what it says
+    text: str = ""  # title and body of the comment
     by_model: bool = True
-    head: str = ""  # the beginning of the commit it was posted for
-    thread: str = ""  # what the forge calls the discussion, where it can be resolved
+    head: str = ""  # start of the hash of the reviewed commit
+    thread: str = ""  # id of the discussion on the forge, if it can be resolved
     resolved: bool = False
 
     @property
@@ -60,22 +77,30 @@ class PostedFinding:
 
 
 def quote_key(finding: Finding) -> str:
-    """Digest the quoted code alone, blanks folded."""
+    """Return a digest of the quoted code with white space folded."""
     return _digest("quote", _folded(finding.quote))
 
 
 def rank(finding: Finding) -> tuple[int, int, str, int]:
-    """Sort the worst and surest first."""
-    return (SEVERITIES.index(finding.severity), CONFIDENCES.index(finding.confidence), finding.path, finding.line or 0)
+    """Return a sort key: the most severe and most certain findings come first."""
+    return (
+        SEVERITIES.index(finding.severity),
+        CONFIDENCES.index(finding.confidence),
+        finding.path,
+        finding.line or 0,
+    )
 
 
 def unique(findings: Sequence[Finding]) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
-    """Part findings of one run into those to keep and those that say the same of the same place."""
+    """Return the findings of a run without duplicates, with fingerprints, and the duplicates.
+
+    Of several findings of the same defect, a finding of a rule is kept, else the most severe.
+    """
     kept: list[Finding] = []
     dropped: list[Finding] = []
-    # A rule's finding is kept before a model's: its fingerprint is the same in every run.
-    for finding in sorted(findings, key=lambda one: (not one.rule, *rank(one))):
-        if any(_same_place(finding, other) for other in kept):
+    # Findings of rules are kept first: their fingerprints are the same in every run.
+    for finding in sorted(findings, key=lambda finding: (not finding.rule, *rank(finding))):
+        if any(is_duplicate(finding, other) for other in kept):
             dropped.append(replace(finding, dropped="duplicate"))
         else:
             kept.append(finding)
@@ -83,33 +108,42 @@ def unique(findings: Sequence[Finding]) -> tuple[tuple[Finding, ...], tuple[Find
 
 
 def _named(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Give every finding its fingerprint: what was said of which code.
+    """Yield every finding with its fingerprint, a digest of the rule or category and the code.
 
-    Neither path nor line is in it, so it survives renames and moves; the same code twice in one file is told apart by
-    its order.
+    The fingerprint depends neither on the path nor on the line, so it survives renames and moves.
+    If the same code occurs several times in a file, a number in the order of lines is appended.
     """
     seen: Counter[tuple[str, str]] = Counter()
-    for finding in sorted(findings, key=lambda one: (one.path, one.line or 0)):
+    for finding in sorted(findings, key=_position):
         about, code = finding.rule or finding.category, _folded(finding.quote)
-        place = ("code", about, code) if code else ("file", about, finding.path, _folded(finding.title).lower())
-        mark = _digest(*place)
+        if code:
+            mark = _digest("code", about, code)
+        else:
+            mark = _digest("file", about, finding.path, _folded(finding.title).lower())
         seen[mark, finding.path] += 1
         count = seen[mark, finding.path]
         yield replace(finding, fingerprint=mark if count == 1 else f"{mark}-{count}")
 
 
-def match(findings: Sequence[Finding], known: Sequence[PostedFinding], bundle: Bundle) -> dict[int, PostedFinding]:
-    """Say which findings were posted before: index of the finding -> comment. A comment stands for one finding.
+def _position(finding: Finding) -> tuple[str, int, str]:
+    return finding.path, finding.line or 0, _folded(finding.title).lower()
 
-    The same code, or overlapping lines, with similar words is the same problem; the same words elsewhere are another.
+
+def match(
+    findings: Sequence[Finding], known: Sequence[PostedFinding], bundle: Bundle
+) -> dict[int, PostedFinding]:
+    """Return the earlier comment on each finding that was posted before, by index in `findings`.
+
+    A finding and a comment match if they are about the same code, or about near lines in similar
+    words. Each comment is used for at most one finding.
     """
     paths = {file.path for file in bundle.files}
     renamed = {file.old_path: file.path for file in bundle.files if file.old_path}
     scores = []
     for at, finding in enumerate(findings):
         for number, old in enumerate(known):
-            here = old.path == finding.path or renamed.get(old.path) == finding.path or old.path not in paths
-            if here and (score := _sameness(finding, old)):
+            is_same_file = finding.path in (old.path, renamed.get(old.path))
+            if (is_same_file or old.path not in paths) and (score := _sameness(finding, old)):
                 scores.append((-score, at, number))
     found: dict[int, PostedFinding] = {}
     taken: set[int] = set()
@@ -121,21 +155,23 @@ def match(findings: Sequence[Finding], known: Sequence[PostedFinding], bundle: B
 
 
 def _sameness(finding: Finding, old: PostedFinding) -> float:
-    """How surely a comment speaks of a finding; 0 where it does not."""
+    """Return a score for how likely the comment `old` is about `finding`; 0 if it is not."""
     span = _range(finding)
     far = bool(span) and old.line is not None and not span[0] - 3 <= old.line <= span[-1] + 3
     mine, theirs = _words(f"{finding.title} {finding.body}"), _words(old.text)
-    # The share of the shorter text's words that the other has too.
+    # The share of the words of the shorter text that the longer text contains.
     words = len(mine & theirs) / max(min(len(mine), len(theirs)), 1) if old.text else 1.0
     bonus = words - far
     if old.fingerprint == finding.fingerprint and (finding.rule or words >= 0.12):
         return 6 + bonus
     same = old.fingerprint.partition("-")[0] == finding.fingerprint.partition("-")[0]
     if same and not far and (finding.rule or words >= 0.12):
-        return 5 + bonus  # the order of equal lines in a file has changed
-    if old.quote and old.quote == quote_key(finding) and not far and words >= 0.2 and not finding.rule:
+        return 5 + bonus  # equal lines of a file have changed their order
+    if finding.rule or far:
+        return 0.0
+    if old.quote and old.quote == quote_key(finding) and words >= 0.2:
         return 4 + bonus
-    if span and old.line is not None and not far and words >= 0.3 and not (finding.rule or not old.by_model):
+    if span and old.line is not None and old.by_model and words >= 0.3:
         return 2 + bonus
     return 0.0
 
@@ -146,39 +182,94 @@ def _words(text: str) -> set[str]:
 
 
 def dismissals(bundle: Bundle) -> tuple[Dismissal, ...]:
-    """Read what was dismissed: in the committed file of the merge-base, and in trailers of the commits.
+    """Return the dismissals in .glue/dismissed at the merge-base and in commit trailers.
 
-    The word of an author's own `Review-Dismiss: <id> reason` is shown, and not binding.
+    A trailer, `Review-Dismiss: <id> reason`, is written by the author, so it is not binding.
     """
-    rows = [DISMISSED.match(row.strip()) for row in bundle.guidelines.get(DISMISSED_FILE, "").splitlines()]
-    found = [Dismissal(id=row[1].lower(), reason=row[2].strip(), by="the repository") for row in rows if row]
+    rows = [
+        DISMISSED.match(row.strip())
+        for row in bundle.guidelines.get(DISMISSED_FILE, "").splitlines()
+    ]
+    found = [
+        Dismissal(id=row[1].lower(), reason=row[2].strip(), by="the repository")
+        for row in rows
+        if row
+    ]
     for commit in bundle.change.commits:
         for trailer in _TRAILER.finditer(commit.message):
             reason = trailer[2].strip()
-            found.append(Dismissal(id=trailer[1].lower(), reason=reason, by=commit.author, binding=False))
+            found.append(
+                Dismissal(id=trailer[1].lower(), reason=reason, by=commit.author, binding=False)
+            )
     return tuple(found)
 
 
 def dismissed(finding: Finding, given: Iterable[Dismissal]) -> Dismissal | None:
-    """Find the dismissal of a finding. Secrets and attacks are never dismissed by the author alone."""
+    """Return the dismissal of a finding, or None if the finding is not dismissed.
+
+    Only binding dismissals apply to secrets and attacks, so the author cannot dismiss these.
+    """
     grave = finding.category == "attack" or "secret" in finding.rule
-    matches = [one for one in given if finding.fingerprint.startswith(one.id) and (one.binding or not grave)]
-    return next((one for one in matches if one.binding), matches[0] if matches else None)
+    matches = [
+        dismissal
+        for dismissal in given
+        if finding.fingerprint.startswith(dismissal.id) and (dismissal.binding or not grave)
+    ]
+    binding = [dismissal for dismissal in matches if dismissal.binding]
+    return next(iter(binding or matches), None)
 
 
-def _same_place(one: Finding, other: Finding) -> bool:
+def is_duplicate(one: Finding, other: Finding) -> bool:
+    """Return whether two findings report the same defect at the same place.
+
+    Two findings of a model on one line are duplicates only if they say the same thing in title and
+    body, whatever their category.
+    """
     if one.path != other.path:
         return False
-    if _folded(one.quote) and _folded(one.quote) == _folded(other.quote) and one.line == other.line:
-        # Two tools may mean the same in other words; two rules of one tool, and a rule of ours, do not.
-        tools = {one.source, other.source}
-        apart = one.rule and other.rule and (len(tools) == 1 or "rules" in tools)
-        same = one.rule == other.rule if apart else one.category == other.category
-        return same or _alike(one.title, other.title)
     first, last = _range(one), _range(other)
     near = bool(first and last) and first[0] <= last[1] and last[0] <= first[1]
     listed = one.line is None and other.line is None and one.claimed == other.claimed
-    return (near or listed) and _alike(one.title, other.title)
+    if not near and not listed:
+        return False
+    if one.rule and other.rule:
+        # Two tools may report the same defect in other words. Two rules of one tool, or a rule of
+        # glue and another tool, report different defects.
+        tools = {one.source, other.source}
+        if len(tools) == 1 or "rules" in tools:
+            return one.rule == other.rule and one.line == other.line
+        return one.line == other.line or _alike(one.title, other.title)
+    if one.rule or other.rule:
+        # The text of a rule is general, so few common words are enough.
+        same = one.category == other.category and one.line == other.line
+        return says_the_same(one, other, 0.15 if same else SAME_WORDS)
+    return says_the_same(one, other)
+
+
+def says_the_same(one: Finding, other: Finding, least: float = SAME_WORDS) -> bool:
+    """Return whether two findings use the same words: equal titles, or similar title and body.
+
+    `least` is the share of the words of the shorter text that the longer one must contain.
+    """
+    if _alike(one.title, other.title):
+        return True
+    mine, theirs = _words(f"{one.title} {one.body}"), _words(f"{other.title} {other.body}")
+    common = len(mine & theirs)
+    return common >= 3 and common / max(min(len(mine), len(theirs)), 1) >= least
+
+
+def covers(found: Finding, refused: Finding) -> bool:
+    """Return whether an accepted finding is the corrected version of a refused one."""
+    if says_the_same(found, refused):
+        return True
+    if found.path != refused.path:
+        return False
+    quote, code = _folded(refused.quote), _folded(found.quote)
+    if quote and code and (quote in code or code in quote):
+        return True
+    span = _range(found)
+    at = refused.line or refused.claimed
+    return bool(span) and at is not None and span[0] - 1 <= at <= span[-1] + 1
 
 
 def _range(finding: Finding) -> tuple[int, ...]:
@@ -200,41 +291,44 @@ def _digest(*parts: str) -> str:
 
 @dataclass(frozen=True)
 class EarlierReview:
-    """A review that was saved (`--save`), and the change it read."""
+    """A review that `--save` stored, and the change that it read."""
 
     bundle: Bundle
     run: ReviewRun
 
     def has(self, path: str, hunk: Hunk) -> bool:
-        """Whether a hunk was read in full."""
-        return (path, _words_of(hunk)) in self._read
+        """Return whether the earlier review read a hunk in full."""
+        return (path, _content(hunk)) in self._read
 
     @cached_property
     def _read(self) -> set[tuple[str, tuple[tuple[str, str], ...]]]:
-        full = {(entry.path, entry.hunk) for entry in self.run.coverage.hunks if entry.state == "full"}
+        full = {
+            (entry.path, entry.hunk) for entry in self.run.coverage.hunks if entry.state == "full"
+        }
         hunks = ((file.path, hunk) for file in self.bundle.files for hunk in file.hunks)
-        return {(path, _words_of(hunk)) for path, hunk in hunks if (path, hunk.index) in full}
+        return {(path, _content(hunk)) for path, hunk in hunks if (path, hunk.index) in full}
 
 
-def _words_of(hunk: Hunk) -> tuple[tuple[str, str], ...]:
-    """Know a hunk again by its words; the lines above it may have moved it."""
+def _content(hunk: Hunk) -> tuple[tuple[str, str], ...]:
+    """Return the content of a hunk without line numbers, which change if lines above it change."""
     return tuple((line.kind, line.text) for line in hunk.lines)
 
 
 def load(folder: str | Path) -> EarlierReview:
-    """Read what `glue review --save FOLDER` kept."""
+    """Read the review that `glue review --save FOLDER` stored."""
     place = Path(folder)
     earlier = EarlierReview(
-        records.load(Bundle, place / "bundle.json"), records.load(ReviewRun, place / "findings.json")
+        storage.load(Bundle, place / "bundle.json"),
+        storage.load(ReviewRun, place / "findings.json"),
     )
     if earlier.run.codes or not earlier.run.provider:
-        why = "was inconclusive" if earlier.run.codes else "was made without a model"
-        raise ConfigError(f"the review in {place} {why}")
+        reason = "was inconclusive" if earlier.run.codes else "was made without a model"
+        raise ConfigError(f"the review in {place} {reason}")
     return earlier
 
 
 def narrow(bundle: Bundle, earlier: EarlierReview) -> Bundle:
-    """Leave in a bundle only the hunks that the earlier review did not read in full."""
+    """Return the bundle with only those hunks that the earlier review did not read in full."""
     files = []
     for file in bundle.files:
         hunks = tuple(hunk for hunk in file.hunks if not earlier.has(file.path, hunk))
@@ -244,20 +338,32 @@ def narrow(bundle: Bundle, earlier: EarlierReview) -> Bundle:
 
 
 def carried(bundle: Bundle, earlier: EarlierReview) -> tuple[Finding, ...]:
-    """Give what a model said before of hunks that are still there; the rules speak anew for themselves."""
-    still = {file.path for file in bundle.files if any(earlier.has(file.path, hunk) for hunk in file.hunks)}
-    said = [finding for finding in earlier.run.findings if not finding.rule and finding.path in still]
-    return tuple(placed for finding in said if (placed := anchor(finding, bundle.files, bundle.head)))
+    """Return the model's findings of the earlier review in files that have an unchanged hunk.
+
+    Findings whose quote is no longer in the change are left out.
+
+    Findings of rules are not carried over, because the rules run again.
+    """
+    hunks = [(file.path, hunk) for file in bundle.files for hunk in file.hunks]
+    unchanged = {path for path, hunk in hunks if earlier.has(path, hunk)}
+    by_model = [finding for finding in earlier.run.findings if not finding.rule]
+    kept = [finding for finding in by_model if finding.path in unchanged]
+    placed = (anchor(finding, bundle.files, bundle.head) for finding in kept)
+    return tuple(finding for finding in placed if finding is not None)
 
 
 def joined(bundle: Bundle, earlier: EarlierReview, now: Coverage) -> Coverage:
-    """Write the ledger of the whole change: what was read now, and what was read before."""
+    """Merge the coverage of two reviews: hunks that the earlier one read count as fully covered."""
     sha = earlier.bundle.change.head_sha[:12] or "an earlier head"
     entries = {(entry.path, entry.hunk): entry for entry in now.hunks}
     for file in bundle.files:
         for hunk in file.hunks:
             if earlier.has(file.path, hunk):
                 entries[file.path, hunk.index] = HunkCoverage(
-                    path=file.path, hunk=hunk.index, state="full", reason=f"read at {sha}", lines=len(hunk.lines)
+                    path=file.path,
+                    hunk=hunk.index,
+                    state="full",
+                    reason=f"read at {sha}",
+                    lines=len(hunk.lines),
                 )
     return Coverage(hunks=tuple(entries.values()))

@@ -1,14 +1,14 @@
-"""Checks of a model's output before it is posted: eight, in order.
+"""The gate: deterministic checks of a model's output before anything of it is posted.
 
-1 channel, 2 transport, 3 evidence, 4 grounding, 5 degeneration, 6 echo, 7 caps, 8 the run. All are deterministic; every
-refusal has a code of the form `check.reason`. A run-level code means: post nothing, and ask another provider.
-Thresholds are set on recorded reviews and damaged copies of them; `bench/review.py` prints the confusion matrix.
+The checks, in order: channel, transport, evidence, grounding, degeneration, echo, caps, run. Every
+refusal has a code of the form `check.reason`. A code for the whole run means that nothing is posted
+and another provider is asked. The thresholds were chosen with recorded reviews and damaged copies
+of them; `bench/review.py` prints the confusion matrix.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import re
 import tomllib
 import unicodedata
@@ -17,66 +17,85 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
-from typing import Any
 
-from glue import StopReason, clean_text
+from glue import StopReason
 from glue.agents.review.findings.anchor import locate
-from glue.agents.review.findings.dedupe import rank, unique
+from glue.agents.review.findings.dedupe import covers, rank, says_the_same, unique
 from glue.agents.review.records import SEVERITIES, Bundle, Finding, ReviewRun
-from glue.agents.review.secrets import redactor
+from glue.secrets import Redactor
+from glue.text import clean_text
 
-FINDINGS = 25  # posted
-ANSWERED = "grounding.refused"  # the model was told so at once, and could mend it
-CONSIDERED = 250  # the worst of a run; nobody reads more
+FINDINGS = 25  # findings that are posted at most
+DUPLICATE = "duplicate"
+_NOT_REFUSED = (DUPLICATE, "caps.findings")
+_NOISE = ("transport.", "degenerate.", "echo.")
+CONSIDERED = 250  # findings of a run that are checked, the most severe first
 BODY = 1_500  # characters of one finding
 SUMMARY = 20_000
-TOTAL = 60_000  # bytes of everything posted
-# Style: says nothing of worth.
-SOFT = frozenset(("transport.cut", "transport.fence", "transport.short", "echo.narration", "caps.summary"))
+TOTAL = 60_000  # bytes of a comment
+# Faults of style, which do not make the content worthless.
+SOFT = frozenset(
+    ("transport.cut", "transport.fence", "transport.short", "echo.narration", "caps.summary")
+)
 _CUT_OFF = (StopReason.MAX_TOKENS, StopReason.CONTEXT_WINDOW)
 _DATA = tomllib.loads(files(__package__).joinpath("gate.toml").read_text(encoding="utf-8"))
 _PATTERNS = {code: "".join(parts) for code, parts in _DATA["patterns"].items()}
 _LEAKED = re.compile(_PATTERNS.pop("transport.token"), re.MULTILINE)
-_ECHOES = {code: re.compile(pattern, re.IGNORECASE | re.MULTILINE) for code, pattern in _PATTERNS.items()}
+_ECHOES = {
+    code: re.compile(pattern, re.IGNORECASE | re.MULTILINE) for code, pattern in _PATTERNS.items()
+}
 _NOT_AFTER = frozenset(_DATA["not_after_an_article"].split())
 _COMMON = _NOT_AFTER | frozenset(_DATA["common"].split())
 _KEYWORDS = frozenset(_DATA["keywords"].split())
-_FENCED = re.compile(r"^[ \t]*(`{3,12}|~{3,12})[^\n]*\n.*?(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+_FENCED = re.compile(
+    r"^[ \t]*(`{3,12}|~{3,12})[^\n]*\n.*?(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL
+)
 _SPANS = re.compile(r"`[^`\n]*`")
-_TOKENS = re.compile("[^\\s\u200b]+")  # some scripts part words with a zero-width space
+# Some scripts separate words with a zero-width space.
+_TOKENS = re.compile("[^\\s\u200b]+")
 _WORDS = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 _CALL = re.compile(
-    r"""["']?(?:name|tool|function|tool_name)["']?\s*:\s*["'][\w.-]+["']\s*,\s*["'](?:arguments|parameters|input|args)["']\s*:"""
+    r"""["']?(?:name|tool|function|tool_name)["']?\s*:\s*["'][\w.-]+["']\s*,"""
+    r"""\s*["'](?:arguments|parameters|input|args)["']\s*:"""
 )
 _JSON = re.compile(r"^\s*(?:```\w*\s*)?[\[{][\s\S]{2,}[\]}]\s*(?:```)?\s*$")
 _DIFF = re.compile(
-    r"^(?:diff --git |@@ -\d|index [0-9a-f]{7,}\.\.|--- (?:a/|/dev/null)|\+\+\+ (?:b/|/dev/null))", re.MULTILINE
+    r"^(?:diff --git |@@ -\d|index [0-9a-f]{7,}\.\.|--- (?:a/|/dev/null)|\+\+\+ (?:b/|/dev/null))",
+    re.MULTILINE,
 )
-_MOJIBAKE = re.compile(r"Ã[\u0080-\u00bf\u0152-\u2122ƒ‚]|â€|â‚¬|Â[\u00a0-\u00bf]|ï»¿|ï¿½|Ð[\u0080-\u00bf]")
+_MOJIBAKE = re.compile(
+    r"Ã[\u0080-\u00bf\u0152-\u2122ƒ‚]|â€|â‚¬|Â[\u00a0-\u00bf]|ï»¿|ï¿½|Ð[\u0080-\u00bf]"
+)
 _SENTENCE_END = re.compile(r"""[.!?:;…。！？។।](?:["'”’»)\]*_`]*)\s*$|[)\]`"'”’*]\s*$""")
 _FULL_STOP = re.compile(r"""[.!?:…。！？។।](?:["'”’»)\]*_`]*)\s*$""")
 _SPAN = re.compile(r"`([^`\n]{1,300})`")
 _NAME = re.compile(r"[A-Za-z_$][\w$]{2,}")
 _PATH = re.compile(
-    r"(?<![\w/.@+-])((?:[\w@+-]+/)+[\w@+.-]+\.[A-Za-z]{1,5}|[\w-]+\.(?:py|js|ts|tsx|jsx|go|rs|rb|java|c|h|cpp|cs|php|md|toml|yaml|yml|json|sql|sh))(?![\w/])"
+    r"(?<![\w/.@+-])((?:[\w@+-]+/)+[\w@+.-]+\.[A-Za-z]{1,5}"
+    r"|[\w-]+\.(?:py|js|ts|tsx|jsx|go|rs|rb|java|c|h|cpp|cs|php|md|toml|yaml|yml|json|sql|sh))"
+    r"(?![\w/])"
 )
 _CASED = re.compile(r"\b(?:[a-z]+[A-Z]\w+|[A-Z][a-z0-9]+[A-Z]\w+|[a-z]+_[a-z]\w+)\b")
-REFUSALS: Mapping[str, Mapping[str, str]] = _DATA["refusals"]  # of a summary, of a finding: code -> what to say
-ABOUT = 0.50  # of the names in a summary
-SHARE = 0.60  # of the names in backticks that must occur in the context
+# "summary" or "finding" -> code -> reason that the model is told.
+REFUSALS: Mapping[str, Mapping[str, str]] = _DATA["refusals"]
+ABOUT = 0.50  # share of the names in a summary that must occur in the context
 
 
-def judge(run: ReviewRun, bundle: Bundle, *, language: str = "en", examples: Sequence[str] = ()) -> ReviewRun:
-    """Put a whole run through the gate: only what may be posted is left. Any run-level code means that nothing may."""
-    shown = f"{context(bundle)}\n{' '.join(run.seen)}"
+def judge(
+    run: ReviewRun, bundle: Bundle, *, language: str = "en", examples: Sequence[str] = ()
+) -> ReviewRun:
+    """Return the run with only the findings and texts that may be posted.
+
+    Refused findings are moved to `dropped`, each with its code. A refused summary is replaced with
+    one of the host. If the returned run has `codes`, nothing of it may be posted.
+    """
     kept: list[Finding] = []
     dropped = list(run.dropped)
-    refused = said = sum(finding.dropped != ANSWERED for finding in run.dropped)
     for finding in sorted(run.findings, key=rank)[:CONSIDERED]:
-        code = finding.dropped or finding_code(finding, bundle, shown=shown, language=language, examples=examples)
-        said += not finding.rule
+        code = finding.dropped or finding_code(
+            finding, bundle, language=language, examples=examples
+        )
         if code:
-            refused += not finding.rule
             dropped.append(replace(finding, dropped=code))
         else:
             kept.append(finding)
@@ -84,14 +103,20 @@ def judge(run: ReviewRun, bundle: Bundle, *, language: str = "en", examples: Seq
     ordered = sorted(findings, key=rank)
     over = [replace(finding, dropped="caps.findings") for finding in ordered[FINDINGS:]]
     codes = [*run.codes, *_run_codes(run)]
-    if (said and refused * 2 > said) or (run.dropped and not said and run.provider and not run.finished):
-        codes.append("run.dropped")
+    accepted = sum(not finding.rule for finding in kept)
+    refused = unresolved(dropped, kept)
+    noise = sum(finding.dropped.startswith(_NOISE) for finding in refused)
+    if refused and not accepted:
+        codes.append("run.refused")
+    elif noise * 2 > accepted + len(refused):
+        codes.append("run.noise")
     summary = run.summary
+    shown = f"{context(bundle)}\n{' '.join(run.seen)}"
     unsound = _summary_faults(run, shown, language, examples)
     if unsound:
-        # A sound finding is not lost for how the summary was written; the host writes it then.
-        summary = host_summary(bundle, ordered)
-        if said == refused and not set(unsound) <= SOFT:
+        # Findings are not lost because of a bad summary: the host writes the summary then.
+        summary = ""
+        if not accepted and not set(unsound) <= SOFT:
             codes += unsound
     return replace(
         run,
@@ -102,33 +127,51 @@ def judge(run: ReviewRun, bundle: Bundle, *, language: str = "en", examples: Seq
     )
 
 
+def unresolved(dropped: Iterable[Finding], accepted: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Return the refused reports of a model that no accepted finding covers, each once.
+
+    Duplicates, and findings beyond the limit, were not refused.
+    """
+    refused: list[Finding] = []
+    for finding in dropped:
+        is_refused = finding.dropped and finding.dropped not in _NOT_REFUSED and not finding.rule
+        is_covered = any(covers(other, finding) for other in accepted if not other.rule)
+        is_repeated = any(says_the_same(other, finding) for other in refused)
+        if is_refused and not is_covered and not is_repeated:
+            refused.append(finding)
+    return tuple(refused)
+
+
 def host_summary(bundle: Bundle, findings: Sequence[Finding]) -> str:
-    """Write the summary from the findings: the size of the change, and how many there are of each severity."""
+    """Return a summary without a model: the size of the change and the findings by severity."""
     files = len(bundle.files)
     added = sum(len(file.added) for file in bundle.files)
     deleted = sum(len(file.deleted) for file in bundle.files)
-    size = f"The change touches {files} {'file' if files == 1 else 'files'} (+{added}, -{deleted} lines)."
-    counts = [(name, sum(one.severity == name for one in findings)) for name in SEVERITIES]
+    noun = "file" if files == 1 else "files"
+    size = f"The change touches {files} {noun} (+{added}, -{deleted} lines)."
+    severities = Counter(finding.severity for finding in findings)
+    counts = [(name, severities[name]) for name in SEVERITIES]
     found = ", ".join(f"{count} {name}" for name, count in counts if count)
     return f"{size} Found: {found}." if found else f"{size} Nothing was found."
 
 
 def finding_code(
-    finding: Finding, bundle: Bundle, *, shown: str = "", language: str = "en", examples: Sequence[str] = ()
+    finding: Finding, bundle: Bundle, *, language: str = "en", examples: Sequence[str] = ()
 ) -> str:
-    """Say why a finding must not be posted; the empty text where it may."""
+    """Return the code of the first reason to refuse a finding, or "" if it may be posted.
+
+    Names in backticks are not checked: good findings name inputs, tests and callers that are
+    elsewhere in the repository.
+    """
     file = bundle.file(finding.path)
     if file is None:
         return "grounding.path"
     if not finding.rule:
-        # In a hunk, deleted lines included, or in the rest of the file.
-        place = locate(finding.quote, file.path, [file], bundle.head)
+        # The quote must be in a hunk, deleted lines included, or in the rest of the file.
+        claimed = finding.claimed or finding.line
+        place = locate(finding.quote, file.path, [file], bundle.head, claimed)
         if place is None or place.path != file.path:
             return "grounding.quote"
-        found, shown = names(f"{finding.title}\n{finding.body}"), shown or context(bundle)
-        # One name alone may be advice.
-        if len(found) >= 2 and sum(name in shown for name in found) / len(found) < SHARE:
-            return "grounding.names"
     if len(finding.body) > 20 * BODY or len(finding.title) > 2_000:
         return "caps.body"
     if not finding.title.strip() or not finding.body.strip():
@@ -145,20 +188,10 @@ def finding_code(
     return ""
 
 
-def parse_reply(text: str) -> dict[str, Any] | None:
-    """Read the one JSON object of a model without tools, with one attempt at repair; None where there is none."""
-    for candidate in (text.strip(), re.sub(r",(\s*[}\]])", r"\1", text[max(0, text.find("{")) :])):
-        try:
-            data, _ = json.JSONDecoder().raw_decode(candidate)  # prose and fences may stand behind it
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(data, dict) and isinstance(data.get("findings"), list) and isinstance(data.get("summary"), str):
-            return data
-    return None
-
-
-def summary_codes(text: str, shown: str = "", *, language: str = "en", examples: Sequence[str] = ()) -> tuple[str, ...]:
-    """Say why a summary must not be posted."""
+def summary_codes(
+    text: str, shown: str = "", *, language: str = "en", examples: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Return the codes of all reasons to refuse a summary; none if it may be posted."""
     codes = text_codes(text, language=language, examples=examples)
     if len(text.split()) < 3 and not codes:
         codes = ("transport.short",)
@@ -171,20 +204,23 @@ def summary_codes(text: str, shown: str = "", *, language: str = "en", examples:
 
 def _run_codes(run: ReviewRun) -> list[str]:
     codes: list[str] = []
-    if run.canary:  # the token of the system prompt, in any encoding
-        watch = redactor({}, run.canary)
-        codes += ["canary"] if any(watch.exact(text) for text in _texts(run)) else []
+    if run.canary:
+        # A reply must not repeat this token of the system prompt, in any encoding.
+        watch = Redactor.from_environment({}, run.canary)
+        codes += ["canary"] if any(watch.find_values(text) for text in _texts(run)) else []
     if not run.provider:
         return codes
-    spoke = any(not finding.rule for finding in run.findings)
-    if run.stop_reason == StopReason.REFUSAL or (run.stop_reason in _CUT_OFF and not spoke):
+    has_reported = any(not finding.rule for finding in run.findings)
+    if run.stop_reason == StopReason.REFUSAL or (run.stop_reason in _CUT_OFF and not has_reported):
         codes.append(f"transport.{run.stop_reason}")
-    if not run.finished and not spoke:
+    if not run.finished and not has_reported:
         codes.append("channel.nothing")
     return codes
 
 
-def _summary_faults(run: ReviewRun, shown: str, language: str, examples: Sequence[str]) -> tuple[str, ...]:
+def _summary_faults(
+    run: ReviewRun, shown: str, language: str, examples: Sequence[str]
+) -> tuple[str, ...]:
     if not run.provider:
         return ()
     if len(run.summary) > 3 * SUMMARY:
@@ -195,24 +231,39 @@ def _summary_faults(run: ReviewRun, shown: str, language: str, examples: Sequenc
 
 
 def _texts(run: ReviewRun) -> Iterable[str]:
-    most = 3 * SUMMARY  # what is longer is cut before it is shown
+    most = 3 * SUMMARY  # a longer text is cut before it is shown
     yield run.summary[:most]
     for finding in run.findings[:CONSIDERED]:
-        parts = (finding.path, finding.title, finding.body, finding.suggestion or "", finding.acceptance)
+        parts = (
+            finding.path,
+            finding.title,
+            finding.body,
+            finding.suggestion or "",
+            finding.acceptance,
+        )
         yield "\n".join(part[:most] for part in parts)
     yield " ".join(finding.title for finding in run.findings)[:most]
 
 
-def text_codes(text: str, *, language: str = "en", examples: Iterable[str] = (), whole: bool = True) -> tuple[str, ...]:
-    """Name every reason not to post a text. `whole`: it should be complete sentences, not a title."""
+def text_codes(
+    text: str, *, language: str = "en", examples: Iterable[str] = (), whole: bool = True
+) -> tuple[str, ...]:
+    """Return the codes of all reasons to refuse a text; none if it may be posted.
+
+    If `whole`, the text has to consist of complete sentences, unlike a title.
+    """
     prose = _SPANS.sub(" code ", _FENCED.sub("\n", text))
-    codes = (*_transport(text, prose, whole), *_degenerate(text, prose, language), *_echo(text, prose, examples))
+    codes = (
+        *_transport(text, prose, whole),
+        *_degenerate(text, prose, language),
+        *_echo(text, prose, examples),
+    )
     return tuple(dict.fromkeys(codes))
 
 
 def hidden(text: str) -> int:
-    """Count the characters that cannot be seen."""
-    # Khmer, Thai and others part words with a zero-width space.
+    """Return the number of invisible characters in a text."""
+    # Khmer, Thai and other scripts separate words with a zero-width space.
     plain = re.sub("(?<=[^\x00-\x7f])\u200b(?=[^\x00-\x7f])", "", text.replace("\r\n", "\n"))
     return len(plain) - len(clean_text(plain, drop=True))
 
@@ -250,7 +301,8 @@ def _degenerate(text: str, prose: str, language: str) -> Iterable[str]:
         if len(text) >= 60 and sum(map(len, tokens)) / len(tokens) > 25:
             yield "degenerate.length"
     odd = sum(
-        char == "\ufffd" or (unicodedata.category(char) in ("Cc", "Co", "Cn", "Cs") and char not in "\n\r\t")
+        char == "\ufffd"
+        or (unicodedata.category(char) in ("Cc", "Co", "Cn", "Cs") and char not in "\n\r\t")
         for char in text
     )
     if odd > max(2, len(text) // 100):
@@ -280,7 +332,10 @@ def _echo(text: str, prose: str, examples: Iterable[str]) -> Iterable[str]:
 
 
 def _open_fence(text: str) -> bool:
-    """Whether a fence is left open; one with a language opens, also inside another, as models nest them."""
+    """Return whether a text has a code fence that is not closed.
+
+    A fence with a language opens a block even inside another block, because models nest them.
+    """
     depth = 0
     for row in text.split("\n"):
         match = re.match(r"[ \t]*(?:`{3,}|~{3,})([^`]*)$", row)
@@ -290,7 +345,10 @@ def _open_fence(text: str) -> bool:
 
 
 def _cut(text: str) -> bool:
-    """Whether a text that otherwise ends its sentences stops in the middle of one."""
+    """Return whether a text stops in the middle of a sentence.
+
+    Return False if the earlier lines do not end with full stops either, as in a list of keywords.
+    """
     rows = [row.strip() for row in _FENCED.sub("\n", text).strip().split("\n")]
     rows = [row for row in rows if row and not row.startswith("#") and re.search(r"\w", row)]
     last = text.rstrip().rsplit("\n", 1)[-1].strip()
@@ -305,7 +363,7 @@ def _cut(text: str) -> bool:
 
 
 def _coverage(tokens: list[str]) -> float:
-    """How much of a text its most repeated run of two to four tokens covers."""
+    """Return the share of a text that its most frequent sequence of 2 to 4 tokens covers."""
     best = 0.0
     for size in (2, 3, 4):
         grams = Counter(tuple(tokens[at : at + size]) for at in range(len(tokens) - size + 1))
@@ -316,38 +374,65 @@ def _coverage(tokens: list[str]) -> float:
 
 
 def _foreign(prose: str, language: str) -> float:
-    """The share of letters of a script that the configured language is not written in."""
+    """Return the share of letters from scripts that the language does not use, from 0 to 1."""
     allowed = ("LATIN", *_DATA["scripts"].get(language, ()))
     letters = [char for char in prose if char.isalpha()]
     if len(letters) < 12:
         return 0.0
-    foreign = sum(not char.isascii() and not unicodedata.name(char, "").startswith(allowed) for char in letters)
+    foreign = sum(
+        not char.isascii() and not unicodedata.name(char, "").startswith(allowed)
+        for char in letters
+    )
     return foreign / len(letters)
 
 
 def _shingles(text: str, size: int = 8) -> set[tuple[str, ...]]:
+    """Return all sequences of `size` words in a text."""
     words = [word.lower() for word in _WORDS.findall(text)]
     return {tuple(words[at : at + size]) for at in range(len(words) - size + 1)}
 
 
 def context(bundle: Bundle) -> str:
-    """Everything the reviewer was shown or could have read of the touched files."""
+    """Return all texts of the change that the reviewer was shown or could have read."""
     names = " ".join(f"{file.path} {file.old_path}" for file in bundle.files)
-    texts: Iterable[str] = (names, bundle.change.title, bundle.diff, *bundle.head.values(), *bundle.base.values())
+    texts: Iterable[str] = (
+        names,
+        bundle.change.title,
+        bundle.diff,
+        *bundle.head.values(),
+        *bundle.base.values(),
+    )
     return "\n".join(texts)
 
 
 def names(text: str, *, loose: bool = False) -> list[str]:
-    """The names a text puts in backticks, outside of fences; `loose` adds those that only look like names."""
+    """Return the names that a text puts in backticks, outside of code fences.
+
+    `loose` adds words outside of backticks that look like names, such as `camelCase`.
+    """
     prose = _FENCED.sub("\n", text)
-    spans = [name for span in _SPAN.findall(prose) for name in _NAME.findall(span) if name not in _KEYWORDS]
+    spans = [
+        name
+        for span in _SPAN.findall(prose)
+        for name in _NAME.findall(span)
+        if name not in _KEYWORDS
+    ]
     return spans + _CASED.findall(_SPAN.sub(" ", prose)) if loose else spans
 
 
+def paths(text: str) -> list[str]:
+    """Return the paths that a text names, outside of code fences."""
+    return _PATH.findall(_FENCED.sub("\n", text))
+
+
 def on_topic(text: str, shown: str) -> bool:
-    """Whether a summary speaks of this change at all: its names and its paths occur here."""
+    """Return whether a summary is about the change, of which `shown` is the text.
+
+    At least half of the names in the summary must occur in the change. If the summary has fewer
+    than five names but has paths, one of the paths must occur too.
+    """
     found = names(text, loose=True)
     if found and sum(name in shown for name in found) / len(found) < ABOUT:
         return False
-    paths = {path for path in _PATH.findall(_FENCED.sub("\n", text)) if "/" in path}
-    return len(found) >= 5 or not paths or any(path in shown for path in paths)
+    named = {path for path in paths(text) if "/" in path}
+    return len(found) >= 5 or not named or any(path in shown for path in named)

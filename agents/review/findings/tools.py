@@ -1,34 +1,53 @@
-"""Tools of the reviewing model: it reads files and history, reports findings, and finishes. Nothing writes."""
+"""The tools of the reviewing model: read files and history, report findings, and finish."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
-from glue import Tool, tool
+from glue import Context, Text, Tool, ToolCall, ToolResult, tool
 from glue.agents.review.change.collect import file_text
 from glue.agents.review.change.config import Config, blocklist
 from glue.agents.review.findings import gate
-from glue.agents.review.findings.anchor import MIN_QUOTE, anchor, fault, weakens_test
+from glue.agents.review.findings.anchor import (
+    MIN_QUOTE,
+    NEARBY,
+    anchor,
+    anchor_at_line,
+    fault,
+    resolve_path,
+    weakens_test,
+)
+from glue.agents.review.findings.dedupe import is_duplicate, says_the_same
+from glue.agents.review.findings.reading import read_report, read_reports
 from glue.agents.review.findings.rules import strip_hidden
 from glue.agents.review.records import Bundle, Category, Confidence, Finding, Severity
-from glue.errors import GitError, ToolError
+from glue.errors import GitError, ToolError, UnsafePath
+from glue.messages import ToolSpec
 from glue.tools.fs import Blocklist
 from glue.tools.git import Repo, commit_page
 
-LINES = 400  # of one page
-HITS = 60
+LINES = 400  # lines in one page of a file or commit
+HITS = 60  # matches that grep shows
 DISAGREE = "test and code disagree"
 Side = Literal["head", "base"]
 
 
 class ReviewDraft:
-    """The review as the model writes it: findings and a summary, each checked as it comes."""
+    """The findings and the summary that a model has reported so far. Each is checked on arrival."""
 
-    def __init__(self, bundle: Bundle, config: Config, *, source: str, known: Sequence[Finding] = ()) -> None:
+    def __init__(
+        self,
+        bundle: Bundle,
+        config: Config,
+        *,
+        source: str,
+        known: Sequence[Finding] = (),
+        repo: Repo | None = None,
+    ) -> None:
         self.bundle = bundle
         self.config = config
         self.source = source
@@ -36,153 +55,297 @@ class ReviewDraft:
         self.refused: list[Finding] = []
         self.summaries: list[str] = []
         self.finished = False
-        self.read: list[str] = []  # what the reading tools showed
+        self.read: list[str] = []  # texts that the reading tools returned
         self.on_finding: Callable[[Finding], None] = lambda finding: None
+        # Reports of the current reply that were sent back; the model has not seen the reasons yet.
+        self.sent_back = 0
+        self._held: list[Finding] = []
         self._refusals = 0
         self._context = gate.context(bundle)
-        self._known = {(finding.path, finding.line, finding.category) for finding in known}
+        self._known = tuple(known)
+        self._repo = repo
+
+    def receive(self, arguments: str) -> str:
+        """Record the reports in the arguments of a call, and return the answer for the model.
+
+        Raise ToolError with the reason if none of them is recorded.
+        """
+        try:
+            reports = read_reports(arguments)
+        except ValueError as error:
+            self._refuse(Finding(path="", quote="", title="", body=arguments), "channel.unreadable")
+            raise ToolError(str(error)) from None
+        answers: list[str] = []
+        failures: list[str] = []
+        for given in reports[: gate.FINDINGS * 4]:
+            try:
+                answers.append(self.report_data(given))
+            except ToolError as error:
+                failures.append(str(error))
+        if failures and (not answers or self.sent_back):
+            raise ToolError("\n".join((*answers, *failures)))
+        return "\n".join((*answers, *failures))
+
+    def report_data(self, given: Mapping[str, Any]) -> str:
+        """Read a report leniently and record it, as `report` does."""
+        try:
+            finding = read_report(given, self.source)
+        except ValueError as error:
+            path, quote = (str(given.get(name) or "") for name in ("path", "quote"))
+            self._refuse(Finding(path=path, quote=quote, title="", body=""), "transport.empty")
+            raise ToolError(str(error)) from None
+        return self.report(finding)
 
     def report(self, finding: Finding) -> str:
-        """Check a finding and take it; what is wrong with it is a ToolError."""
-        try:
-            placed, notes = self._checked(finding)
-        except ToolError:
-            self.refused.append(replace(finding, dropped=gate.ANSWERED))
-            raise
-        self.findings.append(placed)
-        self.on_finding(placed)
+        """Check a finding and record it; return the answer for the model.
+
+        Raise ToolError with the reason if the finding is refused or sent back. A finding that is
+        sent back is kept, and recorded at the end unless the model corrects it.
+        """
+        placed = self._placed(finding)
+        code = gate.finding_code(placed, self.bundle, language=self.config.language)
+        if code:
+            self._refuse(placed, code)
+            default = f"the text was refused ({code}); write plain sentences about this code"
+            raise ToolError(gate.REFUSALS["finding"].get(code, default))
+        if any(is_duplicate(placed, other) for other in (*self._known, *self.findings)):
+            self.refused.append(replace(placed, dropped=gate.DUPLICATE))
+            raise ToolError(
+                "that was already reported; continue with something else, or call finish_review"
+            )
+        if missing := self._missing_path(placed):
+            self._send_back(
+                placed,
+                f"{missing!r} exists neither before nor after this change; correct the text and"
+                " report it again",
+            )
+        placed, notes = self._checked_suggestion(placed)
+        if placed.path != finding.path and placed.anchor == "relocated":
+            notes.insert(0, f"The quote is in {placed.path}, so the finding was placed there.")
+        if placed.line is None:
+            notes.insert(0, "The quote is not on a line of the diff, so the finding is listed.")
+        self._record(placed)
         return " ".join([f"Recorded as finding {len(self.findings)} on {placed.where}.", *notes])
 
     def finish(self, summary: str) -> str:
-        """Take the summary, and the run ends with it. What is wrong with one is said twice; then it does without."""
+        """Record the summary and mark the review as finished; return the answer for the model.
+
+        Raise ToolError with the reason if the summary is unsound. This happens at most twice: a
+        third summary is recorded even if it is unsound.
+        """
         codes = gate.summary_codes(summary, self.shown, language=self.config.language)
         if codes and self._refusals < 2:
             self._refusals += 1
-            known = (gate.REFUSALS["summary"][code] for code in codes if code in gate.REFUSALS["summary"])
-            fault = next(known, f"it is not plain prose about this change ({codes[0]})")
-            raise ToolError(f"the summary was refused: {fault}; call finish_review again")
+            reasons = gate.REFUSALS["summary"]
+            known = (reasons[code] for code in codes if code in reasons)
+            reason = next(known, f"it is not plain prose about this change ({codes[0]})")
+            raise ToolError(f"the summary was refused: {reason}; call finish_review again")
         self.summaries.append(summary)
         self.finished = True
         return "The review is finished."
 
+    def finish_without_summary(self) -> None:
+        """Finish the review; the host writes the summary."""
+        self.finished = True
+
     def give_up(self) -> bool:
-        """End a review whose summary was refused and not sent again: the host writes one."""
+        """Mark the review as finished if a summary was refused; return whether it is finished.
+
+        This is called if the model sends no other summary. The host then writes the summary.
+        """
         self.finished = self.finished or self._refusals > 0
         self._refusals = 0
         return self.finished
 
+    def settle(self) -> None:
+        """Record the findings that were sent back and that the model did not correct."""
+        for finding in self._held:
+            if not any(_corrects(other, finding) for other in self.findings):
+                self._record(self._checked_suggestion(finding)[0])
+        self._held.clear()
+
     @property
     def shown(self) -> str:
-        """Everything the model has been shown: the change, and what it read with tools."""
+        """Every text that the model was shown: the change, and results of its reading tools."""
         return "\n".join((self._context, *self.read))
 
     def seen(self) -> tuple[str, ...]:
-        """The names its findings speak of that stand in what it read, and not in the change."""
-        spoken = {name for one in self.findings for name in gate.names(f"{one.title}\n{one.body}")}
-        rest = "\n".join(self.read)
-        return tuple(sorted(name for name in spoken if name not in self._context and name in rest))
+        """Return names in the summary that occur in texts the model read, but not in the change."""
+        named = gate.names("\n".join(self.summaries), loose=True)
+        read = "\n".join(self.read)
+        return tuple(sorted({name for name in named if name not in self._context and name in read}))
 
-    def _checked(self, finding: Finding) -> tuple[Finding, list[str]]:
-        notes: list[str] = []
-        if len("".join(finding.quote.split())) < MIN_QUOTE:
-            short = f"the quote is too short to find; quote at least {MIN_QUOTE} characters of one line, verbatim"
-            raise ToolError(short)
-        paths = [file.path for file in self.bundle.files]
-        placed = anchor(finding, self.bundle.files, self.bundle.head)
-        if placed is None and finding.path not in paths:
+    def _record(self, finding: Finding) -> None:
+        self.findings.append(finding)
+        self.on_finding(finding)
+
+    def _refuse(self, finding: Finding, code: str) -> None:
+        self.refused.append(replace(finding, dropped=code))
+        self.sent_back += 1
+
+    def _send_back(self, finding: Finding, reason: str) -> None:
+        """Keep a finding and raise ToolError, or do nothing if it was sent back before."""
+        if any(_corrects(finding, other) for other in self._held):
+            return
+        self._held.append(finding)
+        self.sent_back += 1
+        raise ToolError(reason)
+
+    def _placed(self, finding: Finding) -> Finding:
+        """Return the finding on its line, or raise ToolError if it has no place."""
+        files = self.bundle.files
+        placed = anchor(finding, files, self.bundle.head)
+        if placed is not None:
+            return placed
+        named = anchor_at_line(finding, files)
+        if named is not None:
+            self._send_back(named, gate.REFUSALS["finding"]["grounding.quote"])
+            return named
+        paths = [file.path for file in files]
+        if resolve_path(finding.path, files) not in paths:
+            self._refuse(finding, "grounding.path")
             close = get_close_matches(finding.path, paths, 3, 0.5) or paths[:10]
-            raise ToolError(f"{finding.path!r} is not in the diff; there are: {', '.join(close)}")
-        if placed is None:
-            raise ToolError("that quote is not in the diff; copy one added or shown line of it character for character")
-        if placed.path != finding.path:
-            notes.append(f"The quote stands in {placed.path}, so it was put there.")
-        if placed.anchor in ("deleted", "file"):
-            notes.append("It stands on no line of the new diff, so it will be listed without a comment on a line.")
-        if code := gate.finding_code(placed, self.bundle, shown=self.shown, language=self.config.language):
-            other = f"the text was refused ({code}); write plain sentences about this code"
-            raise ToolError(gate.REFUSALS["finding"].get(code, other))
-        same = (placed.path, placed.line, placed.category)
-        near = [one for one in self.findings if (one.path, one.line) == same[:2]]
-        if same in self._known or any(one.category == placed.category or one.title == placed.title for one in near):
-            raise ToolError("that was reported already; go on with something else, or finish")
+            raise ToolError(
+                f"{finding.path!r} is not in the diff; the diff has: {', '.join(close)}"
+            )
+        self._refuse(finding, "grounding.quote")
+        if len("".join(finding.quote.split())) < MIN_QUOTE:
+            raise ToolError(
+                "the quote is too short to find its line; copy the whole line, or give its number"
+                " in `line`"
+            )
+        raise ToolError(gate.REFUSALS["finding"]["grounding.quote"])
+
+    def _missing_path(self, finding: Finding) -> str:
+        """Return a path in the text of a finding that exists on neither side, or ""."""
+        repo, change = self._repo, self.bundle.change
+        if repo is None or not change.head_sha or not change.merge_base:
+            return ""
+        names = [name for name in gate.paths(f"{finding.title}\n{finding.body}") if "/" in name]
+        known = " ".join(f"{file.path} {file.old_path}" for file in self.bundle.files)
+        for name in names[:5]:
+            if name in self.shown or any(part.endswith(name) for part in known.split()):
+                continue
+            with suppress(GitError, UnsafePath):
+                sides = (change.head_sha, change.merge_base)
+                if all(repo.entry(side, name) is None for side in sides):
+                    return name
+        return ""
+
+    def _checked_suggestion(self, placed: Finding) -> tuple[Finding, list[str]]:
+        """Return the finding without a suggestion that cannot be offered, and notes for the model."""
+        notes: list[str] = []
         if problem := fault(placed, self.bundle):
             notes.append(f"The suggestion was left out: {problem}.")
             placed = replace(placed, suggestion=None, note=problem)
         if weakens_test(placed, self.bundle):
             placed = replace(placed, suggestion=None, note=DISAGREE)
             notes.append(
-                "A test is not weakened to make code pass: it will be shown as a disagreement of test and code."
+                "A test must not be weakened to make code pass, so the finding will be shown as"
+                " a disagreement between test and code."
             )
         return placed, notes
 
 
-def tools(draft: ReviewDraft, repo: Repo | None = None) -> list[Tool[..., Any]]:
-    """Make the tools of one review. Without a repository only the files of the change can be read."""
+def _corrects(new: Finding, old: Finding) -> bool:
+    """Return whether a report is the corrected version of one that was sent back."""
+    if new.path != old.path:
+        return False
+    near = new.line is not None and old.line is not None and abs(new.line - old.line) <= NEARBY
+    return (new.title, new.body) == (old.title, old.body) or (near and says_the_same(new, old))
+
+
+def tools(draft: ReviewDraft, repo: Repo | None = None) -> list[Any]:
+    """Return the tools of one review; without a repository they read only the changed files."""
     blocked = blocklist(draft.config)
-    history = [] if repo is None else _history(draft.bundle.change.head_sha or "HEAD", blocked, repo)
+    history = (
+        [] if repo is None else _history(draft.bundle.change.head_sha or "HEAD", blocked, repo)
+    )
     return [*_reading(draft, blocked, repo), *history, *_reporting(draft)]
 
 
-def _reporting(draft: ReviewDraft) -> list[Tool[..., Any]]:
+@dataclass(slots=True)
+class ReportTool:
+    """The tool `report_finding`.
+
+    The model is shown the schema of a typed function, but arguments that break the schema are read
+    as they were meant.
+    """
+
+    spec: ToolSpec
+    draft: ReviewDraft
+    alone: bool = False
+
+    @property
+    def advisory(self) -> bool:
+        """Whether `finish_review` in the same reply may end the run: not if a report was refused.
+
+        The model sees the reasons with its next request, and can correct its reports.
+        """
+        return not self.draft.sent_back
+
+    async def invoke(self, call: ToolCall, context: Context[Any]) -> ToolResult:
+        try:
+            text, is_error = self.draft.receive(call.arguments), False
+        except ToolError as error:
+            text, is_error = str(error), True
+        return ToolResult(content=(Text(text=text),), is_error=is_error)
+
+
+def _reporting(draft: ReviewDraft) -> list[Any]:
     @tool
-    async def report_finding(
+    def report_finding(
         path: Annotated[str, "the file, as the diff names it"],
-        quote: Annotated[str, "the code it is about: one line or a few, copied character for character from the diff"],
+        quote: Annotated[
+            str,
+            "the code with the problem: one line or a few, copied character for character from the"
+            " diff; deleted lines may be quoted",
+        ],
         title: Annotated[str, "the problem in one line"],
-        body: Annotated[str, "what happens, when, and why it is bad; two to five sentences"],
+        body: Annotated[str, "what goes wrong, when, and why that is bad; two to five sentences"],
         severity: Severity,
         confidence: Confidence,
         category: Category,
         suggestion: Annotated[
-            str | None, "the whole replacement of exactly the quoted lines; leave out if unsure"
+            str | None, "the complete replacement for exactly the quoted lines; leave out if unsure"
         ] = None,
-        acceptance: Annotated[str, "how one sees that it is mended, in one line"] = "",
+        acceptance: Annotated[str, "how to verify the fix, in one line"] = "",
         line: Annotated[
-            int | None, "the line in the new file, if known; only used where the quote occurs twice"
+            int | None,
+            "the line number in the new file, if known; used if the quote occurs twice",
         ] = None,
-    ) -> str:
-        """Report one problem of the change. The answer says at once if something about the report is wrong."""
-        return draft.report(
-            Finding(
-                path=path,
-                quote=quote,
-                title=" ".join(title.split()),
-                body=body.strip(),
-                severity=severity,
-                confidence=confidence,
-                category=category,
-                suggestion=suggestion,
-                acceptance=" ".join(acceptance.split()),
-                source=draft.source,
-                claimed=line,
-            )
-        )
+    ) -> None:
+        """Report one problem in the change. If it is refused, correct the report and call again."""
 
     @tool(terminates=True)
     async def finish_review(
-        summary: Annotated[str, "two to six sentences on the change and what you looked at"],
+        summary: Annotated[str, "two to six sentences: what the change does, and what you checked"],
     ) -> str:
-        """End the review. Call it once, alone, when everything was looked at and draft."""
+        """End the review. Call it once, after you have reported every problem."""
         return draft.finish(summary)
 
-    return [report_finding, finish_review]
+    return [ReportTool(report_finding.spec, draft), finish_review]
 
 
 def _reading(draft: ReviewDraft, blocked: Blocklist, repo: Repo | None) -> list[Tool[..., Any]]:
     change = draft.bundle.change
-    sides = {"head": (draft.bundle.head, change.head_sha), "base": (draft.bundle.base, change.merge_base)}
+    sides = {
+        "head": (draft.bundle.head, change.head_sha),
+        "base": (draft.bundle.base, change.merge_base),
+    }
 
     @tool(timeout=20)
     def read_file(path: str, start: int = 1, lines: int = 200, side: Side = "head") -> str:
-        """Read lines of a file, as it is after the change (head) or was before it (base).
+        """Read lines of a file.
 
         Args:
-            path: from the top of the repository
+            path: path from the top of the repository
             start: first line, counted from 1
-            lines: how many, at most 400
+            lines: number of lines, at most 400
+            side: head is the file after the change, base is the file before it
         """
         if blocked.blocks(path):
-            raise ToolError(f"{path!r} may hold secrets and is not shown")
+            raise ToolError(f"{path!r} may contain secrets and is not shown")
         known, rev = sides[side]
         text = known.get(path)
         if text is None and repo is not None and rev:
@@ -191,29 +354,49 @@ def _reading(draft: ReviewDraft, blocked: Blocklist, repo: Repo | None) -> list[
         if text is None:
             raise ToolError(f"there is no file {path!r} on the {side} side")
         rows = text.split("\n")
-        first, last = max(start, 1), min(max(start, 1) + min(max(lines, 1), LINES) - 1, len(rows))
-        shown = [f"{number:>6}  {strip_hidden(rows[number - 1])[:1_000]}" for number in range(first, last + 1)]
+        first = max(start, 1)
+        last = min(first + min(max(lines, 1), LINES) - 1, len(rows))
+        shown = [
+            f"{number:>6}  {strip_hidden(rows[number - 1])[:1_000]}"
+            for number in range(first, last + 1)
+        ]
         draft.read.append("\n".join(shown))
         return f"{draft.read[-1]}\n[lines {first}-{last} of {len(rows)}]"
 
     @tool(timeout=20)
     def grep(pattern: str, side: Side = "head", ignore_case: bool = False) -> str:
-        """Search all text files for an extended regular expression, line by line."""
+        """Search the lines of all text files.
+
+        Args:
+            pattern: POSIX extended regular expression
+            side: head searches the files after the change, base those before it
+            ignore_case: whether upper and lower case are equal
+        """
         known, rev = sides[side]
         if repo is not None and rev:
             with _git_errors():
-                hits = [(hit.path, hit.line, hit.text) for hit in repo.grep(pattern, rev, ignore_case=ignore_case)]
+                hits = [
+                    (hit.path, hit.line, hit.text)
+                    for hit in repo.grep(pattern, rev, ignore_case=ignore_case)
+                ]
         else:
-            # Python's expressions can run for ever, so without git's own engine only plain text is looked for.
+            # A regular expression can take for ever in Python, so without git's engine only plain
+            # text is searched for.
             wanted = pattern.lower() if ignore_case else pattern
-            lines = ((path, *row) for path, text in known.items() for row in enumerate(text.split("\n"), 1))
+            lines = (
+                (path, *row)
+                for path, text in known.items()
+                for row in enumerate(text.split("\n"), 1)
+            )
             hits = [row for row in lines if wanted in (row[2].lower() if ignore_case else row[2])]
         hits = [hit for hit in hits if not blocked.blocks(hit[0])]
         if not hits:
-            return "nothing found"
-        rows = [f"{path}:{line}: {strip_hidden(text.strip())[:300]}" for path, line, text in hits[:HITS]]
+            return "no matches"
+        rows = [
+            f"{path}:{line}: {strip_hidden(text.strip())[:300]}" for path, line, text in hits[:HITS]
+        ]
         draft.read.append("\n".join(rows))
-        return draft.read[-1] + ("\n[there is more]" if len(hits) > HITS else "")
+        return draft.read[-1] + ("\n[more matches were left out]" if len(hits) > HITS else "")
 
     return [read_file, grep]
 
@@ -221,26 +404,41 @@ def _reading(draft: ReviewDraft, blocked: Blocklist, repo: Repo | None) -> list[
 def _history(head: str, blocked: Blocklist, repo: Repo) -> list[Tool[..., Any]]:
     @tool(timeout=20)
     def git_log(path: str = "", limit: int = 20) -> str:
-        """List the commits before and in this change, newest first; with a path, those that touched it."""
+        """List the commits of this change and those before it, newest first.
+
+        Args:
+            path: list only commits that changed this file
+            limit: number of commits, at most 50
+        """
         with _git_errors():
-            commits = repo.log("", head, limit=min(max(limit, 1), 50), paths=(path,) if path else ())
-        rows = [
-            f"{one.sha[:12]} {one.date[:10]} {one.author}: {one.message.strip().split(chr(10))[0]}" for one in commits
-        ]
+            commits = repo.log(
+                "", head, limit=min(max(limit, 1), 50), paths=(path,) if path else ()
+            )
+        rows = []
+        for commit in commits:
+            subject = commit.message.strip().split("\n")[0]
+            rows.append(f"{commit.sha[:12]} {commit.date[:10]} {commit.author}: {subject}")
         return strip_hidden("\n".join(rows)) or "no commits"
 
     @tool(timeout=20)
     def git_show(commit: str, page: int = 1) -> str:
-        """Show one commit: its message and what it changed."""
+        """Show the message and the diff of one commit.
+
+        Args:
+            commit: hash of the commit
+            page: page of a long diff, counted from 1
+        """
         with _git_errors():
-            return strip_hidden(commit_page(repo, repo.resolve(commit), (max(page, 1) - 1) * LINES + 1, blocked))
+            return strip_hidden(
+                commit_page(repo, repo.resolve(commit), (max(page, 1) - 1) * LINES + 1, blocked)
+            )
 
     return [git_log, git_show]
 
 
 @contextmanager
 def _git_errors() -> Iterator[None]:
-    """What git refuses goes back to the model."""
+    """Raise errors of git as ToolError, which is sent to the model."""
     try:
         yield
     except (GitError, IndexError) as error:

@@ -1,4 +1,4 @@
-"""The client of the forges: JSON in and out, one origin, bounded in time and size, no redirects."""
+"""The HTTP client for forges: JSON requests to one origin, with limits, without redirects."""
 
 from __future__ import annotations
 
@@ -6,35 +6,41 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from urllib.parse import quote
 
-from glue import seconds
 from glue.agents.review.delivery.clean import line
+from glue.backoff import Backoff
 from glue.errors import ConfigError, GlueError, ProviderError
 from glue.providers import HTTP, Deadlines, HTTPResponse
+from glue.text import format_seconds
 
-MOST = 8 * 1024 * 1024  # bytes of one answer
-PAGES = 100  # of one list
+MAX_BYTES = 8 * 1024 * 1024  # of one response
+MAX_PAGES = 100  # of one list
+FAILED = Backoff(first=1.0, cap=8.0)  # after an error of the server or the network
+RATE_LIMITED = Backoff(first=1.0, cap=120.0, attempts=7)  # waits as long as the forge advises
 Method = Literal["GET", "POST", "PATCH", "PUT", "DELETE"]
-Transport = Callable[..., HTTPResponse]  # called as HTTP.request_sync is
+Transport = Callable[..., HTTPResponse]  # has the signature of HTTP.request_sync
 
 
 class ForgeError(GlueError):
-    """A forge refused, or could not be asked.
+    """A request that the forge refused, or that failed on the way.
 
-    `ambiguous`: it may have done what was asked. `wait`: it certainly has not, and asks to wait so many seconds.
+    `ambiguous` means that the forge may have carried out the request. `wait` means that it has
+    not, and that the client should wait this many seconds before the next attempt.
     """
 
-    def __init__(self, message: str, *, status: int = 0, ambiguous: bool = False, wait: float | None = None) -> None:
+    def __init__(
+        self, message: str, *, status: int = 0, ambiguous: bool = False, wait: float | None = None
+    ) -> None:
         super().__init__(message)
         self.status, self.ambiguous, self.wait = status, ambiguous, wait
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgeRequest:
-    """One request as it left, or would have left."""
+    """A request as it was sent or, in a dry run, would have been sent."""
 
     method: Method
     path: str
@@ -43,135 +49,177 @@ class ForgeRequest:
 
 @dataclass(slots=True, kw_only=True)
 class Client:
-    """Talks to one forge. With `dry`, a change is only kept in `log`; `blind` asks for nothing either."""
+    """A client for one forge.
+
+    With `dry`, requests that change something are logged and not sent; with `blind`, nothing is
+    read either.
+    """
 
     base: str = ""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     dry: bool = False
     blind: bool = False
-    timeout: float = 30.0  # of one request, whole
-    wait_budget: float = 120.0  # seconds for rate limits, over all requests
+    timeout: float = 30.0  # seconds for one request in total
+    wait_budget: float = 120.0  # seconds of waiting for rate limits, over all requests
     sleep: Callable[[float], None] = time.sleep
-    transport: Transport | None = None  # instead of a connection of its own
-    check: Callable[[str], str] = str  # the last look at every text that leaves
+    transport: Transport | None = None  # called instead of opening a connection
+    redact: Callable[[str], str] = str  # applied to each text of a change before it is sent
     log: list[ForgeRequest] = field(default_factory=list)
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
 
     def get(self, path: str, **query: str | int) -> Any:
-        """Fetch one JSON document; tried three times. Nothing is fetched when blind."""
+        """Send a GET request, with at most three attempts, and return the JSON; None if blind."""
         if self.blind:
             return None
-        return self._retry("GET", path, query=query, tries=3).json()
+        return self._retry("GET", path, query=query, attempts=3).json()
 
     def pages(self, path: str, size: str = "per_page", count: int = 100) -> Iterator[Any]:
-        """Fetch every row of a list, page by page."""
+        """Request a list page by page, and yield its rows; yield nothing if blind.
+
+        `size` is the query parameter for the number of rows in a page, `count` its value. Raise
+        ForgeError if a response is not a list or if there are more than MAX_PAGES pages.
+        """
         if self.blind:
             return
-        for number in range(1, PAGES + 1):
-            answer = self._retry("GET", path, query={size: count, "page": number}, tries=3)
-            rows = answer.json()
+        for number in range(1, MAX_PAGES + 1):
+            response = self._retry("GET", path, query={size: count, "page": number}, attempts=3)
+            rows = response.json()
             if not isinstance(rows, list):
-                raise ForgeError(f"GET {path}: expected a list", status=answer.status)
+                raise ForgeError(f"GET {path}: the response is not a list", status=response.status)
             yield from rows
-            if 'rel="next"' not in answer.headers.get("link", "") and not answer.headers.get("x-next-page"):
+            headers = response.headers
+            if 'rel="next"' not in headers.get("link", "") and not headers.get("x-next-page"):
                 return
-        raise ForgeError(f"GET {path}: more than {PAGES} pages")
+        raise ForgeError(
+            f"GET {path}: the list has more than {MAX_PAGES} pages, which is the limit"
+        )
 
     def change(self, method: Method, path: str, body: Any = None) -> Any:
-        """Send a change. A POST is sent once and never again after an unclear failure; others may repeat."""
-        body = _checked(body, self.check)
+        """Send a request that changes something, and return the JSON of the response.
+
+        A POST is not sent again after a failure, because it may have been carried out; the other
+        methods are idempotent and have three attempts.
+        """
+        body = _map_strings(body, self.redact)
         self.log.append(ForgeRequest(method=method, path=path, body=body))
         if self.dry or self.blind:
             return {}
-        return self._retry(method, path, body, tries=1 if method == "POST" else 3).json()
+        return self._retry(method, path, body, attempts=1 if method == "POST" else 3).json()
 
-    def ask(self, path: str, body: Any) -> Any:
-        """Send a POST that changes nothing, as a GraphQL query does."""
+    def query(self, path: str, body: Any) -> Any:
+        """Send a POST that only reads, such as a GraphQL query, and return the JSON."""
         if self.blind:
             return None
-        return self._retry("POST", path, body, tries=2).json()
+        return self._retry("POST", path, body, attempts=2).json()
 
     def _retry(
-        self, method: Method, path: str, body: Any = None, *, query: Mapping[str, str | int] | None = None, tries: int
+        self,
+        method: Method,
+        path: str,
+        body: Any = None,
+        *,
+        query: Mapping[str, str | int] | None = None,
+        attempts: int,
     ) -> HTTPResponse:
-        tried = 0
+        """Send a request, at most `attempts` times, and return the response.
+
+        Raise ForgeError if the request fails for good or after the last attempt. A request that hit
+        a rate limit was not carried out, so it is sent again even after `attempts`, as long as the
+        wait fits into `wait_budget`. A DELETE that fails with 404 counts as successful.
+        """
+        failures = 0
         while True:
-            tried += 1
             try:
                 return self._once(method, path, body, query)
             except ForgeError as error:
-                if method == "DELETE" and error.status == 404:  # gone, perhaps by our own lost request
+                failures += 1
+                if method == "DELETE" and error.status == 404:
+                    # The resource is gone, perhaps deleted by an attempt whose response was lost.
                     return HTTPResponse(status=404, headers={}, body=b"")
                 if error.wait is not None:
-                    if error.wait > self.wait_budget or tried > 6:
-                        raise
-                    self.wait_budget -= error.wait
-                elif tried >= tries or 0 < error.status < 500:
+                    backoff = replace(RATE_LIMITED, cap=self.wait_budget)
+                elif 0 < error.status < 500:
                     raise
-                self.sleep(min(8.0, 2.0 ** (tried - 1)) if error.wait is None else error.wait)
+                else:
+                    backoff = replace(FAILED, attempts=attempts)
+                delay = backoff.delay(failures, advised=error.wait)
+                if delay is None:
+                    raise
+                self.wait_budget -= error.wait or 0.0
+                self.sleep(delay)
 
-    def _once(self, method: Method, path: str, body: Any, query: Mapping[str, str | int] | None) -> HTTPResponse:
+    def _once(
+        self, method: Method, path: str, body: Any, query: Mapping[str, str | int] | None
+    ) -> HTTPResponse:
         if not path.startswith("/") or any(char <= " " for char in path):
             raise ConfigError(f"not a path of the API: {path!r}")
         if not self.base.startswith(("https://", "http://")):
-            raise ConfigError(f"the forge's address must start with https://, not {self.base!r}")
+            raise ConfigError(
+                f"the address of the forge must start with https://, not {self.base!r};"
+                " set it with --api"
+            )
         headers = {"accept": "application/json", "user-agent": "glue-review", **self.headers}
         raw = None if body is None else json.dumps(body).encode()
         if raw is not None:
             headers["content-type"] = "application/json"
         limits = Deadlines(connect=min(10.0, self.timeout), read=self.timeout, total=self.timeout)
-        send = self.transport or HTTP(self.base, deadlines=limits, environ=self.environ).request_sync
+        send = (
+            self.transport or HTTP(self.base, deadlines=limits, environ=self.environ).request_sync
+        )
         try:
-            answer = send(method, path, body=raw, query=query, headers=headers, most=MOST)
+            response = send(method, path, body=raw, query=query, headers=headers, most=MAX_BYTES)
         except ProviderError as error:
-            how = "no answer" if error.ambiguous else "cannot connect"
-            said = f"{method} {path}: {how}: {line(str(error), 120)}"
-            raise ForgeError(said, ambiguous=error.ambiguous) from error
-        return _judge(f"{method} {path}", answer)
+            problem = "no response" if error.ambiguous else "cannot connect"
+            message = f"{method} {path}: {problem}: {line(str(error), 120)}"
+            raise ForgeError(message, ambiguous=error.ambiguous) from error
+        return _check(f"{method} {path}", response)
 
 
-def _checked(value: Any, check: Callable[[str], str]) -> Any:
+def _map_strings(value: Any, function: Callable[[str], str]) -> Any:
+    """Return a JSON value with the function applied to each string, except names of fields."""
     if isinstance(value, str):
-        return check(value)
+        return function(value)
     if isinstance(value, list):
-        return [_checked(item, check) for item in value]
+        return [_map_strings(item, function) for item in value]
     if isinstance(value, dict):
-        return {name: _checked(item, check) for name, item in value.items()}
+        return {name: _map_strings(item, function) for name, item in value.items()}
     return value
 
 
 def escaped(text: str) -> str:
-    """Quote one segment of a path."""
+    """Return the text escaped as one segment of a path."""
     return quote(text, safe="")
 
 
-def _judge(what: str, answer: HTTPResponse) -> HTTPResponse:
-    """Return an answer that can be used; what it refuses, or what cannot be read, is raised."""
-    status = answer.status
+def _check(request: str, response: HTTPResponse) -> HTTPResponse:
+    """Return the response if it is successful and contains JSON, else raise ForgeError."""
+    status = response.status
     if 200 <= status < 300:
         try:
-            answer.json()
+            response.json()
         except ValueError as error:
-            raise ForgeError(f"{what}: the answer is not JSON", ambiguous=True) from error
-        return answer
-    if status in (403, 429) and (wait := _wait(answer)) is not None:
-        raise ForgeError(f"{what}: rate limited for {seconds(wait)}", status=status, wait=wait)
+            raise ForgeError(f"{request}: the response is not JSON", ambiguous=True) from error
+        return response
+    wait = _rate_limit(response) if status in (403, 429) else None
+    if wait is not None:
+        message = f"{request}: rate limited for {format_seconds(wait)}"
+        raise ForgeError(message, status=status, wait=wait)
     if 300 <= status < 400:
-        raise ForgeError(f"{what}: HTTP {status}: redirects are not followed", status=status)
-    said = line(answer.text[:2000], 120)
+        raise ForgeError(f"{request}: HTTP {status}: redirects are not followed", status=status)
+    reason = line(response.text[:2000], 120)
     try:
-        body = json.loads(answer.text[:2000])
+        body = json.loads(response.text[:2000])
         if isinstance(body, dict):
-            said = line(f"{body.get('message', '')} {body.get('errors', '')}".strip(), 200)
+            reason = line(f"{body.get('message', '')} {body.get('errors', '')}".strip(), 200)
     except (ValueError, RecursionError):
         pass
-    raise ForgeError(f"{what}: HTTP {status}: {said}", status=status, ambiguous=status >= 500)
+    raise ForgeError(f"{request}: HTTP {status}: {reason}", status=status, ambiguous=status >= 500)
 
 
-def _wait(answer: HTTPResponse) -> float | None:
-    """How long a rate limit asks to wait; None where it is no rate limit."""
-    if answer.retry_after is not None:
-        return answer.retry_after
-    # GitHub says a secondary limit in words alone.
-    spent = answer.status == 429 or answer.headers.get("x-ratelimit-remaining") == "0"
-    return 60.0 if spent or b"rate limit" in answer.body[:2000] else None
+def _rate_limit(response: HTTPResponse) -> float | None:
+    """Return the seconds to wait, or None if the response does not report a rate limit."""
+    if response.retry_after is not None:
+        return response.retry_after
+    spent = response.status == 429 or response.headers.get("x-ratelimit-remaining") == "0"
+    # GitHub reports a secondary rate limit only in the text of the message.
+    return 60.0 if spent or b"rate limit" in response.body[:2000] else None

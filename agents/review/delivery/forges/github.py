@@ -1,6 +1,7 @@
-"""GitHub and what copies its API, Gitea and Forgejo: one batched review that only ever comments, one sticky comment.
+"""Pull requests on GitHub, Gitea and Forgejo, whose APIs are alike.
 
-GitHub has discussions that can be resolved and a check run besides.
+Inline comments are posted in one review, which never approves or requests changes. GitHub also has
+check runs and discussions that can be resolved.
 """
 
 from __future__ import annotations
@@ -12,31 +13,44 @@ from pathlib import Path
 from typing import Any
 
 from glue.agents.review.delivery import outputs
-from glue.agents.review.delivery.forges import Comment, Forge, Post, PullRequestRef, known_row
 from glue.agents.review.delivery.forges.client import Client, ForgeError, escaped
+from glue.agents.review.delivery.forges.forge import (
+    Comment,
+    Forge,
+    Post,
+    PullRequestRef,
+    parse_posted,
+)
 from glue.agents.review.delivery.report import GATE, PASS, Report, ReviewVerdict, valid_sha
 from glue.agents.review.findings.dedupe import PostedFinding
 from glue.agents.review.records import ReviewedChange
 from glue.errors import ConfigError
 
-ACTIONS_BOT = 41_898_282  # github-actions[bot] on github.com; its token may not ask who it is
+# The id of github-actions[bot] on github.com, whose token may not read its own account.
+ACTIONS_BOT = 41_898_282
 CHECK = "glue review"
-ANNOTATIONS = 50  # a request
+ANNOTATIONS = 50  # in one request
 THREADS = """query($owner: String!, $name: String!, $number: Int!, $after: String) {
-  repository(owner: $owner, name: $name) { pullRequest(number: $number) { reviewThreads(first: 100, after: $after) {
-    pageInfo { hasNextPage endCursor }
-    nodes { id isResolved comments(first: 20) { nodes { databaseId } } }
-  } } }
+  repository(owner: $owner, name: $name) {
+    pullRequest(number: $number) {
+      reviewThreads(first: 100, after: $after) {
+        pageInfo { hasNextPage endCursor }
+        nodes { id isResolved comments(first: 20) { nodes { databaseId } } }
+      }
+    }
+  }
 }"""
-RESOLVE = "mutation($thread: ID!) { resolveReviewThread(input: {threadId: $thread}) { thread { isResolved } } }"
+RESOLVE = """mutation($thread: ID!) {
+  resolveReviewThread(input: {threadId: $thread}) { thread { isResolved } }
+}"""
 _LEVELS = {"error": "failure", "warning": "warning", "note": "notice"}
 
 
 class PullRequest(Forge):
-    """What GitHub and the forges that copy its API have in common."""
+    """The common part of GitHub and of forges with the same API."""
 
     name: str
-    runners: tuple[str, ...] = ("GITHUB_ACTIONS",)  # variables by which a job knows whose it is
+    runners: tuple[str, ...] = ("GITHUB_ACTIONS",)  # variables that the CI runner sets to "true"
     batch = True
 
     def __init__(self, client: Client, repo: str, number: int, head: str, base: str = "") -> None:
@@ -44,7 +58,8 @@ class PullRequest(Forge):
         owner, _, name = repo.partition("/")
         self.root = f"/repos/{escaped(owner)}/{escaped(name)}"
         self.pull = f"{self.root}/pulls/{number}"
-        self.talk, self.note = f"{self.root}/issues/{number}/comments", f"{self.root}/issues/comments"
+        self.comments_path = f"{self.root}/issues/{number}/comments"
+        self.comment_path = f"{self.root}/issues/comments"
 
     def tips(self) -> tuple[str, str]:
         pull = self.client.get(self.pull)
@@ -59,12 +74,17 @@ class PullRequest(Forge):
 
     def add_review(self, posts: Sequence[Post], body: str) -> None:
         comments = [self.inline(post) for post in posts]
-        review = {"commit_id": self.pinned[0], "event": "COMMENT", "body": body, "comments": comments}
+        review = {
+            "commit_id": self.pinned[0],
+            "event": "COMMENT",
+            "body": body,
+            "comments": comments,
+        }
         self.client.change("POST", f"{self.pull}/reviews", review)
 
     @staticmethod
     def inline(post: Post) -> dict[str, Any]:
-        """Write an inline comment as the API wants it."""
+        """Return an inline comment as JSON for the API."""
         comment = {"path": post.path, "body": post.body, "line": post.line, "side": "RIGHT"}
         if post.start_line is not None and post.line is not None and post.start_line < post.line:
             comment |= {"start_line": post.start_line, "start_side": "RIGHT"}
@@ -79,14 +99,17 @@ class PullRequest(Forge):
             try:
                 event = json.loads(Path(path).read_bytes())
             except (OSError, ValueError) as error:
-                raise ConfigError(f"cannot read GITHUB_EVENT_PATH: {type(error).__name__}") from error
+                raise ConfigError(
+                    f"cannot read GITHUB_EVENT_PATH: {type(error).__name__}"
+                ) from error
         server = environ.get("GITHUB_SERVER_URL", "").rstrip("/")
         return PullRequestRef(
             forge=cls.name,
             api=environ.get("GITHUB_API_URL", "") or cls.api or f"{server}/api/v1",
             repo=environ.get("GITHUB_REPOSITORY", ""),
             number=_number(event, environ),
-            head=_text(event, "pull_request", "head", "sha") or _text(event, "workflow_run", "head_sha"),
+            head=_text(event, "pull_request", "head", "sha")
+            or _text(event, "workflow_run", "head_sha"),
             event=event if isinstance(event, dict) else {},
         )
 
@@ -103,8 +126,10 @@ class PullRequest(Forge):
             author=_text(pull, "user", "login"),
             labels=tuple(_text(label, "name") for label in labels if isinstance(label, dict)),
             draft=pull.get("draft") is True,
-            # A deleted fork has no repository any more: it is a fork all the same.
-            fork=not origin or _at(origin, "fork") is True or _text(origin, "full_name") != place.repo,
+            # The repository is missing if the fork was deleted.
+            fork=not origin
+            or _at(origin, "fork") is True
+            or _text(origin, "full_name") != place.repo,
             head_ref=_text(pull, "head", "ref"),
             base_ref=_text(pull, "base", "ref"),
             head_sha=valid_sha(_text(pull, "head", "sha")),
@@ -113,9 +138,9 @@ class PullRequest(Forge):
 
 
 class Gitea(PullRequest):
-    """A pull request on Gitea or Forgejo. The rules are those of its documentation.
+    """A pull request on Gitea or Forgejo. The requests follow their documentation.
 
-    Its API resolves no conversation, and deletes whole reviews only.
+    The API cannot resolve discussions or delete single inline comments.
     """
 
     name = "gitea"
@@ -123,13 +148,13 @@ class Gitea(PullRequest):
     runners = "GITEA_ACTIONS", "FORGEJO_ACTIONS"
 
     def conversation(self) -> list[Any]:
-        return self.client.get(self.talk) or []  # this list has no pages
+        return self.client.get(self.comments_path) or []  # this list is not split into pages
 
     def posted(self) -> Iterator[PostedFinding | None]:
-        for review in self.mine(self.client.pages(f"{self.pull}/reviews", "limit", 50)):
+        for review in self.own_rows(self.client.pages(f"{self.pull}/reviews", "limit", 50)):
             rows = self.client.get(f"{self.pull}/reviews/{int(review['id'])}/comments") or []
-            for row in self.mine(rows):
-                yield known_row(row, row.get("path"), row.get("position"))
+            for row in self.own_rows(rows):
+                yield parse_posted(row, row.get("path"), row.get("position"))
 
     @staticmethod
     def inline(post: Post) -> dict[str, Any]:
@@ -152,47 +177,59 @@ class GitHub(PullRequest):
     suggestion = "suggestion"
     file_level = True
 
-    def ask_id(self) -> int:
+    def read_account_id(self) -> int:
         try:
-            return super().ask_id()
+            return super().read_account_id()
         except ForgeError as error:
             if error.status not in (401, 403, 404):
                 raise
-        try:  # a token of an app may not GET /user
-            found = self.client.ask("/graphql", {"query": "query { viewer { login databaseId } }"})
-            return int(found["data"]["viewer"]["databaseId"])
+        query = {"query": "query { viewer { login databaseId } }"}
+        try:  # the token of an app may not GET /user
+            return int(self.client.query("/graphql", query)["data"]["viewer"]["databaseId"])
         except (ForgeError, KeyError, TypeError, ValueError):
             if self.client.base == self.api and self.client.environ.get("GITHUB_ACTIONS") == "true":
                 return ACTIONS_BOT
-            raise ForgeError("cannot find out whose token this is: neither GET /user nor GraphQL says it") from None
+            raise ForgeError(
+                "cannot read the account of the token: GET /user and GraphQL both failed;"
+                " check the permissions of the token"
+            ) from None
 
     def remarks(self) -> list[Comment]:
         inline = self.client.pages(f"{self.pull}/comments")
-        return [*super().remarks(), *(self.comment(row, row.get("in_reply_to_id")) for row in inline)]
+        return [
+            *super().remarks(),
+            *(self.comment(row, row.get("in_reply_to_id")) for row in inline),
+        ]
 
     def posted(self) -> Iterator[PostedFinding | None]:
-        rows = self.mine(self.client.pages(f"{self.pull}/comments"))
+        rows = self.own_rows(self.client.pages(f"{self.pull}/comments"))
         threads = self._threads() if rows else {}
         for row in rows:
             thread, resolved = threads.get(int(row["id"]), ("", False))
             line = row.get("line") or row.get("original_line")
-            yield known_row(row, row.get("path"), line, thread=thread, resolved=resolved)
+            yield parse_posted(row, row.get("path"), line, thread=thread, resolved=resolved)
 
     def _threads(self) -> dict[int, tuple[str, bool]]:
-        """The discussion of each inline comment, and whether it is resolved; empty where GraphQL is not to be had."""
+        """Return, by id of the inline comment, the id of its discussion and whether it is resolved.
+
+        Discussions that GraphQL does not return are left out.
+        """
         owner, _, name = self.repo.partition("/")
         found: dict[int, tuple[str, bool]] = {}
         after = None
         for _ in range(20):
             values = {"owner": owner, "name": name, "number": self.number, "after": after}
             try:
-                answer = self.client.ask("/graphql", {"query": THREADS, "variables": values})
+                answer = self.client.query("/graphql", {"query": THREADS, "variables": values})
                 page = answer["data"]["repository"]["pullRequest"]["reviewThreads"]
             except (ForgeError, KeyError, TypeError):
                 return found
             for thread in page["nodes"]:
                 for comment in thread["comments"]["nodes"]:
-                    found[int(comment["databaseId"])] = (str(thread["id"]), bool(thread["isResolved"]))
+                    found[int(comment["databaseId"])] = (
+                        str(thread["id"]),
+                        bool(thread["isResolved"]),
+                    )
             after = page["pageInfo"]["endCursor"]
             if not page["pageInfo"]["hasNextPage"]:
                 break
@@ -205,21 +242,25 @@ class GitHub(PullRequest):
         try:
             answer = self.client.change("POST", "/graphql", body)
         except ForgeError:
-            return False  # the token may comment and not resolve: the sticky comment says it all the same
+            return False  # some tokens may comment but not resolve discussions
         return not (answer or {}).get("errors")
 
     def add_single(self, post: Post) -> None:
         body: dict[str, Any] = {"commit_id": self.pinned[0], **self.inline(post)}
         if post.line is None:
-            body = {"commit_id": self.pinned[0], "path": post.path, "body": post.body, "subject_type": "file"}
+            body = {
+                "commit_id": self.pinned[0],
+                "path": post.path,
+                "body": post.body,
+                "subject_type": "file",
+            }
         self.client.change("POST", f"{self.pull}/comments", body)
 
-    def delete_inline(self, known: PostedFinding) -> bool:
+    def delete_inline(self, known: PostedFinding) -> None:
         self.client.change("DELETE", f"{self.root}/pulls/comments/{known.comment}")
-        return True
 
-    def post_check(self, report: Report, verdict: ReviewVerdict) -> bool:
-        """Add or renew the check run of this head."""
+    def post_check(self, report: Report, verdict: ReviewVerdict) -> None:
+        """Add a check run with the verdict to the head commit, or update the existing check run."""
 
         def checks() -> list[int]:
             path = f"{self.root}/commits/{report.change.head_sha}/check-runs"
@@ -228,15 +269,18 @@ class GitHub(PullRequest):
 
         path, body = f"{self.root}/check-runs", check_run(report, verdict)
         if found := checks():
-            del body["head_sha"], body["output"]["annotations"]  # those stay: new ones would be added to them
+            # The API would add these annotations to those of the existing check run.
+            del body["head_sha"], body["output"]["annotations"]
             self.client.change("PATCH", f"{path}/{found[0]}", body)
         else:
             self.post_once(lambda: self.client.change("POST", path, body), lambda: bool(checks()))
-        return True
 
 
 def check_run(report: Report, verdict: ReviewVerdict) -> dict[str, Any]:
-    """Write a check run. It never says success where something was not read."""
+    """Return the check run of a verdict as JSON for the API.
+
+    Its conclusion is "success" only if the verdict passes and the report is clean.
+    """
     conclusion = {PASS: "success", GATE: "failure"}.get(verdict.exit_code, "neutral")
     if conclusion == "success" and not report.clean:
         conclusion = "neutral"
@@ -279,7 +323,7 @@ def _number(event: Any, environ: Mapping[str, str]) -> int | None:
 
 
 def _at(value: Any, *names: str) -> Any:
-    """Go down into an event; None where it holds no such thing."""
+    """Return the value at a path of names in nested dictionaries, or None if it is missing."""
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None
     return value

@@ -1,12 +1,18 @@
-"""GitLab: a discussion for each inline comment, one sticky note. The rules are those of its documentation."""
+"""Merge requests on GitLab: a discussion for each inline comment, and one sticky note."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from glue.agents.review.delivery.forges import Comment, Forge, Post, PullRequestRef, known_row
 from glue.agents.review.delivery.forges.client import Client, Method, escaped
+from glue.agents.review.delivery.forges.forge import (
+    Comment,
+    Forge,
+    Post,
+    PullRequestRef,
+    parse_posted,
+)
 from glue.agents.review.delivery.report import valid_sha
 from glue.agents.review.findings.dedupe import PostedFinding
 from glue.agents.review.records import ReviewedChange
@@ -15,18 +21,18 @@ _LEVELS = {60: "admin", 50: "owner", 40: "maintain", 30: "write"}
 
 
 class GitLab(Forge):
-    """A merge request on GitLab."""
+    """A merge request on GitLab. The requests follow its documentation."""
 
     suggestion = "suggestion:-{above}+0"
     headers: Mapping[str, str] = {"private-token": "{key}"}
     author = "author", "username"
-    edit: Method = "PUT"
+    edit_method: Method = "PUT"
 
     def __init__(self, client: Client, repo: str, number: int, head: str, base: str = "") -> None:
         super().__init__(client, repo, number, head, base)
         self.project = f"/projects/{escaped(repo)}"
         self.root = f"{self.project}/merge_requests/{number}"
-        self.talk = self.note = f"{self.root}/notes"
+        self.comments_path = self.comment_path = f"{self.root}/notes"
         self._refs = {"base_sha": base, "start_sha": base, "head_sha": head}
 
     @classmethod
@@ -46,20 +52,20 @@ class GitLab(Forge):
         if place.number is None:
             return None
 
-        def said(name: str) -> str:
+        def variable(name: str) -> str:
             return environ.get(f"CI_MERGE_REQUEST_{name}", "")
 
         return ReviewedChange(
-            title=said("TITLE"),
-            body=said("DESCRIPTION"),
+            title=variable("TITLE"),
+            body=variable("DESCRIPTION"),
             author=environ.get("GITLAB_USER_LOGIN", ""),
-            labels=tuple(label for label in said("LABELS").split(",") if label),
-            draft=said("DRAFT") == "true",
-            fork=said("SOURCE_PROJECT_ID") != said("PROJECT_ID"),
-            head_ref=said("SOURCE_BRANCH_NAME"),
-            base_ref=said("TARGET_BRANCH_NAME"),
-            head_sha=valid_sha(said("SOURCE_BRANCH_SHA") or environ.get("CI_COMMIT_SHA", "")),
-            base_sha=valid_sha(said("DIFF_BASE_SHA")),
+            labels=tuple(label for label in variable("LABELS").split(",") if label),
+            draft=variable("DRAFT") == "true",
+            fork=variable("SOURCE_PROJECT_ID") != variable("PROJECT_ID"),
+            head_ref=variable("SOURCE_BRANCH_NAME"),
+            base_ref=variable("TARGET_BRANCH_NAME"),
+            head_sha=valid_sha(variable("SOURCE_BRANCH_SHA") or environ.get("CI_COMMIT_SHA", "")),
+            base_sha=valid_sha(variable("DIFF_BASE_SHA")),
         )
 
     def tips(self) -> tuple[str, str]:
@@ -72,7 +78,9 @@ class GitLab(Forge):
 
     def permission(self, user: str) -> str:
         found = self.client.get(f"{self.project}/members/all", query=user) or []
-        level = next((int(row.get("access_level", 0)) for row in found if row.get("username") == user), 0)
+        level = next(
+            (int(row.get("access_level", 0)) for row in found if row.get("username") == user), 0
+        )
         return _LEVELS.get(level, "none")
 
     def remarks(self) -> list[Comment]:
@@ -82,22 +90,31 @@ class GitLab(Forge):
     def posted(self) -> Iterator[PostedFinding | None]:
         for discussion in self.client.pages(f"{self.root}/discussions"):
             thread = str(discussion.get("id", ""))
-            for row in self.mine(discussion.get("notes") or []):
+            for row in self.own_rows(discussion.get("notes") or []):
                 place, done = row.get("position") or {}, bool(row.get("resolved"))
-                yield known_row(row, place.get("new_path"), place.get("new_line"), thread=thread, resolved=done)
+                yield parse_posted(
+                    row, place.get("new_path"), place.get("new_line"), thread=thread, resolved=done
+                )
 
     def resolve(self, known: PostedFinding) -> bool:
         if known.thread:
-            self.client.change("PUT", f"{self.root}/discussions/{escaped(known.thread)}", {"resolved": True})
+            self.client.change(
+                "PUT", f"{self.root}/discussions/{escaped(known.thread)}", {"resolved": True}
+            )
         return bool(known.thread)
 
     def add_single(self, post: Post) -> None:
         position: dict[str, Any] = {"position_type": "text", **self._refs}
-        position |= {"old_path": post.old_path or post.path, "new_path": post.path, "new_line": post.line}
+        position |= {
+            "old_path": post.old_path or post.path,
+            "new_path": post.path,
+            "new_line": post.line,
+        }
         if post.old_line is not None:
             position["old_line"] = post.old_line
-        self.client.change("POST", f"{self.root}/discussions", {"body": post.body, "position": position})
+        self.client.change(
+            "POST", f"{self.root}/discussions", {"body": post.body, "position": position}
+        )
 
-    def delete_inline(self, known: PostedFinding) -> bool:
-        self.client.change("DELETE", f"{self.note}/{known.comment}")
-        return True
+    def delete_inline(self, known: PostedFinding) -> None:
+        self.client.change("DELETE", f"{self.comment_path}/{known.comment}")
