@@ -1,63 +1,81 @@
-"""Agents: a model with its tools, instructions and limits, and how one prompt becomes a run of the loop."""
+"""Agents: a model with its tools, instructions and limits."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack, overload
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TextIO, overload
 
-from glue.options import (
-    AgentOptions,
-    CallOptions,
+from glue.checks import check_text, show
+from glue.closing import Closeable, close
+from glue.overrides import provider_names
+from glue.settings import (
+    Instructions,
     Model,
-    Options,
-    Overrides,
     Prompt,
-    RunOptions,
     Schema,
-    call_options,
+    Settings,
+    check_agent,
     check_history,
-    check_list,
-    instructions_text,
+    check_model,
+    checked,
     prompt_messages,
-    refuse_unknown,
     tool_table,
-    with_meta,
-    with_role,
 )
-from glue.provider import Closeable, close
+from glue.signature import blocking, hinted, streaming, streaming_sync
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from glue.compaction import Compactor
-    from glue.context import AnyTool, Host
+    from glue.context import AnyTool, Cancel
     from glue.durable.engine import Durable
-    from glue.events import RunResult
-    from glue.messages import Message, Request
-    from glue.output import Answer
+    from glue.durable.rates import Rates
+    from glue.events import Listener
+    from glue.function.hooks import ToolHook
+    from glue.limits import LimitsSource
+    from glue.messages import Effort, Json, Message
+    from glue.pending import Decisions
+    from glue.permission import Permission
     from glue.policies import Policy
     from glue.project import Role
     from glue.provider import Provider
+    from glue.result import RunResult
     from glue.session import Session
     from glue.stores.store import Store
-    from glue.stream import Events
     from glue.subagent import AgentTool
+    from glue.telemetry import OpenTelemetry
 
+    DepsT = TypeVar("DepsT", default=None)
+    OutputT = TypeVar("OutputT", default=None)
+    D = TypeVar("D", default=None)
+    T = TypeVar("T", default=Any)  # Any if the output is a JSON schema
+else:
+    from typing import TypeVar
 
-DepsT = TypeVar("DepsT")
-OutputT = TypeVar("OutputT")
-T = TypeVar("T")
-D = TypeVar("D")
+    DepsT, OutputT = TypeVar("DepsT"), TypeVar("OutputT")
 
 
 class Agent(Closeable, Generic[DepsT, OutputT]):
-    """A model with tools and instructions. Immutable: it may serve many tasks and threads at once."""
+    """A model with tools and instructions.
+
+    An agent is immutable, so that many tasks and threads may use it at once.
+
+        @glue.tool
+        def weather(city: str) -> str:
+            \"\"\"Return the weather in a city.\"\"\"
+            return f"{city}: 21 degrees, dry"
+
+        agent = glue.Agent("anthropic:claude-haiku-4-5", tools=[weather])
+        print(agent.run_sync("Weather in Toronto?").text)
+    """
 
     __slots__ = ("_opened", "compaction", "deps_type", "name", "project", "roles", "settings")
 
     name: str
-    settings: Options  # what a session or a call may override
+    settings: Settings  # a session or a call may override them
     deps_type: type[DepsT] | None
     roles: Mapping[str, Role] | str | os.PathLike[str] | None
     project: str | os.PathLike[str] | None
@@ -66,139 +84,475 @@ class Agent(Closeable, Generic[DepsT, OutputT]):
 
     @overload
     def __init__(
-        self: Agent[None, None],
+        self: Agent[D, T],
+        model: Model,
+        *,
+        output: type[T] | Schema,
+        tools: Iterable[AnyTool] | None = None,
+        instructions: Instructions | None = None,
+        limits: LimitsSource | None = None,
+        permission: Permission | None = None,
+        deps_type: type[D] | None = None,
+        name: str = "",
+        role: str | None = None,
+        roles: Mapping[str, Role] | str | os.PathLike[str] | None = None,
+        project: str | os.PathLike[str] | None = None,
+        compaction: Compactor | None = None,
+        hooks: Iterable[ToolHook] | None = None,
+        policies: Iterable[Policy] | None = None,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        reasoning: Effort | None = None,
+        cache: bool | None = None,
+        options: Mapping[str, Json] | None = None,
+        prices: Mapping[str, tuple[float, float]] | None = None,
+        telemetry: bool | OpenTelemetry | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Agent[D, None],
         model: Model,
         *,
         output: None = None,
-        deps_type: None = None,
-        **options: Unpack[AgentOptions],
+        tools: Iterable[AnyTool] | None = None,
+        instructions: Instructions | None = None,
+        limits: LimitsSource | None = None,
+        permission: Permission | None = None,
+        deps_type: type[D] | None = None,
+        name: str = "",
+        role: str | None = None,
+        roles: Mapping[str, Role] | str | os.PathLike[str] | None = None,
+        project: str | os.PathLike[str] | None = None,
+        compaction: Compactor | None = None,
+        hooks: Iterable[ToolHook] | None = None,
+        policies: Iterable[Policy] | None = None,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        reasoning: Effort | None = None,
+        cache: bool | None = None,
+        options: Mapping[str, Json] | None = None,
+        prices: Mapping[str, tuple[float, float]] | None = None,
+        telemetry: bool | OpenTelemetry | None = None,
     ) -> None: ...
-    @overload
+    @hinted
     def __init__(
-        self: Agent[None, T], model: Model, *, output: type[T], deps_type: None = None, **options: Unpack[AgentOptions]
-    ) -> None: ...
-    @overload
-    def __init__(
-        self: Agent[None, Any], model: Model, *, output: Schema, deps_type: None = None, **options: Unpack[AgentOptions]
-    ) -> None: ...
-    @overload
-    def __init__(
-        self: Agent[D, None], model: Model, *, output: None = None, deps_type: type[D], **options: Unpack[AgentOptions]
-    ) -> None: ...
-    @overload
-    def __init__(
-        self: Agent[D, T], model: Model, *, output: type[T], deps_type: type[D], **options: Unpack[AgentOptions]
-    ) -> None: ...
-    @overload
-    def __init__(
-        self: Agent[D, Any], model: Model, *, output: Schema, deps_type: type[D], **options: Unpack[AgentOptions]
-    ) -> None: ...
-    def __init__(self, model: Model | None, *, output: Any = None, deps_type: Any = None, **options: Any) -> None:
-        """Make an agent. Options: tools, instructions, role, limits, permission, hooks, policies, max_tokens,
-        temperature, reasoning, cache, options, prices, telemetry; name, roles, project, compaction.
+        self,
+        model: Model,
+        *,
+        output: type[Any] | Schema | None = None,
+        tools: Iterable[AnyTool] | None = None,
+        instructions: Instructions | None = None,
+        limits: LimitsSource | None = None,
+        permission: Permission | None = None,
+        deps_type: type[Any] | None = None,
+        name: str = "",
+        role: str | None = None,
+        roles: Mapping[str, Role] | str | os.PathLike[str] | None = None,
+        project: str | os.PathLike[str] | None = None,
+        compaction: Compactor | None = None,
+        hooks: Iterable[ToolHook] | None = None,
+        policies: Iterable[Policy] | None = None,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        reasoning: Effort | None = None,
+        cache: bool | None = None,
+        options: Mapping[str, Json] | None = None,
+        prices: Mapping[str, tuple[float, float]] | None = None,
+        telemetry: bool | OpenTelemetry | None = None,
+    ) -> None:
+        """Create an agent. A session or a call may override the settings.
+
+            agent = glue.Agent(
+                "anthropic:claude-haiku-4-5",
+                tools=[weather],
+                instructions="Answer in one line.",
+                limits=glue.Limits(max_turns=8, usd_budget=0.10),
+            )
+
+        Args:
+            model: A name such as "openai:gpt-5.4-nano", several names with commas for failover, or
+                a provider object.
+            output: A type or a JSON schema; the answer is validated, and is `result.output`.
+            deps_type: The class of the object that calls pass as `deps`.
+            name: Used in events, logs and the command line, and as the name of `as_tool()`.
+            roles: Named instructions, by name or as a folder of Markdown files.
+            project: A folder whose AGENTS.md and skills the model gets.
+            compaction: Shortens the history before it fills the context window.
+            instructions: The system prompt: a text, or a prompt of a catalog.
+            role: A name in the agent's `roles`; sets the instructions and perhaps the model.
+            tools: Functions that the model may call, each made by `glue.tool`.
+            limits: Turns, requests, tokens, dollars and seconds of one run.
+            permission: Decides whether tools that need permission may run; None denies them.
+            hooks: Functions called before and after each tool call.
+            policies: Objects that may change requests, add messages or stop the run.
+            max_tokens: The largest number of tokens in one reply.
+            temperature: Sampling temperature; None leaves it to the model.
+            reasoning: How much the model thinks: "none", "low", "medium", "high", ...
+            cache: True requests prompt caching, if the provider does not cache by itself.
+            options: Provider-specific fields, merged into the body of each request.
+            prices: USD per million input and output tokens, by model: {"my-model": (0.5, 1.5)}.
+            telemetry: True, or a `glue.telemetry.OpenTelemetry`, traces the run.
         """
-        refuse_unknown(options, AgentOptions, "an agent has no")
-        if not (isinstance(model, str) and model.strip()) and not callable(getattr(model, "stream", None)):
-            raise TypeError(f"model must be a name such as 'openai:gpt-5.4-nano', or a provider, not {model!r}")
-        own = {"name": options.pop("name", ""), "deps_type": deps_type}
-        own |= {name: options.pop(name, None) for name in ("roles", "project", "compaction")}
-        for name in ("hooks", "policies"):
-            check_list(name, options.get(name))
-            options[name] = tuple(options.get(name) or ())
-        options["hooks"] = options["hooks"] or None
-        options["instructions"] = options.get("instructions") or None
-        options["tools"] = tuple(tool_table(options.get("tools") or ()).values())
-        settings = Options(model=model, output=output, **options)
-        for field, value in {**own, "settings": settings, "_opened": {}}.items():
+        check_model(model)
+        check_agent(locals())
+        settings = checked(locals())
+        settings["tools"] = tuple(tool_table(tools or ()).values())
+        settings["policies"] = tuple(policies or ())
+        settings["hooks"] = tuple(hooks or ()) or None
+        settings["instructions"] = instructions or None
+        own = {
+            "name": name,
+            "deps_type": deps_type,
+            "roles": roles,
+            "project": project,
+            "compaction": compaction,
+            "settings": Settings(**settings),
+            "_opened": {},
+        }
+        for field, value in own.items():
             object.__setattr__(self, field, value)
 
-    # Running --------------------------------------------------------------------------------------
-
-    @overload
-    async def run(self, prompt: Prompt, *, output: type[T], **options: Unpack[RunOptions[DepsT]]) -> RunResult[T]: ...
-    @overload
-    async def run(self, prompt: Prompt, *, output: Schema, **options: Unpack[RunOptions[DepsT]]) -> RunResult[Any]: ...
     @overload
     async def run(
-        self, prompt: Prompt, *, output: None = None, **options: Unpack[RunOptions[DepsT]]
+        self,
+        prompt: Prompt,
+        *,
+        output: type[T] | Schema,
+        message_history: Sequence[Message] = (),
+        deps: DepsT | None = None,
+        stream: TextIO | None = None,
+        tool_log: TextIO | None = None,
+        on_event: Listener | None = None,
+        cancel: Cancel | None = None,
+        unwrap: bool = True,
+        model: Model | None = None,
+        instructions: Instructions | None = None,
+        role: str | None = None,
+        tools: Iterable[AnyTool] | None = None,
+        limits: LimitsSource | None = None,
+        permission: Permission | None = None,
+        hooks: Iterable[ToolHook] | None = None,
+        policies: Iterable[Policy] | None = None,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        reasoning: Effort | None = None,
+        cache: bool | None = None,
+        options: Mapping[str, Json] | None = None,
+        prices: Mapping[str, tuple[float, float]] | None = None,
+        telemetry: bool | OpenTelemetry | None = None,
+    ) -> RunResult[T]: ...
+    @overload
+    async def run(
+        self,
+        prompt: Prompt,
+        *,
+        output: None = None,
+        message_history: Sequence[Message] = (),
+        deps: DepsT | None = None,
+        stream: TextIO | None = None,
+        tool_log: TextIO | None = None,
+        on_event: Listener | None = None,
+        cancel: Cancel | None = None,
+        unwrap: bool = True,
+        model: Model | None = None,
+        instructions: Instructions | None = None,
+        role: str | None = None,
+        tools: Iterable[AnyTool] | None = None,
+        limits: LimitsSource | None = None,
+        permission: Permission | None = None,
+        hooks: Iterable[ToolHook] | None = None,
+        policies: Iterable[Policy] | None = None,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        reasoning: Effort | None = None,
+        cache: bool | None = None,
+        options: Mapping[str, Json] | None = None,
+        prices: Mapping[str, tuple[float, float]] | None = None,
+        telemetry: bool | OpenTelemetry | None = None,
     ) -> RunResult[OutputT]: ...
-    async def run(self, prompt: Prompt, *, output: Any = None, **options: Any) -> RunResult[Any]:
-        """Run one prompt to its end. A run that went wrong raises; the error carries `result`."""
-        history = check_history(options.pop("message_history", ()))
-        return await perform(self, self.layer(call_options(options, output)), prompt_messages(prompt), history)
+    @hinted
+    async def run(
+        self,
+        prompt: Prompt,
+        *,
+        output: type[Any] | Schema | None = None,
+        message_history: Sequence[Message] = (),
+        deps: DepsT | None = None,
+        stream: TextIO | None = None,
+        tool_log: TextIO | None = None,
+        on_event: Listener | None = None,
+        cancel: Cancel | None = None,
+        unwrap: bool = True,
+        model: Model | None = None,
+        instructions: Instructions | None = None,
+        role: str | None = None,
+        tools: Iterable[AnyTool] | None = None,
+        limits: LimitsSource | None = None,
+        permission: Permission | None = None,
+        hooks: Iterable[ToolHook] | None = None,
+        policies: Iterable[Policy] | None = None,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        reasoning: Effort | None = None,
+        cache: bool | None = None,
+        options: Mapping[str, Json] | None = None,
+        prices: Mapping[str, tuple[float, float]] | None = None,
+        telemetry: bool | OpenTelemetry | None = None,
+    ) -> RunResult[Any]:
+        """Run one prompt to its end and return the result. If the run failed, raise its error.
 
-    @overload
-    def run_sync(self, prompt: Prompt, *, output: type[T], **options: Unpack[RunOptions[DepsT]]) -> RunResult[T]: ...
-    @overload
-    def run_sync(self, prompt: Prompt, *, output: Schema, **options: Unpack[RunOptions[DepsT]]) -> RunResult[Any]: ...
-    @overload
-    def run_sync(
-        self, prompt: Prompt, *, output: None = None, **options: Unpack[RunOptions[DepsT]]
-    ) -> RunResult[OutputT]: ...
-    def run_sync(self, prompt: Prompt, *, output: Any = None, **options: Any) -> RunResult[Any]:
-        """Do as `run`, from code that is not async: a script, a thread, a notebook."""
-        from glue.tasks import run_blocking
+            result = await agent.run("Weather in Toronto?", limits=glue.Limits(max_turns=4))
+            print(result.text, result.cost)
 
-        # The event loop ends here, and its connections with it.
-        return run_blocking(lambda: self.run(prompt, output=output, **options), self.aclose)
+        Settings that are given here take precedence over those of the agent.
 
-    @overload
-    def stream(self, prompt: Prompt, *, output: type[T], **options: Unpack[RunOptions[DepsT]]) -> Events[T]: ...
-    @overload
-    def stream(self, prompt: Prompt, *, output: Schema, **options: Unpack[RunOptions[DepsT]]) -> Events[Any]: ...
-    @overload
-    def stream(
-        self, prompt: Prompt, *, output: None = None, **options: Unpack[RunOptions[DepsT]]
-    ) -> Events[OutputT]: ...
-    def stream(self, prompt: Prompt, *, output: Any = None, **options: Any) -> Events[Any]:
-        """Run as an async iterator of events: `async with agent.stream(...) as events`."""
-        from glue.stream import Events
-
-        return Events(lambda options: self.run(prompt, output=output, **options), options)
-
-    async def resume(self, result: RunResult[Any], **options: Unpack[CallOptions[DepsT]]) -> RunResult[OutputT]:
-        """Go on from where a run stood, with no new prompt: after max_turns or a budget, with other limits."""
-        return await perform(self, self.layer(call_options(options)), None, result.messages)
-
-    def session(
-        self, id: str = "", *, store: Store | None = None, queue: bool = False, **overrides: Unpack[Overrides]
-    ) -> Session[DepsT, OutputT]:
-        """Open a conversation, kept in `store` under `id`; without a store it ends with the process.
-
-        With `queue` a second prompt waits for the first, instead of being refused.
+        Args:
+            prompt: A text, parts such as `glue.Image`, or messages.
+            output: A type or a JSON schema; the answer is validated, and is `result.output`.
+            message_history: The messages before the prompt, such as `result.messages`.
+            deps: The object that tools read as `context.deps`.
+            stream: A text file that gets the answer as it arrives, such as `sys.stdout`.
+            tool_log: A text file that gets a line for each tool call, such as `sys.stderr`.
+            on_event: A function called with each event.
+            cancel: A `glue.Cancel` whose `cancel()` ends the run.
+            unwrap: False returns the result of a failed run, instead of raising its error.
+            model: The name of a model, or a provider object.
+            instructions: The system prompt: a text, or a prompt of a catalog.
+            role: A name in the agent's `roles`; sets the instructions and perhaps the model.
+            tools: Functions that the model may call, each made by `glue.tool`.
+            limits: Turns, requests, tokens, dollars and seconds of one run.
+            permission: Decides whether tools that need permission may run; None denies them.
+            hooks: Functions called before and after each tool call.
+            policies: Objects that may change requests, add messages or stop the run.
+            max_tokens: The largest number of tokens in one reply.
+            temperature: Sampling temperature; None leaves it to the model.
+            reasoning: How much the model thinks: "none", "low", "medium", "high", ...
+            cache: True requests prompt caching, if the provider does not cache by itself.
+            options: Provider-specific fields, merged into the body of each request.
+            prices: USD per million input and output tokens, by model: {"my-model": (0.5, 1.5)}.
+            telemetry: True, or a `glue.telemetry.OpenTelemetry`, traces the run.
         """
+        settings = self.merge(checked(locals()))
+        history = check_history(message_history)
+        return await _perform(self, settings, prompt_messages(prompt), history)
+
+    run_sync = blocking(run)
+    stream = streaming(run)
+    stream_sync = streaming_sync(run)
+
+    @hinted
+    async def resume(
+        self,
+        result: RunResult[Any],
+        *,
+        decisions: Decisions | None = None,
+        deps: DepsT | None = None,
+        stream: TextIO | None = None,
+        tool_log: TextIO | None = None,
+        on_event: Listener | None = None,
+        cancel: Cancel | None = None,
+        unwrap: bool = True,
+        model: Model | None = None,
+        instructions: Instructions | None = None,
+        role: str | None = None,
+        tools: Iterable[AnyTool] | None = None,
+        limits: LimitsSource | None = None,
+        permission: Permission | None = None,
+        hooks: Iterable[ToolHook] | None = None,
+        policies: Iterable[Policy] | None = None,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        reasoning: Effort | None = None,
+        cache: bool | None = None,
+        options: Mapping[str, Json] | None = None,
+        prices: Mapping[str, tuple[float, float]] | None = None,
+        telemetry: bool | OpenTelemetry | None = None,
+    ) -> RunResult[OutputT]:
+        """Continue a run that stopped early, with no new prompt, and return the new result.
+
+        A run that reached a limit continues from its last message:
+
+            result = await agent.run("Tidy up", limits=glue.Limits(max_turns=5), unwrap=False)
+            if result.outcome == "max_turns":
+                result = await agent.resume(result, limits=glue.Limits(max_turns=20))
+
+        A run that is `paused` continues when a person has decided on `result.pending`:
+
+            decisions = {call.id: glue.allow() for call in result.pending}
+            result = await agent.resume(result, decisions=decisions)
+
+        Args:
+            result: The result of the earlier run.
+            decisions: Answers to `result.pending` by call id: `glue.allow()`,
+                `glue.deny("why")`, or the result of the call.
+            deps: The object that tools read as `context.deps`.
+            stream: A text file that gets the answer as it arrives, such as `sys.stdout`.
+            tool_log: A text file that gets a line for each tool call, such as `sys.stderr`.
+            on_event: A function called with each event.
+            cancel: A `glue.Cancel` whose `cancel()` ends the run.
+            unwrap: False returns the result of a failed run, instead of raising its error.
+            model: The name of a model, or a provider object.
+            instructions: The system prompt: a text, or a prompt of a catalog.
+            role: A name in the agent's `roles`; sets the instructions and perhaps the model.
+            tools: Functions that the model may call, each made by `glue.tool`.
+            limits: Turns, requests, tokens, dollars and seconds of one run.
+            permission: Decides whether tools that need permission may run; None denies them.
+            hooks: Functions called before and after each tool call.
+            policies: Objects that may change requests, add messages or stop the run.
+            max_tokens: The largest number of tokens in one reply.
+            temperature: Sampling temperature; None leaves it to the model.
+            reasoning: How much the model thinks: "none", "low", "medium", "high", ...
+            cache: True requests prompt caching, if the provider does not cache by itself.
+            options: Provider-specific fields, merged into the body of each request.
+            prices: USD per million input and output tokens, by model: {"my-model": (0.5, 1.5)}.
+            telemetry: True, or a `glue.telemetry.OpenTelemetry`, traces the run.
+        """
+        if not hasattr(result, "new_messages"):
+            raise TypeError(f"result must be the result of an earlier run, not {show(result)}")
+        settings = self.merge(checked(locals()))
+        return await _perform(self, settings, None, result.messages, decisions=decisions)
+
+    resume_sync = blocking(resume)
+
+    @hinted
+    def session(
+        self,
+        id: str = "",
+        *,
+        store: Store | None = None,
+        queue: bool = False,
+        model: Model | None = None,
+        instructions: Instructions | None = None,
+        role: str | None = None,
+        tools: Iterable[AnyTool] | None = None,
+        limits: LimitsSource | None = None,
+        permission: Permission | None = None,
+        hooks: Iterable[ToolHook] | None = None,
+        policies: Iterable[Policy] | None = None,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        reasoning: Effort | None = None,
+        cache: bool | None = None,
+        options: Mapping[str, Json] | None = None,
+        prices: Mapping[str, tuple[float, float]] | None = None,
+        telemetry: bool | OpenTelemetry | None = None,
+    ) -> Session[DepsT, OutputT]:
+        """Return a conversation that is kept in `store` under `id`.
+
+            session = agent.session("demo", store=glue.FileStore(".glue"))
+            session.run_sync("Weather in Toronto?")
+            session.run_sync("And tomorrow?")
+
+        Args:
+            id: The name of the conversation; if empty, a random name.
+            store: Where messages are kept; if None, in memory, until the process ends.
+            queue: If True, a second prompt waits for the first; else it raises `SessionBusy`.
+            model: The name of a model, or a provider object.
+            instructions: The system prompt: a text, or a prompt of a catalog.
+            role: A name in the agent's `roles`; sets the instructions and perhaps the model.
+            tools: Functions that the model may call, each made by `glue.tool`.
+            limits: Turns, requests, tokens, dollars and seconds of one run.
+            permission: Decides whether tools that need permission may run; None denies them.
+            hooks: Functions called before and after each tool call.
+            policies: Objects that may change requests, add messages or stop the run.
+            max_tokens: The largest number of tokens in one reply.
+            temperature: Sampling temperature; None leaves it to the model.
+            reasoning: How much the model thinks: "none", "low", "medium", "high", ...
+            cache: True requests prompt caching, if the provider does not cache by itself.
+            options: Provider-specific fields, merged into the body of each request.
+            prices: USD per million input and output tokens, by model: {"my-model": (0.5, 1.5)}.
+            telemetry: True, or a `glue.telemetry.OpenTelemetry`, traces the run.
+        """
+        # Loads anyio and the loop, which `from glue import Agent` does without.
         from glue.session import Session
 
-        return Session(self, id, store=store, queue=queue, **overrides)
+        return Session(self, id, store=store, queue=queue, settings=checked(locals()))
 
-    def durable(self, **options: Any) -> Durable[DepsT, OutputT]:
-        """Make runs survive the process, on DBOS: `async with agent.durable(engine=...) as durable`."""
+    @hinted
+    def durable(
+        self,
+        *,
+        engine: str = "dbos+sqlite:///glue-durable.db",
+        name: str = "",
+        lease: float = 10.0,
+        rate: Rates = None,
+        model: Model | None = None,
+        instructions: Instructions | None = None,
+        role: str | None = None,
+        tools: Iterable[AnyTool] | None = None,
+        limits: LimitsSource | None = None,
+        permission: Permission | None = None,
+        hooks: Iterable[ToolHook] | None = None,
+        policies: Iterable[Policy] | None = None,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        reasoning: Effort | None = None,
+        cache: bool | None = None,
+        options: Mapping[str, Json] | None = None,
+        prices: Mapping[str, tuple[float, float]] | None = None,
+        telemetry: bool | OpenTelemetry | None = None,
+    ) -> Durable[DepsT, OutputT]:
+        """Return this agent with runs that survive the process, on DBOS.
+
+            async with agent.durable(engine="dbos+sqlite:///runs.db") as durable:
+                result = await durable.run("Weather in Toronto?", id="weather-1")
+
+        Args:
+            engine: The address of the database that keeps the runs.
+            name: Runs of the same name on the same database belong together.
+            lease: Seconds without a heartbeat after which another process takes a run over.
+            rate: Requests and tokens per minute, for all runs together.
+            model: The name of a model, or a provider object.
+            instructions: The system prompt: a text, or a prompt of a catalog.
+            role: A name in the agent's `roles`; sets the instructions and perhaps the model.
+            tools: Functions that the model may call, each made by `glue.tool`.
+            limits: Turns, requests, tokens, dollars and seconds of one run.
+            permission: Decides whether tools that need permission may run; None denies them.
+            hooks: Functions called before and after each tool call.
+            policies: Objects that may change requests, add messages or stop the run.
+            max_tokens: The largest number of tokens in one reply.
+            temperature: Sampling temperature; None leaves it to the model.
+            reasoning: How much the model thinks: "none", "low", "medium", "high", ...
+            cache: True requests prompt caching, if the provider does not cache by itself.
+            options: Provider-specific fields, merged into the body of each request.
+            prices: USD per million input and output tokens, by model: {"my-model": (0.5, 1.5)}.
+            telemetry: True, or a `glue.telemetry.OpenTelemetry`, traces the run.
+        """
+        # Loads the durable engine, an optional dependency.
         from glue.durable.engine import Durable
 
-        return Durable(self, **options)
+        settings = checked(locals())
+        return Durable(self, engine=engine, name=name, lease=lease, rate=rate, settings=settings)
 
+    @hinted
     def as_tool(self, name: str = "", description: str = "") -> AgentTool:
-        """Make a tool of this agent, for another one: a fresh transcript for each call."""
+        """Return a tool that hands a task to this agent; each call starts a new transcript."""
+        # Loads the loop, which `from glue import Agent` does without.
         from glue.subagent import AgentTool
 
+        check_text("name", name)
+        check_text("description", description)
         name = name or self.name
         if not name:
-            raise ValueError("an agent that serves as a tool needs a name")
+            raise ValueError("an agent needs a name to be a tool: write agent.as_tool('helper')")
         return AgentTool(self, name, description or f"Hand a task to the agent {name}.")
 
     def cli(self, prompt: str = "") -> None:
-        """Run from the command line: the prompt from the arguments or from stdin, else the one given here."""
-        from importlib import import_module
+        """Run this agent as a command, with the prompt from the arguments or from stdin.
 
-        import_module("glue.cli.options").main(self, prompt=prompt)
-
-    # What it is made of ---------------------------------------------------------------------------
+        If neither contains a prompt, `prompt` is used.
+        """
+        check_text("prompt", prompt)
+        import_module("glue.cli.run").run_agent(self, prompt=prompt)
 
     def open(self, model: Model) -> Provider:
-        """Give a provider for a name, made at first use; closed by `aclose`."""
+        """Return the provider of `model`; a model that is a provider is returned as it is.
+
+        A model given by name is opened at its first use and kept until `aclose`.
+        """
         if not isinstance(model, str):
             return model
-        from glue.context import provider_names
+        # Loads the catalog, which `from glue import Agent` does without.
         from glue.providers import new
 
         if (chosen := provider_names.get()) is not None:
@@ -211,35 +565,57 @@ class Agent(Closeable, Generic[DepsT, OutputT]):
 
     @property
     def output(self) -> type[OutputT] | Schema | None:
-        """What the answer is read as, where a call does not say otherwise."""
+        """The type or JSON schema of the answer, unless a call overrides it."""
         output: type[OutputT] | Schema | None = self.settings.output
         return output
 
     def role(self, name: str) -> Role:
+        """Return the agent's role called `name`. Raise ConfigError if it does not exist."""
+        # Loads the reader of role files, which most agents do without.
         from glue.project import find_role
 
         return find_role(self.roles, name)
 
-    def layer(self, *layers: Options) -> Options:
-        """Join settings, the narrowest place first, the agent's own last."""
-        joined: dict[str, Any] = {}
-        for layer in (self.settings, *reversed(layers)):
-            joined |= with_role(layer, self.role).given()
-        return Options(**joined)
+    def merge(self, *layers: Mapping[str, Any]) -> Settings:
+        """Return the settings of a run: those of `layers`, then those of the agent.
 
-    async def aclose(self) -> None:
-        """Close what was opened by name, in this event loop."""
+        The first layer that has a setting decides it. If no layer has the setting, the agent does.
+
+        If a layer names a role, the role adds its instructions and its model to that layer, unless
+        the layer has these settings itself.
+        """
+        merged: dict[str, Any] = {}
+        for layer in (self.settings.given(), *reversed(layers)):
+            if (name := layer.get("role")) is not None:
+                role = self.role(name)
+                merged["instructions"] = role.instructions
+                if role.model:
+                    merged["model"] = role.model
+            merged.update(layer)
+        return Settings(**merged)
+
+    async def disconnect(self) -> None:
+        """Close the providers that this agent opened by name, in the current event loop."""
         for provider in tuple(self._opened.values()):
             await close(provider)
 
+    async def aclose(self) -> None:
+        """Close the providers that this agent opened by name, in the current event loop."""
+        await self.disconnect()
+
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"an Agent is immutable; give {name!r} to the call, to a session or to a new Agent")
+        raise AttributeError(
+            f"an Agent is immutable; pass {name!r} to the call, to a session or to a new Agent"
+        )
 
     def __delattr__(self, name: str) -> NoReturn:
         raise AttributeError("an Agent is immutable")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        own = {name: getattr(self, name) for name in ("name", "deps_type", "roles", "project", "compaction")}
+        own = {
+            name: getattr(self, name)
+            for name in ("name", "deps_type", "roles", "project", "compaction")
+        }
         return partial(type(self), **self.settings.given(), **own), ()
 
     def __repr__(self) -> str:
@@ -247,98 +623,14 @@ class Agent(Closeable, Generic[DepsT, OutputT]):
         return f"Agent({self.name or (model if isinstance(model, str) else model.name)!r})"
 
 
-# One run --------------------------------------------------------------------------------------------
-
-
-async def perform(
-    agent: Agent[Any, Any], options: Options, prompt: Sequence[Message] | None, history: Sequence[Message]
+async def _perform(
+    agent: Agent[Any, Any],
+    settings: Settings,
+    prompt: Sequence[Message] | None,
+    history: Sequence[Message],
+    decisions: Decisions | None = None,
 ) -> RunResult[Any]:
-    """Make the loop's settings of an agent's, run the loop, and put the output on the result.
+    # Loads anyio and the loop, which `from glue import Agent` does without.
+    from glue.perform import perform
 
-    Without a prompt the run goes on from where the history stands.
-    """
-    from glue.events import join, writers
-    from glue.loop.run import drive
-
-    provider = agent.open(options.model or "")
-    text, identity = instructions_text(options.instructions)
-    tools, policies = list(options.tools or ()), list(options.policies or ())
-    project = "" if agent.project is None else _load_project(agent.project, tools)
-    system = "\n\n".join(part for part in (text.strip("\n"), project) if part)
-    if (check_rules := getattr(options.permission, "check", None)) is not None:
-        from glue.tools import READY_MADE
-
-        check_rules(tools, READY_MADE)
-    if agent.compaction is not None:
-        from glue.compaction import compaction_for
-
-        policies.append(compaction_for(provider, agent.compaction, agent.open))
-    answer = None if options.output is None else _add_output(options.output, provider, tools, policies)
-    ready = replace(
-        options,
-        tools=tools,
-        request=_request(options, system, answer),
-        policies=policies,
-        host=_host(agent, options, identity),
-        on_event=join((*writers(options.stream, options.tool_log), options.on_event)),
-    )
-    said = with_meta(prompt, identity) if prompt is not None else None
-    result: RunResult[Any] = await drive(provider, history, said, ready)
-    result = replace(result, meta={**(result.meta or {}), **identity})
-    if answer is not None:
-        result = answer.finish(result)
-    return result if options.unwrap is False else result.unwrap()
-
-
-def _load_project(path: str | os.PathLike[str], tools: list[AnyTool]) -> str:
-    """Give what a project says to the model, and add the tool that reads its skills."""
-    from glue.project import load_project, skill_tool
-
-    project = load_project(path)
-    if project.skills and not any(tool.spec.name == "skill" for tool in tools):
-        tools.append(skill_tool(project.skills))
-    return project.prompt
-
-
-def _add_output(wanted: Any, provider: Provider, tools: list[AnyTool], policies: list[Policy]) -> Answer[Any]:
-    """Have the answer read as what is wanted, by the provider itself or through a tool, and asked for again."""
-    from glue.output import Answer, Output, Reask
-    from glue.provider import capabilities
-
-    output: Output[Any] = Output(wanted)
-    native = capabilities(provider).takes_output(output.schema, tools=bool(tools))
-    answer = Answer(output, native=native, taken=[tool.spec.name for tool in tools])
-    policies.append(Reask(answer))
-    if answer.tool is not None:
-        tools.append(answer.tool)
-    return answer
-
-
-def _request(options: Options, system: str, answer: Answer[Any] | None) -> Request:
-    from glue.messages import Request
-
-    names = ("max_tokens", "temperature", "reasoning", "cache", "options")
-    given: dict[str, Any] = {name: value for name in names if (value := getattr(options, name)) is not None}
-    schema = answer.output.schema if answer is not None and answer.native else None
-    return Request(system=system, output_schema=schema, **given)
-
-
-def _host(agent: Agent[Any, Any], options: Options, identity: Mapping[str, str]) -> Host:
-    from glue.context import Host
-
-    host = options.host or Host()
-    deps, permission, hooks, wanted = options.deps, options.permission, options.hooks, agent.deps_type
-    if (above := host.parent) is not None:  # a sub-agent may not do what its parent may not
-        deps = above.deps if deps is None else deps
-        permission = above.host.permission if permission is None else permission
-        hooks = above.host.hooks if hooks is None else hooks
-    if isinstance(wanted, type) and not isinstance(deps, wanted):
-        got = "none was given" if deps is None else f"got {type(deps).__name__}"
-        raise TypeError(f"{agent!r} needs deps of the type {wanted.__name__}; {got}")
-    named = {"agent": agent.name, "session": host.session_id, **identity}
-    told = {name: value for name, value in named.items() if value}
-    hooks = tuple(hooks or ())
-    for hook in hooks:
-        if not hasattr(hook, "before") and not hasattr(hook, "after"):
-            raise TypeError(f"hooks must be such as glue.ToolHook(before=function), not {hook!r}")
-    return replace(host, deps=deps, permission=permission, hooks=hooks, identity=told)
+    return await perform(agent, settings, prompt, history, decisions=decisions)

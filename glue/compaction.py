@@ -1,4 +1,7 @@
-"""Compaction: a shorter transcript, of recent messages, a summary of the others, and chains in one piece."""
+"""Compaction: replacing old messages by a summary, so that the transcript fits the window.
+
+Removed messages stay in the session's store, marked as excluded, but are not sent to models again.
+"""
 
 from __future__ import annotations
 
@@ -8,29 +11,49 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from glue.checks import check_number, check_text
 from glue.errors import ProviderError
-from glue.events import Compacted, RunResult
+from glue.events import Compacted
 from glue.limits import estimate_tokens
-from glue.loop.state import Journal, State, watched
+from glue.loop.recorder import Journal
+from glue.loop.state import State, watched
 from glue.loop.transcript import OURS, check_messages, estimate, merge, run_start
-from glue.messages import AssistantMessage, Message, Request, Text, ToolCall, ToolMessage, UserMessage, user
-from glue.policies import Answer, Policy, Rewrite
+from glue.messages import (
+    AssistantMessage,
+    Message,
+    Request,
+    Text,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    user,
+)
+from glue.policies import Action, Policy, Rewrite
 from glue.policies.budgets import priced
 from glue.provider import Provider, ask, capabilities
+from glue.result import RunResult
+from glue.settings import check_model
+from glue.signature import hinted
 
-Estimator = Callable[[str], int]
+Estimator = Callable[[str], int]  # returns the number of tokens of a text
+_CHAIN_PROMPTS = ("continue", "repair")  # the origins of prompts that continue a reply
 
 
 class Compactor(Protocol):
-    """Something that makes a transcript shorter, or says None where it cannot."""
+    """A way to make a transcript shorter, such as `keep_recent` or `summarize`."""
 
-    async def compact(self, messages: Sequence[Message], state: State) -> Sequence[Message] | None: ...
+    async def compact(self, messages: Sequence[Message], state: State) -> Sequence[Message] | None:
+        """Return the messages that replace the transcript, or None to leave it unchanged."""
 
 
 class Compaction(Policy):
-    """Compact when the transcript nears the model's window, or when a provider says it is too long.
+    """A policy that shortens the transcript, at most once before a request and once after an error.
 
-    At most once in a run for each of the two. `window` is in tokens; None leaves only the second.
+    Args:
+        compactor: chooses the messages to keep.
+        window: the context window of the model in tokens. If None, the transcript is shortened only
+            after a provider has rejected it as too long.
+        at: the share of the window, from 0 to 1, at which the transcript is shortened.
     """
 
     place = "compaction"
@@ -39,7 +62,7 @@ class Compaction(Policy):
         self.compactor, self.window, self.at = compactor, window, at
         self._done = False
 
-    async def before_request(self, state: State, request: Request) -> Answer:
+    async def before_request(self, state: State, request: Request) -> Action:
         if self.window is None or self._done or size(state, request) < self.window * self.at:
             return None
         self._done = True
@@ -53,37 +76,54 @@ class Compaction(Policy):
     async def _shorter(self, state: State) -> Sequence[Message] | None:
         live = [message for message in state.messages if not message.excluded]
         shorter = None
-        with suppress(ProviderError):  # of a model that it asks
+        # A compactor may ask a model for a summary. If that fails, the transcript stays as it is.
+        with suppress(ProviderError):
             shorter = await self.compactor.compact(live, state)
         if shorter is None:
             return None
-        shorter = check_messages(f"what {type(self.compactor).__name__} keeps", shorter)
-        helps = estimate(shorter, state.limits.estimator) < estimate(live, state.limits.estimator)
-        return shorter if helps else None
+        shorter = check_messages(f"the result of {type(self.compactor).__name__}.compact", shorter)
+        count = state.limits.estimator
+        return shorter if estimate(shorter, count) < estimate(live, count) else None
 
 
-def compaction_for(provider: Provider, compactor: Compactor, open: Callable[[str], Provider]) -> Compaction:
-    """Make the policy for a provider's window, and open the model that a summary names."""
+def compaction_for(
+    provider: Provider, compactor: Compactor, open: Callable[[str], Provider]
+) -> Compaction:
+    """Return the compaction policy for a run with `provider`, whose context window it uses.
+
+    Args:
+        provider: the provider of the run.
+        compactor: chooses the messages to keep.
+        open: opens the model that writes summaries, if `compactor` has it as a name.
+    """
     if isinstance(compactor, Summarize) and isinstance(compactor.model, str):
         compactor = replace(compactor, model=open(compactor.model))
     return Compaction(compactor, window=capabilities(provider).window)
 
 
 def size(state: State, request: Request) -> int:
-    """Guess the tokens of the next request; a provider's own count, where this run has one, goes first."""
+    """Return the tokens of the next request, as an estimate.
+
+    If a provider reported the usage of a reply of this run, that number is used, and only the
+    messages after the reply are estimated.
+    """
+    count = state.limits.estimator
     for index in range(len(state.new) - 1, -1, -1):
         message = state.new[index]
         if isinstance(message, AssistantMessage) and message.usage:
-            return message.usage.total + estimate(state.new[index + 1 :], state.limits.estimator)
-    tools = sum(state.limits.estimator(spec.description + str(spec.parameters)) for spec in request.tools)
-    return estimate(request.messages, state.limits.estimator) + state.limits.estimator(request.system) + tools
+            return message.usage.total + estimate(state.new[index + 1 :], count)
+    tools = sum(count(spec.description + str(spec.parameters)) for spec in request.tools)
+    return estimate(request.messages, count) + count(request.system) + tools
 
 
 # In the loop --------------------------------------------------------------------------------------
 
 
 async def compact(state: State) -> bool:
-    """Shorten the transcript that a provider found too long, once in a run, and only if that helps."""
+    """Shorten the transcript after a provider has rejected it as too long.
+
+    Return True if a policy shortened the transcript. A second call in the same run returns False.
+    """
     if state.compacted:
         return False
     state.compacted = True
@@ -93,20 +133,23 @@ async def compact(state: State) -> bool:
             messages = await policy.compact(state)
         if not messages or all(getattr(each, "origin", "") in OURS for each in messages):
             continue
-        before = estimate((message for message in state.messages if not message.excluded), state.limits.estimator)
-        if estimate(messages, state.limits.estimator) < before:
+        live = [message for message in state.messages if not message.excluded]
+        if estimate(messages, state.limits.estimator) < estimate(live, state.limits.estimator):
             await rewrite(state, messages)
             return True
     return False
 
 
 async def rewrite(state: State, messages: Sequence[Message]) -> None:
-    """Go on with a shorter transcript; what stays keeps its identity."""
+    """Replace the transcript of a run by `messages`, and write the change to the journal.
+
+    The journal keeps the removed messages, marked as excluded.
+    """
     before, old = state.messages, {message.id for message in state.messages}
     kept = {message.id for message in messages}
     removed = [message.id for message in before if message.id not in kept and not message.excluded]
-    state.messages = list(messages)
-    state.history.align(state.messages)
+    state.recorder.messages = list(messages)
+    state.recorder.history.align(state.messages)
     sizes = [estimate(each, state.limits.estimator) for each in (before, messages)]
     state.emit(Compacted(before=sizes[0], after=sizes[1], removed=len(removed)))
 
@@ -120,41 +163,55 @@ async def rewrite(state: State, messages: Sequence[Message]) -> None:
             else:
                 await journal.append(message)
 
-    await state.record(write)
+    await state.recorder.write(write)
 
 
 def collapse_continuations(result: RunResult[object]) -> RunResult[object]:
-    """Return a result whose transcript holds each chain as one message."""
-    return replace(result, messages=_collapse(result.messages), new_messages=_collapse(result.new_messages))
+    """Return a copy of `result` in which each continued reply is joined to one message."""
+    return replace(
+        result, messages=_collapse(result.messages), new_messages=_collapse(result.new_messages)
+    )
 
 
 def _collapse(messages: Sequence[Message]) -> tuple[Message, ...]:
     out: list[Message] = []
     for message in messages:
-        joins = (
-            isinstance(message, AssistantMessage)
-            and len(out) > 1
-            and isinstance(out[-1], UserMessage)
-            and out[-1].origin == "continue"
-        )
-        first = out[-2] if joins else None
-        if isinstance(message, AssistantMessage) and isinstance(first, AssistantMessage):
-            text = merge((first.text, message.text))
-            rest = tuple(part for part in message.content if not isinstance(part, Text))
-            kept = tuple(part for part in first.content if not isinstance(part, Text))
-            usage = first.usage + message.usage if first.usage and message.usage else first.usage or message.usage
-            out[-2:] = [replace(message, content=(*kept, Text(text=text), *rest), usage=usage, id=first.id)]
+        first = _chain_start(out)
+        if isinstance(message, AssistantMessage) and first is not None:
+            out[-2:] = [_joined(first, message)]
         else:
             out.append(message)
     return tuple(out)
 
 
-# Keeping what is recent ---------------------------------------------------------------------------
+def _chain_start(messages: Sequence[Message]) -> AssistantMessage | None:
+    """Return the last reply if the loop has asked the model to continue it, or else None.
+
+    This is the case if the last message is the loop's request to continue.
+    """
+    if len(messages) < 2:
+        return None
+    reply, prompt = messages[-2:]
+    continues = isinstance(prompt, UserMessage) and prompt.origin == "continue"
+    return reply if continues and isinstance(reply, AssistantMessage) else None
+
+
+def _joined(first: AssistantMessage, second: AssistantMessage) -> AssistantMessage:
+    text = Text(text=merge((first.text, second.text)))
+    before = (part for part in first.content if not isinstance(part, Text))
+    after = (part for part in second.content if not isinstance(part, Text))
+    usage = first.usage or second.usage
+    if first.usage and second.usage:
+        usage = first.usage + second.usage
+    return replace(second, content=(*before, text, *after), usage=usage, id=first.id)
+
+
+# Recent messages ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepRecent:
-    """Keep the end of a transcript. See `keep_recent`."""
+    """A compactor that keeps the end of a transcript; made by `keep_recent`."""
 
     n_messages: int | None
     n_tokens: int | None
@@ -162,64 +219,85 @@ class KeepRecent:
     async def compact(self, messages: Sequence[Message], state: State) -> Sequence[Message] | None:
         return self.tail(messages, state.limits.estimator)
 
-    def tail(self, messages: Sequence[Message], estimator: Estimator = estimate_tokens) -> Sequence[Message] | None:
-        """Give the messages to keep; a tail that begins inside a run keeps what the user said to that run."""
+    def tail(
+        self, messages: Sequence[Message], estimator: Estimator = estimate_tokens
+    ) -> Sequence[Message] | None:
+        """Return the messages to keep, or None if all are kept.
+
+        If the first kept message is in the middle of a run, the user's messages to that run are
+        kept too.
+        """
         start = self.cut(messages, estimator)
         if start == 0:
             return None
         before = messages[run_start(messages[: start + 1]) : start]
-        said = (each for each in before if isinstance(each, UserMessage) and each.origin not in OURS)
-        kept = (*said, *messages[start:])
+        prompts = (
+            each for each in before if isinstance(each, UserMessage) and each.origin not in OURS
+        )
+        kept = (*prompts, *messages[start:])
         return kept if len(kept) < len(messages) else None
 
     def cut(self, messages: Sequence[Message], estimator: Estimator = estimate_tokens) -> int:
-        """Say where the tail begins: never between a call and its result, never at a tool message."""
+        """Return the index of the first message to keep, or 0 to keep all messages.
+
+        The index never separates a call from its result, or the parts of a continued reply.
+        """
         found, end, tokens = 0, len(messages), 0
         for start in reversed(_starts(messages)):
             fits = self.n_messages is None or len(messages) - start <= self.n_messages
             if self.n_tokens is not None:
                 tokens += estimate(messages[start:end], estimator)
                 fits = tokens <= self.n_tokens
-            if not fits and end < len(messages):  # the last exchange is kept whatever its size
+            if not fits and end < len(messages):  # the last exchange is kept even if it is too long
                 break
             found = end = start
         return found
 
 
+@hinted
 def keep_recent(n_messages: int | None = None, *, n_tokens: int | None = None) -> KeepRecent:
-    """Keep at most the last messages, by number or by tokens; a little less where a pair would be cut.
+    """Return a compactor that keeps the last messages, up to a number of messages or of tokens.
 
-    The last exchange is kept whatever its size.
+        agent = Agent("anthropic", compaction=keep_recent(20))
+
+    The compactor keeps fewer messages if the limit would separate a tool call from its result. It
+    keeps the last reply and its results even if they are longer than the limit.
     """
     if (n_messages is None) == (n_tokens is None):
-        raise TypeError("keep_recent takes either n_messages or n_tokens")
+        raise TypeError("keep_recent takes either n_messages or n_tokens, such as keep_recent(20)")
     for name, value in (("n_messages", n_messages), ("n_tokens", n_tokens)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        if value is not None and not (is_whole and value >= 1):
             raise ValueError(f"{name} must be a whole number of 1 or more, not {value!r}")
     return KeepRecent(n_messages=n_messages, n_tokens=n_tokens)
 
 
 def _starts(messages: Sequence[Message]) -> list[int]:
-    """List where a tail may begin: at a user message or at a reply, but not inside a chain of one reply's parts."""
+    """Return the indexes of the messages that may be the first one to keep.
+
+    These are user messages and replies, but not tool results, prompts of the loop that ask for the
+    rest of a reply, or the rest itself.
+    """
     starts, in_chain = [], False
     for index, message in enumerate(messages):
-        carries_on = isinstance(message, UserMessage) and message.origin in ("continue", "repair")
-        if not isinstance(message, ToolMessage) and not carries_on and not in_chain:
+        asks_for_rest = isinstance(message, UserMessage) and message.origin in _CHAIN_PROMPTS
+        if not isinstance(message, ToolMessage) and not asks_for_rest and not in_chain:
             starts.append(index)
-        in_chain = carries_on or (isinstance(message, AssistantMessage) and message.stop_reason == "pause_turn")
+        paused = isinstance(message, AssistantMessage) and message.stop_reason == "pause_turn"
+        in_chain = asks_for_rest or paused
     return starts
 
 
 # Summaries ----------------------------------------------------------------------------------------
 
 PROMPT = Path(__file__).with_name("compaction.md").read_text(encoding="utf-8")
-INTRODUCTION = "What happened before, in short:\n\n"
-_LONGEST = 4_000  # characters of one message that a summary is made from
+INTRODUCTION = "Summary of the conversation so far:\n\n"
+_LONGEST = 4_000  # characters of one message that the summarizing model sees
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summarize:
-    """Let a model sum up what is not recent. See `summarize`."""
+    """A compactor that replaces old messages by a summary; made by `summarize`."""
 
     model: str | Provider | None
     keep: KeepRecent
@@ -227,7 +305,10 @@ class Summarize:
     max_tokens: int
 
     async def compact(self, messages: Sequence[Message], state: State) -> Sequence[Message] | None:
-        """Put one message in place of the older ones; without a usable summary they are just left out."""
+        """Return a summary of the old messages and the recent messages, or None to keep all.
+
+        If the model writes no summary, return only the recent messages.
+        """
         start = self.keep.cut(messages, state.limits.estimator)
         if start == 0:
             return None
@@ -238,21 +319,31 @@ class Summarize:
 
     async def _ask(self, transcript: str, state: State) -> str:
         if isinstance(self.model, str):
-            raise TypeError(f"the model {self.model!r} has to be opened first; give it to an Agent")
-        if not state.may_ask(2):  # one for the summary, one for the answer it is made for
+            raise TypeError(
+                f"summarize cannot open the model {self.model!r} by itself;"
+                " pass it to an Agent, or pass a provider instead of a name"
+            )
+        if not state.may_ask(2):  # for the summary, and for the request that needs it
             return ""
         provider = self.model or state.provider
         model = state.template.model if self.model is None else ""
-        request = Request(model=model, system=self.prompt, messages=(user(transcript),), max_tokens=self.max_tokens)
+        request = Request(
+            model=model,
+            system=self.prompt,
+            messages=(user(transcript),),
+            max_tokens=self.max_tokens,
+        )
         state.count_request()
         text = ""
         with suppress(ProviderError):
-            if (reply := await ask(provider, request)) is not None:
+            reply = await ask(provider, request)
+            if reply is not None:
                 text = reply.text.strip()
                 state.charge_reply(priced(reply, state.prices).usage, text)
         return text
 
 
+@hinted
 def summarize(
     model: str | Provider | None = None,
     *,
@@ -260,21 +351,37 @@ def summarize(
     prompt: str = PROMPT,
     max_tokens: int = 2_000,
 ) -> Summarize:
-    """Sum up all but the recent messages: goal, constraints, decisions, files, open steps.
+    """Return a compactor that replaces all but the recent messages by a summary.
 
-    `model` is a name or a provider; None asks the model of the run itself.
+        agent = Agent("anthropic", compaction=summarize("anthropic:claude-haiku-5-5"))
+
+    Args:
+        model: the name of the model that writes the summary, or a provider. If None, the model of
+            the run writes it.
+        keep: the messages that are not summarized; if None, the last 8.
+        prompt: the instructions for the model. The default asks for goal, constraints, decisions,
+            files and open steps.
+        max_tokens: the largest number of tokens in the summary.
     """
+    if model is not None:
+        check_model(model)
+    check_text("prompt", prompt)
+    check_number("max_tokens", max_tokens, least=1, whole=True)
     return Summarize(model=model, keep=keep or keep_recent(8), prompt=prompt, max_tokens=max_tokens)
 
 
 def render(messages: Sequence[Message]) -> str:
-    """Write a transcript as plain text, with long messages shortened."""
+    """Return the messages as plain text for the model that summarizes them.
+
+    Messages of more than 4,000 characters are shortened in the middle.
+    """
     return "\n\n".join(_render(message) for message in messages)
 
 
 def _render(message: Message) -> str:
     if isinstance(message, ToolMessage):
-        return f"[{'error' if message.is_error else 'result'} of {message.name}] {_short(message.text)}"
+        kind = "error" if message.is_error else "result"
+        return f"[{kind} of {message.name}] {_short(message.text)}"
     if isinstance(message, UserMessage):
         return f"[user] {_short(message.text)}"
     pieces = []

@@ -1,133 +1,160 @@
-"""Contexts and results of tool calls, and what they share with their run: cancellation, spending, host."""
+"""The context and the result of a tool call, and the parts of a run that a tool may use."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
-from glue.errors import ToolError, innermost
 from glue.limits import Limits
-from glue.messages import Json, Part, Text, ToolCall, ToolSpec, Usage, check_parts, join_text, new_id
+from glue.messages import (
+    Json,
+    Part,
+    Text,
+    ToolCall,
+    ToolSpec,
+    Usage,
+    check_parts,
+    join_text,
+    new_id,
+)
 
 if TYPE_CHECKING:
-    from glue.function.call import ToolHook
-    from glue.permission import Permission
+    from glue.function.hooks import ToolHook
+    from glue.pending import Decided
+    from glue.permission import Decision, Permission, PermissionRequest
     from glue.telemetry import OpenTelemetry
 
 DepsT = TypeVar("DepsT", covariant=True)
 
-# Gives the provider for a model's name in place of glue.providers, where tests and recordings set it.
-provider_names: ContextVar[Callable[[str], Any] | None] = ContextVar("glue.provider_names", default=None)
-# Set by the pytest plugin: called with the origin ("https://api.example.com") before each request; it may raise.
-check_origin: ContextVar[Callable[[str], None] | None] = ContextVar("glue.check_origin", default=None)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """What a tool gives back: parts for the model, and whether it votes to end the run."""
+    """The result of a tool call, for tools that return more than a text.
+
+        @tool
+        async def chart(path: str) -> ToolResult:
+            "Draw a chart."
+            image = Image(data=await draw(path))
+            return ToolResult(content=(image,), meta={"path": path})
+
+    The run ends if every result of a reply's calls has `terminate` set. `meta` is stored with the
+    result, and the model does not see it.
+    """
 
     content: tuple[Part, ...]
     is_error: bool = False
     terminate: bool = False
     meta: Mapping[str, Json] | None = None
-    traceback: str = ""  # for the event only; the model never sees it
+    traceback: str = ""  # only for the ToolEnd event; the model never sees it
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "content", check_parts("the content of a ToolResult", self.content))
+        parts = check_parts("the content of a ToolResult", self.content)
+        object.__setattr__(self, "content", parts)
+        if self.meta is not None:
+            self._check_meta(self.meta)
+
+    def _check_meta(self, meta: Any) -> None:
+        wanted = "the meta of a ToolResult must be a mapping of JSON values"
+        if not isinstance(meta, Mapping):
+            raise TypeError(f"{wanted}, not {meta!r}")
         try:
-            fits = self.meta is None or (isinstance(self.meta, Mapping) and bool(json.dumps(dict(self.meta))))
-            why = f"not {self.meta!r}"
+            json.dumps(dict(meta))
         except (TypeError, ValueError) as error:
-            fits, why = False, f"which this is not: {error}"
-        if not fits:  # no store could write it
-            raise TypeError(f"the meta of a ToolResult must be a mapping of JSON values, {why}")
+            raise TypeError(f"{wanted}; it cannot be written as JSON: {error}") from None
 
     @property
     def text(self) -> str:
+        """The texts of the content, joined."""
         return join_text(self.content)
 
 
 def text_result(text: str) -> ToolResult:
-    """Make a result of plain text."""
+    """Return a successful tool result whose content is `text`."""
     return ToolResult(content=(Text(text=text),))
 
 
 def error_result(error: BaseException | str) -> ToolResult:
-    """Make an error result; of an exception it says the type and the message."""
+    """Return a tool result that is an error, with `error` as its text.
+
+    For an exception, the text is the name of its class and its message.
+    """
     if isinstance(error, BaseException):
         detail = str(error)
         error = f"{type(error).__name__}: {detail}" if detail else type(error).__name__
     return ToolResult(content=(Text(text=error),), is_error=True)
 
 
-def failed(error: Exception, name: str = "") -> ToolResult:
-    """Make an error result of an exception, with its traceback; one that no tool raises on purpose is logged."""
-    import logging
-    import traceback
-
-    log = logging.getLogger("glue.tools")
-    text = "".join(traceback.format_exception(error))
-    cause = innermost(error)
-    if type(cause).__module__ == "sqlite3" and "same thread" in str(cause):
-        log.warning(
-            "a plain function runs in a thread of its own, and this connection belongs to another: open it with "
-            "check_same_thread=False, open it inside the tool, or make the tool an async function"
-        )
-    if isinstance(cause, ToolError):
-        result = error_result(str(cause))
-    else:
-        result = error_result(cause)
-        log.warning("tool %s raised %s", name or "call", type(cause).__name__, exc_info=error)
-    return replace(result, traceback=text)
+_Action: TypeAlias = Callable[[], object]
 
 
 class Cancel:
-    """A token that ends a run: what is under way is cancelled at once, nothing new is started."""
+    """A token that cancels a run.
+
+        cancel = Cancel()
+        signal.signal(signal.SIGTERM, lambda *_: cancel.cancel())
+        result = await agent.run("Clean up the logs.", cancel=cancel)
+
+    The request or the calls in progress are cancelled at once, and the loop starts nothing new. One
+    token may serve several runs.
+    """
 
     __slots__ = ("_actions", "cancelled")
 
     def __init__(self) -> None:
         self.cancelled = False
-        self._actions: dict[Callable[[], object], tuple[int, Callable[[Callable[[], object]], None]]] = {}
+        # For each action, the thread of its event loop and a function that schedules a call there.
+        self._actions: dict[_Action, tuple[int, Callable[[_Action], None]]] = {}
 
     def cancel(self) -> None:
-        """Cancel, from any thread or signal handler."""
+        """Cancel every run that uses this token. Any thread or signal handler may call this."""
         self.cancelled = True
-        for action, (thread, call) in tuple(self._actions.items()):
+        for action, (thread, schedule) in tuple(self._actions.items()):
             if thread == get_ident():
                 action()
-            call(action)  # also wakes a loop that waits, as under a signal handler
+            # In a signal handler, the call above does not wake an event loop that waits; this does.
+            schedule(action)
 
-    def attach(self, action: Callable[[], object]) -> None:
-        """Call `action` in this event loop when cancelled (at once if that has happened)."""
-        from glue.tasks import caller
+    def attach(self, action: _Action) -> None:
+        """Call `action` in the current event loop when the token is cancelled.
+
+        If the token is cancelled already, call `action` at once.
+        """
+        from glue.tasks import caller  # loads anyio, which `from glue import tool` must not do
 
         self._actions[action] = get_ident(), caller()
         if self.cancelled:
             action()
 
-    def detach(self, action: Callable[[], object]) -> None:
+    def detach(self, action: _Action) -> None:
+        """Remove an action that `attach` added, so that `cancel` no longer calls it."""
         del self._actions[action]
 
 
 @dataclass(slots=True)
 class Spending:
-    """What has been spent, here and in every run above: a sub-agent spends its parent's money."""
+    """The requests, tokens and dollars that a run and its sub-agents have spent."""
 
-    parent: Spending | None = None
+    parent: Spending | None = None  # the spending of the run whose tool started this run
     requests: int = 0
-    tokens_in: int = 0  # estimate of what this run added
+    tokens_in: int = 0  # estimated, of the messages that this run added
     tokens_out: int = 0
     usage: Usage = field(default_factory=lambda: Usage(cost=0.0))
-    usd: float = 0.0  # the part of the usage that has a price
+    usd: float = 0.0  # the cost of the replies whose price is known
     started: float = field(default_factory=time.monotonic)
 
-    def spend(self, *, requests: int = 0, tokens_in: int = 0, tokens_out: int = 0, usage: Usage | None = None) -> None:
+    def spend(
+        self,
+        *,
+        requests: int = 0,
+        tokens_in: int = 0,
+        tokens_out: int = 0,
+        usage: Usage | None = None,
+    ) -> None:
+        """Add requests, tokens and usage to this run and to every run that called it."""
         spending: Spending | None = self
         while spending is not None:
             spending.requests += requests
@@ -141,32 +168,47 @@ class Spending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """What a run knows of whoever started it, and hands on to tools."""
+    """Values that the caller of a run passes to its tools: deps, permission, session and more."""
 
     run_id: str = field(default_factory=new_id)
     session_id: str = ""
-    deps: Any = None
-    permission: Permission | None = None  # None denies
-    hooks: tuple[ToolHook, ...] = ()  # before and after each tool
-    identity: Mapping[str, Json] | None = None
-    telemetry: OpenTelemetry | None = None  # where the run is traced
-    parent: Context[Any] | None = None  # set for a run inside a tool of another run
+    deps: Any = None  # the caller's own object, `context.deps` in a tool
+    permission: Permission | None = None  # None denies every tool that needs permission
+    hooks: tuple[ToolHook, ...] = ()  # called before and after each tool
+    identity: Mapping[str, Json] | None = None  # appears in the RunStart event
+    telemetry: OpenTelemetry | None = None  # traces the run
+    parent: Context[Any] | None = None  # the context of the tool that started this run
+
+
+def _ignore(text: str, data: Any, event: Any) -> None:
+    """Ignore a progress report, outside of a run."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Context(Generic[DepsT]):
-    """Handed to a tool whose first parameter asks for it."""
+    """The call and its run, as a tool sees them. A tool gets it as its first parameter.
+
+    @tool
+    async def count_orders(context: Context[Database], customer: str) -> int:
+        "Count the orders of a customer."
+        context.progress("asking the database")
+        return await context.deps.count(customer)
+    """
 
     call: ToolCall
     host: Host = field(default_factory=Host)
     cancel: Cancel = field(default_factory=Cancel)
     spending: Spending = field(default_factory=Spending)
-    report: Callable[[str, Any, Any], None] = lambda text, data, event: None  # text, data, nested event
-    limits: Limits = field(default_factory=Limits)  # the run's, at the moment of the call
-    turns_left: int | None = None
+    report: Callable[[str, Any, Any], None] = _ignore  # called with text, data, nested event
+    limits: Limits = field(default_factory=Limits)  # of the run, when the call began
+    turns_left: int | None = None  # None if the run has no max_turns
+    # Awaits the decision on a request, and writes the question to the journal for other processes.
+    ask: Callable[[PermissionRequest, Awaitable[Decision]], Awaitable[Decision]] | None = None
+    decided: Decided | None = None  # set if the caller of `resume` has allowed this call
 
     @property
     def deps(self) -> DepsT:
+        """The object that the caller passed as `deps=`."""
         deps: DepsT = self.host.deps
         return deps
 
@@ -180,7 +222,11 @@ class Context(Generic[DepsT]):
 
     @property
     def scope(self) -> str:
-        """What "for this session" means: the session, also in a sub-agent; without one, the outermost run."""
+        """The id in which decisions with `remember="session"` are valid.
+
+        This is the id of the session, in sub-agents too. If there is no session, it is the id of
+        the outermost run.
+        """
         host = self.host
         while not host.session_id and host.parent is not None:
             host = host.parent.host
@@ -188,30 +234,33 @@ class Context(Generic[DepsT]):
 
     @property
     def cancelled(self) -> bool:
+        """Whether the run was cancelled."""
         return self.cancel.cancelled
 
     def progress(self, text: str = "", data: Any = None) -> None:
-        """Tell listeners how far the tool is: a `tool_update` event."""
+        """Emit a `ToolUpdate` event with a text and data about the progress of the tool."""
         self.report(text, data, None)
 
 
 class AnyTool(Protocol):
-    """All that the loop asks of a tool. `glue.tool` makes one from a function."""
+    """The protocol of tools that the loop runs. `glue.tool` makes one from a function."""
 
     @property
     def spec(self) -> ToolSpec: ...
 
+    # Whether the tool must not run at the same time as other tools.
     @property
-    def alone(self) -> bool: ...  # never beside others
+    def alone(self) -> bool: ...
 
+    # Whether the run may end although a result of this tool does not have `terminate` set.
     @property
-    def advisory(self) -> bool: ...  # its result has no say in ending the run
+    def advisory(self) -> bool: ...
 
     def invoke(self, call: ToolCall, context: Context[Any]) -> Awaitable[ToolResult]: ...
 
 
 class ToolWrapper:
-    """A tool around another one: what it does not say itself it asks of that one."""
+    """A base class for tools that wrap another tool and pass all other attributes through."""
 
     spec: ToolSpec
     alone: bool
@@ -221,6 +270,7 @@ class ToolWrapper:
         self.tool = tool
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "tool":  # while it is copied
+        # `copy` looks these up before `tool` is set, which would recurse forever.
+        if name.startswith("__") or name == "tool":
             raise AttributeError(name)
         return getattr(self.tool, name)

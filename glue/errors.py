@@ -1,29 +1,30 @@
-"""Errors: every class that is raised on purpose.
+"""The classes of errors that glue raises.
 
 GlueError
-├── ProviderError           a model could not be asked; `kind` says why
-│   ├── EmptyReply          nothing visible came back, after every try
-│   └── FailoverError       every provider of a chain failed; `attempts` says how
-├── RunError                a run ended early; `result` holds what there is
+├── ProviderError           a request failed, or its reply cannot be read; `kind` is the reason
+│   ├── EmptyReply          the model sent an empty reply at every attempt
+│   └── FailoverError       every provider of a failover list failed; see `attempts`
+├── RunError                a run ended before its answer; `result` has its transcript
 │   ├── MaxTurnsExceeded
 │   ├── BudgetExceeded
 │   ├── GuardHalted
 │   ├── Stalled
 │   ├── ContextOverflow
-│   └── Cancelled
-├── OutputError             the reply never fitted the asked-for type
-├── InvalidContinuation     there is nothing to go on from
-├── ToolError               what a model got wrong; goes back to the model
-├── ConfigError             a name, a key, a URL or a file that the user has to mend
+│   ├── Cancelled
+│   └── RunPaused           calls wait for a decision or a result; `pending` lists them
+├── OutputError             the answer does not have the type of `output=`
+├── InvalidContinuation     the transcript has no message that a model could reply to
+├── ToolError               a mistake of the model: a tool raises it, and the model sees it
+├── ConfigError             a name, a key, a URL or a file that the user has to correct
 │   ├── UnknownProvider
 │   └── MissingKey
-├── PromptError             a prompt or a version that does not exist
-├── StoreError              a transcript that cannot be read or written
-│   ├── SessionBusy         another prompt, or another process, holds the session
-│   └── NewerSchema         written by a newer version: may be read, not changed
-├── UnsafePath              a path that leads outside, or to what is no regular file
-├── GitError                git refused, timed out or said too much; `kind` says which
-└── ReplayError             a program departed from its cassette
+├── PromptError             a prompt, or a version of it, does not exist
+├── StoreError              a transcript cannot be read or written
+│   ├── SessionBusy         another prompt or process uses the session
+│   └── NewerSchema         a newer version of glue wrote it: it can be read, not changed
+├── UnsafePath              a path outside the root, or not of a regular file
+├── GitError                git failed; `kind` is the reason
+└── ReplayError             a program sent a request that is not in its cassette
 """
 
 from __future__ import annotations
@@ -35,9 +36,41 @@ from glue.text import count
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from glue.events import RunResult
     from glue.messages import Usage
+    from glue.pending import PendingCall
     from glue.provider import Attempt
+    from glue.result import RunResult
+
+# The names that users need. The others are only for the folders of this repository.
+__all__ = [
+    "BudgetExceeded",
+    "Cancelled",
+    "ConfigError",
+    "ContextOverflow",
+    "EmptyReply",
+    "ErrorKind",
+    "FailoverError",
+    "GitError",
+    "GitErrorKind",
+    "GlueError",
+    "GuardHalted",
+    "InvalidContinuation",
+    "MaxTurnsExceeded",
+    "MissingKey",
+    "NewerSchema",
+    "OutputError",
+    "PromptError",
+    "ProviderError",
+    "ReplayError",
+    "RunError",
+    "RunPaused",
+    "SessionBusy",
+    "Stalled",
+    "StoreError",
+    "ToolError",
+    "UnknownProvider",
+    "UnsafePath",
+]
 
 ErrorKind: TypeAlias = Literal[
     "auth",
@@ -55,39 +88,58 @@ ErrorKind: TypeAlias = Literal[
 ]
 
 
-GitErrorKind: TypeAlias = Literal["failed", "missing", "timeout", "too_large", "memory", "damaged", "unsafe", "usage"]
+GitErrorKind: TypeAlias = Literal[
+    "failed", "missing", "timeout", "too_large", "memory", "damaged", "unsafe", "usage"
+]
 
 
-# What a provider's error is made of besides its text, for whoever writes one down and makes it again.
-PROVIDER_ERROR_FIELDS = tuple("kind provider model status code retry_after request_id emitted retryable body".split())
+# The parameters of ProviderError that are stored with its message, so that it can be restored.
+PROVIDER_ERROR_FIELDS = tuple(
+    "kind provider model status code retry_after request_id emitted retryable body".split()
+)
 
 
 class GlueError(Exception):
-    """The root of all errors of this package. `result` is set where a run was under way."""
+    """The base class of all errors of glue. `result` is set if the error ended a run."""
 
     result: RunResult[Any] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).__new__, (type(self), *self.args), self.__dict__  # whatever the class's own __init__ takes
+        # Pickle must not call `__init__`, whose parameters differ from class to class.
+        return type(self).__new__, (type(self), *self.args), self.__dict__
 
 
 def attach_result(error: BaseException, result: RunResult[Any] | None) -> None:
-    """Put what a run has produced on the error that ends it."""
+    """Set `error.result`, unless the class of the error does not allow new attributes."""
     try:
         error.result = result  # type: ignore[attr-defined]
     except AttributeError:
-        return  # a class with slots
+        return  # the class has slots
 
 
 def innermost(error: BaseException) -> BaseException:
-    """Give the first error inside groups, which say less than it; a signal such as Ctrl-C goes before it."""
+    """Return the first error inside an exception group, also inside groups in the group.
+
+    Errors that are not an `Exception`, such as KeyboardInterrupt, come first. An error that is not
+    a group is returned as it is.
+    """
     while isinstance(error, BaseExceptionGroup):
-        error = next((each for each in error.exceptions if not isinstance(each, Exception)), error.exceptions[0])
+        error = next(
+            (each for each in error.exceptions if not isinstance(each, Exception)),
+            error.exceptions[0],
+        )
     return error
 
 
 class ProviderError(GlueError):
-    """A model could not be asked, or its answer could not be read."""
+    """A request to a model failed, or its reply cannot be read.
+
+    try:
+        result = await agent.run("Hello")
+    except ProviderError as error:
+        if error.kind == "quota":
+            ...
+    """
 
     def __init__(
         self,
@@ -110,25 +162,32 @@ class ProviderError(GlueError):
         self.provider = provider
         self.model = model
         self.status = status
-        self.code = code  # what the server itself calls the error, such as "insufficient_quota"
+        self.code = code  # the server's own code, such as "insufficient_quota"
         self.retry_after = retry_after  # seconds, as the server advised
         self.request_id = request_id
-        self.emitted = emitted  # whether the caller had already seen some of the answer
+        self.emitted = emitted  # whether the caller has already seen a part of the reply
         self.retryable = kind in ("rate_limited", "overloaded", "transient", "timeout", "empty")
-        if retryable is not None:  # the server's own word, or a limit that waiting does not mend
+        if retryable is not None:  # the server sent it, or waiting does not help
             self.retryable = retryable
-        self.ambiguous = False  # whether the server may have done all the same what was asked
+        self.ambiguous = False  # whether the server may have processed the request nevertheless
         self.usage = usage
-        self.body = body  # what the server said, shortened, keys masked
+        self.body = body  # the server's response, shortened, with keys masked
 
 
 class EmptyReply(ProviderError):
-    def __init__(self, message: str = "the model said nothing", *, provider: str = "", model: str = "") -> None:
+    """The model sent an empty reply at every attempt."""
+
+    def __init__(
+        self, message: str = "the model sent an empty reply", *, provider: str = "", model: str = ""
+    ) -> None:
         super().__init__(message, kind="empty", provider=provider, model=model)
 
 
 class FailoverError(ProviderError):
-    """Every provider of a chain failed. `kind` is that of the last failure, or an overflow if there was one."""
+    """Every provider of a failover list failed.
+
+    `kind` is that of the last failure, or "context_overflow" if one of the failures was that.
+    """
 
     def __init__(self, message: str, *, kind: ErrorKind, attempts: Sequence[Attempt]) -> None:
         super().__init__(message, kind=kind, provider="failover")
@@ -136,16 +195,22 @@ class FailoverError(ProviderError):
 
 
 class RunError(GlueError):
-    """A run ended before the model was done."""
+    """A run ended before the model gave its answer."""
 
 
 class MaxTurnsExceeded(RunError):
+    """A run reached `max_turns` or `max_requests`; `kind` is "turns" or "requests"."""
+
     def __init__(self, limit: int, used: int, kind: str = "turns") -> None:
-        super().__init__(f"max_{kind} reached: {used} of {limit}; raise the limit and resume to go on")
+        super().__init__(
+            f"max_{kind} reached: {used} of {limit}; raise the limit and resume to continue"
+        )
         self.limit, self.used, self.kind = limit, used, kind
 
 
 class BudgetExceeded(RunError):
+    """A run spent its budget; `kind` is "tokens", "usd" or "seconds"."""
+
     def __init__(self, kind: str, limit: float, used: float, *, sent: bool = True) -> None:
         amount = _amount(used, kind)
         spent = f"is spent: {amount} used" if sent else f"is too small: the prompt has {amount}"
@@ -154,7 +219,7 @@ class BudgetExceeded(RunError):
 
 
 def _amount(value: float, kind: str) -> str:
-    """Write a sum as people do: $0.05, 20,000 tokens, 90 seconds."""
+    """Return an amount as text: $0.05, 20,000 tokens, 90 seconds."""
     if kind == "usd":
         whole, _, cents = f"{value:,.4f}".rstrip("0").partition(".")
         return f"${whole}.{cents:0<2}"
@@ -162,29 +227,58 @@ def _amount(value: float, kind: str) -> str:
 
 
 class GuardHalted(RunError):
+    """A guard ended the run: the model repeats a call ("repeat") or keeps failing ("errors")."""
+
     def __init__(self, kind: str, count: int) -> None:
         super().__init__(f"stopped by the {kind} guard after {count} in a row")
         self.kind, self.count = kind, count
 
 
 class Stalled(RunError):
+    """The policy `StallBudget` ended the run."""
+
     def __init__(self, budget: int, observed: int) -> None:
-        super().__init__(f"the model settled {observed} times without a tool call; {budget} allowed")
+        super().__init__(
+            f"the model settled {observed} times without a tool call; {budget} allowed"
+        )
         self.budget, self.observed = budget, observed
 
 
 class ContextOverflow(RunError):
-    def __init__(self, message: str = "the transcript no longer fits the model's context window") -> None:
+    """The transcript does not fit the context window, and could not be compacted."""
+
+    def __init__(
+        self, message: str = "the transcript no longer fits the model's context window"
+    ) -> None:
         super().__init__(message)
 
 
 class Cancelled(RunError):
+    """The run was cancelled through its `Cancel` token or by a hook."""
+
     def __init__(self, message: str = "the run was cancelled") -> None:
         super().__init__(message)
 
 
+class RunPaused(RunError):
+    """The run waits for decisions on tool calls, or for their results."""
+
+    def __init__(self, pending: Sequence[PendingCall] = (), session: str = "") -> None:
+        where = f"session {session!r}" if session else "the run"
+        calls = ", ".join(f"{call.id} ({call.summary})" for call in pending)
+        # An external tool has no request to decide on: the caller supplies its result instead.
+        forms = {"result" if call.request is None else "glue.allow()" for call in pending}
+        answers = ", ".join(f"id: {form}" for form in sorted(forms))
+        reject = " or session.reject_pending(reason)" if session else ""
+        super().__init__(
+            f"{where} waits for {count(len(pending), 'call')}: {calls}; "
+            f"answer with resume(decisions={{{answers}}}){reject}"
+        )
+        self.pending = tuple(pending)
+
+
 class OutputError(GlueError):
-    """The reply never fitted the type that `output=` asked for."""
+    """The answer does not have the type of `output=`, also after the faults were sent back."""
 
     def __init__(self, message: str, faults: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -192,24 +286,36 @@ class OutputError(GlueError):
 
 
 class InvalidContinuation(GlueError):
-    """There is no prompt or tool result that a model could answer."""
+    """The transcript does not end with a prompt or tool result that a model could reply to."""
 
 
 class ToolError(GlueError):
-    """Raised by a tool: the text goes to the model as an error result."""
+    """A mistake of the model. A tool raises it, and the model gets the text as an error result.
+
+    @tool
+    async def price(article: str) -> float:
+        "Return the price of an article."
+        if article not in PRICES:
+            raise ToolError(f"there is no article {article!r}; search for it first")
+        return PRICES[article]
+    """
 
 
 class ConfigError(GlueError):
-    """The user has to mend a name, a key, a URL or a file."""
+    """A name, a key, a URL or a file that the user has to correct."""
 
 
 class UnknownProvider(ConfigError):
+    """A provider name that is not in the catalog; `close` are similar names."""
+
     def __init__(self, message: str, name: str, close: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.name, self.close = name, tuple(close)
 
 
 class MissingKey(ConfigError):
+    """A provider needs a key, and none of its environment variables is set."""
+
     def __init__(self, provider: str, variables: Sequence[str]) -> None:
         names = " or ".join(variables)
         super().__init__(f"{provider}: no key; set {names}")
@@ -217,27 +323,27 @@ class MissingKey(ConfigError):
 
 
 class PromptError(GlueError):
-    """A prompt, or a version of it, that does not exist."""
+    """A prompt, or a version of it, does not exist."""
 
 
 class StoreError(GlueError):
-    """A transcript that cannot be read or written."""
+    """A transcript cannot be read or written."""
 
 
 class SessionBusy(StoreError):
-    """Another prompt, or another process, holds the session."""
+    """Another prompt or another process uses the session."""
 
 
 class NewerSchema(StoreError):
-    """Written by a newer version of glue."""
+    """A newer version of glue wrote the session: it can be read, not changed."""
 
 
 class UnsafePath(GlueError):
-    """A path that leads outside the root, or to what is no regular file."""
+    """A path outside the root, or not of a regular file."""
 
 
 class GitError(GlueError):
-    """git refused, timed out or said too much; `kind` says which."""
+    """git failed, timed out or wrote too much output; `kind` is the reason."""
 
     def __init__(self, message: str, *, kind: GitErrorKind = "failed") -> None:
         super().__init__(message)
@@ -245,4 +351,4 @@ class GitError(GlueError):
 
 
 class ReplayError(GlueError):
-    """A program departed from its cassette."""
+    """A program sent a request that is not in its cassette."""

@@ -1,44 +1,80 @@
-"""Events: what a run reports while it goes and when it has ended, who listens to them, and their JSON.
+"""Events: small objects that report each step of a run to listeners, and their JSON.
 
-Text and thinking deltas are the provider's own objects, passed on; so are `Attempt` reports.
-Events carry deltas, never a growing copy of the message.
+An event carries only the new part, such as a piece of text, not a growing copy of the message. Some
+events are objects of the provider that the loop passes on: `TextDelta`, `ThinkingDelta`,
+`ToolCallDelta` and `Attempt`.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
-from functools import partial
-from typing import Any, Generic, TextIO, TypeAlias, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from glue.codec import Json, to_plain
-from glue.dataclass import dataclass
-from glue.errors import GlueError
 from glue.limits import Outcome, StopReason
-from glue.messages import AssistantMessage, Message, Request, ToolCall, ToolMessage, Usage
+from glue.messages import Message, Request, ToolCall, ToolMessage, Usage
+from glue.pending import PendingCall
 from glue.provider import Attempt, TextDelta, ThinkingDelta, ToolCallDelta
 
-OutputT = TypeVar("OutputT", covariant=True)
+__all__ = [
+    "Attempt",
+    "Compacted",
+    "ContextChanged",
+    "ContinuationAttempt",
+    "ContinuationTerminated",
+    "Event",
+    "Explanation",
+    "GateApplied",
+    "GateConflict",
+    "GateList",
+    "Guardrail",
+    "LimitReached",
+    "Listener",
+    "MessageEnd",
+    "MessageStart",
+    "Nudge",
+    "OutputCapEscalated",
+    "RequestStart",
+    "RunEnd",
+    "RunStart",
+    "StopReasonObserved",
+    "TextDelta",
+    "ThinkingDelta",
+    "ToolCallDelta",
+    "ToolEnd",
+    "ToolPayloadRepair",
+    "ToolPending",
+    "ToolStart",
+    "ToolUpdate",
+    "TurnEnd",
+    "TurnStart",
+    "WrapUp",
+    "event_to_json",
+]
 
 
-# The run itself -----------------------------------------------------------------------------------
+# Runs, turns, requests, messages and calls.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStart:
+    """The beginning of a run."""
+
     run_id: str
-    identity: Mapping[str, Any] | None = None  # agent, session, prompt version: whatever the caller gave
+    identity: Mapping[str, Any] | None = None  # from the caller: agent, session, prompt version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnStart:
+    """The beginning of a turn; the first has the number 1."""
+
     turn: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestStart:
-    """The exact neutral request, before a wire encodes it."""
+    """A request that is about to be sent, not yet encoded in the format of the provider."""
 
     number: int
     request: Request
@@ -46,23 +82,29 @@ class RequestStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageStart:
+    """The beginning of a message: a prompt, or a reply that is streamed."""
+
     id: str
     role: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageEnd:
+    """A message that is complete."""
+
     message: Message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStart:
+    """A call whose tool begins to run."""
+
     call: ToolCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolUpdate:
-    """Progress of a running tool; `event` is set where the tool is an agent of its own."""
+    """Progress of a running tool. If the tool is an agent, `event` is an event of its run."""
 
     call_id: str
     name: str
@@ -73,6 +115,8 @@ class ToolUpdate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolEnd:
+    """A call whose tool has returned."""
+
     call: ToolCall
     message: ToolMessage
     seconds: float
@@ -80,12 +124,23 @@ class ToolEnd:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToolPending:
+    """A call that waits for a decision or a result, so that the run ends `paused`."""
+
+    call: PendingCall
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEnd:
+    """The end of a turn."""
+
     turn: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnd:
+    """The end of a run."""
+
     run_id: str
     outcome: Outcome
     usage: Usage
@@ -94,11 +149,13 @@ class RunEnd:
     seconds: float
 
 
-# Stops and continuations --------------------------------------------------------------------------
+# Stop reasons and continuations.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopReasonObserved:
+    """The stop reason of a reply: as glue names it, and as the provider sent it."""
+
     provider: str
     model: str
     normalized: StopReason
@@ -109,6 +166,11 @@ class StopReasonObserved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinuationAttempt:
+    """A request that continues a reply which was cut.
+
+    The counts include all requests that continued this reply so far.
+    """
+
     attempt: int
     chars: int
     tokens: int
@@ -119,8 +181,9 @@ class ContinuationAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinuationTerminated:
-    """completed, retry_limit, budget_exhausted, safety_blocked, empty, provider_error or cancelled."""
+    """The end of the requests that continued a cut reply, and the reason for the end."""
 
+    # completed, retry_limit, budget_exhausted, safety_blocked, empty, provider_error or cancelled
     reason: str
     attempts: int
     provider: str = ""
@@ -129,7 +192,9 @@ class ContinuationTerminated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolPayloadRepair:
-    issue: str  # cut_off, malformed; when it is over: success, failure or abandoned
+    """A request to send a tool call again, because the call was cut or malformed; or its result."""
+
+    issue: str  # cut_off or malformed; after the repair: success, failure or abandoned
     tool: str
     attempted: bool
     success: bool | None = None
@@ -137,24 +202,36 @@ class ToolPayloadRepair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputCapEscalated:
+    """A reply that was cut, and that is requested again with a higher limit on output tokens."""
+
     attempt: int
     previous: int
     new: int
     discarded: str | None
 
 
-# Policies -----------------------------------------------------------------------------------------
+# Policies.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextChanged:
+    """A request that a policy changed; the transcript stays as it was.
+
+    `before` and `after` are estimated tokens. `added`, `removed` and `edited` are message ids.
+    """
+
     policy: str
     before: int
     after: int
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    edited: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted:
+    """A transcript that was made shorter."""
+
     before: int  # estimated tokens
     after: int
     removed: int  # messages
@@ -162,17 +239,23 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrapUp:
+    """A message of the loop that asks the model to finish, because few turns are left."""
+
     turns_left: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nudge:
+    """A message that a policy added."""
+
     policy: str
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitReached:
+    """A limit of the run that was reached."""
+
     kind: str
     used: float
     max: float
@@ -180,7 +263,11 @@ class LimitReached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateList:
-    """What one gate wanted, and why; `dropped` says that a required gate of higher priority overruled it."""
+    """The tools that one gate allows in a request.
+
+    `dropped` is True if a required gate of higher priority overruled this gate. `abstained` is True
+    if this gate did not apply to the request.
+    """
 
     name: str
     allowed: tuple[str, ...]
@@ -188,10 +275,13 @@ class GateList:
     required: bool
     reason: str
     dropped: bool
+    abstained: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateApplied:
+    """The tools that a request offers after all gates were applied."""
+
     gates: tuple[str, ...]
     allowed: tuple[str, ...]
     lists: tuple[GateList, ...] = ()
@@ -199,6 +289,8 @@ class GateApplied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateConflict:
+    """Gates that have no allowed tool in common. The request offers the tools of the winner."""
+
     winner: str
     gates: tuple[str, ...]
     lists: tuple[GateList, ...] = ()
@@ -206,12 +298,14 @@ class GateConflict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guardrail:
+    """A guard that acted, because the model repeats a call or keeps failing."""
+
     kind: str
     count: int
     action: str  # nudge or halt
 
 
-# What says why a run went as it did, for people and traces; the rest are its messages, its calls and their pieces.
+# The events that explain why the loop did something. All other events report messages and calls.
 Explanation: TypeAlias = (
     ContinuationAttempt
     | ContinuationTerminated
@@ -237,6 +331,7 @@ Event: TypeAlias = (
     | ToolStart
     | ToolUpdate
     | ToolEnd
+    | ToolPending
     | TurnEnd
     | RunEnd
     | StopReasonObserved
@@ -248,147 +343,15 @@ Event: TypeAlias = (
 Listener: TypeAlias = Callable[[Event], object]
 
 
-# The result ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunResult(Generic[OutputT]):
-    """Everything a run produced; nothing that was paid for is lost."""
-
-    messages: Sequence[Message] = field(repr=False)  # the whole transcript; not shown, as asyncio shows each result
-    new_messages: tuple[Message, ...]  # this run's: its prompt and everything after
-    text: str  # the merged final answer
-    outcome: Outcome
-    stop_reason: StopReason | None
-    usage: Usage
-    attempts: tuple[Attempt, ...] = ()
-    notice: str = ""  # why the answer is cut, for people; never in the transcript
-    error: GlueError | None = None
-    turns: int = 0
-    requests: int = 0
-    continuations: int = 0
-    repairs: int = 0
-    seconds: float = 0.0
-    run_id: str = ""
-    delivered: str | None = None  # set by a delivery tool's policy
-    meta: Mapping[str, Json] | None = None
-    output: OutputT = None  # type: ignore[assignment]  # None where no output was asked for, then OutputT is None
-
-    @property
-    def cost(self) -> float | None:
-        """USD, or None where some reply has no known price."""
-        return self.usage.cost
-
-    @property
-    def complete(self) -> bool:
-        return self.outcome.complete
-
-    def unwrap(self) -> RunResult[OutputT]:
-        """Return self, or raise the run's error with this result attached."""
-        if self.error is not None:
-            self.error.result = self
-            raise self.error
-        return self
-
-
-# Listeners ----------------------------------------------------------------------------------------
-
-logger = logging.getLogger("glue.loop")
-logging.getLogger("glue").addHandler(logging.NullHandler())
-_log = logging.getLogger("glue.agent")
-
-_warned: set[tuple[str, str, str | None]] = set()
-
-
-def log_event(event: Event) -> None:
-    """Say what an operator should know."""
-    if isinstance(event, StopReasonObserved):
-        key = (event.provider, event.model, event.raw)
-        if event.normalized is StopReason.UNKNOWN and key not in _warned:
-            _warned.add(key)
-            logger.warning("unknown stop reason %r from %s %s; taken as an end", event.raw, event.provider, event.model)
-    elif isinstance(event, ContinuationAttempt):
-        most = event.attempt + event.left
-        logger.info("response truncated at max_tokens, continuing (%d/%d)", event.attempt, most)
-    elif isinstance(event, ContinuationTerminated) and event.reason == "retry_limit":
-        logger.info("continuation limit reached")
-
-
-class Listeners:
-    """Tells every listener; one that fails is logged and does not keep the others from hearing."""
-
-    def __init__(self, listeners: Iterable[Listener]) -> None:
-        self.listeners = tuple(listeners)
-
-    def __call__(self, event: Event) -> None:
-        for listener in self.listeners:
-            try:
-                listener(event)
-            except Exception:
-                _log.debug("a listener failed", exc_info=True)
-
-
-class PacedListeners(Listeners):
-    """Tells every listener, and waits for those that set the pace."""
-
-    async def drain(self) -> None:
-        for listener in self.listeners:
-            if (drain := getattr(listener, "drain", None)) is not None:
-                await drain()
-
-
-class TextWriter:
-    """Writes the text of the answer as it comes; a new line only between two messages."""
-
-    def __init__(self, file: TextIO) -> None:
-        self.file = file
-        self._last = ""  # of the message before, where a break is due
-        self._tail = ""
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, TextDelta) and event.text:
-            if self._last:
-                self.file.write("\n")
-            self._last, self._tail = "", event.text
-            self.file.write(event.text)
-            self.file.flush()
-        elif isinstance(event, MessageEnd) and isinstance(event.message, AssistantMessage):
-            cut = event.message.stop_reason is StopReason.MAX_TOKENS  # its next part goes on in the same line
-            self._last = "" if cut or not self._tail or self._tail.endswith("\n") else self._tail
-
-
-def write_tool(file: TextIO, event: Event) -> None:
-    """Write a line for each tool that starts."""
-    if isinstance(event, ToolStart):
-        file.write(f"[tool] {event.call.name}\n")
-        file.flush()
-
-
-def join(given: Iterable[Listener | None]) -> Listener | None:
-    """Make one listener of many; None where there is none."""
-    found = [listener for listener in given if listener is not None]
-    if len(found) <= 1:
-        return found[0] if found else None
-    return (PacedListeners if any(hasattr(listener, "drain") for listener in found) else Listeners)(found)
-
-
-def writers(stream: TextIO | None, tool_log: TextIO | None) -> list[Listener]:
-    """Make listeners that write; None writes nothing."""
-    found: list[Listener] = []
-    if stream is not None:
-        found.append(TextWriter(stream))
-    if tool_log is not None:
-        found.append(partial(write_tool, tool_log))
-    return found
-
-
-# JSON ---------------------------------------------------------------------------------------------
-
-
 def event_to_json(event: Any) -> dict[str, Json]:
-    """Encode an event: `type` is its class in snake_case, the rest are its fields."""
+    """Return the JSON of an event: `type` is the name of its class in snake_case.
+
+    >>> event_to_json(TurnStart(turn=1))
+    {'type': 'turn_start', 'turn': 1}
+    """
     name = snake(type(event).__name__)
-    if name == "request_start":  # the whole transcript with each request would be quadratic
+    # Only the number of messages: a log with every message of every request would be quadratic.
+    if name == "request_start":
         request = event.request
         return {
             "type": name,
@@ -403,30 +366,7 @@ def event_to_json(event: Any) -> dict[str, Json]:
     return data
 
 
-def result_to_json(result: RunResult[Any], session: str = "") -> dict[str, Json]:
-    """Encode how a run ended: the last line."""
-    return {
-        "type": "result",
-        "outcome": result.outcome.value,
-        "exit_code": result.outcome.exit_code,
-        "stop_reason": result.stop_reason.value if result.stop_reason is not None else None,
-        "text": result.text,
-        "output": to_plain(result.output),
-        "usage": to_plain(result.usage),
-        "cost": result.cost,
-        "turns": result.turns,
-        "requests": result.requests,
-        "seconds": round(result.seconds, 3),
-        "run_id": result.run_id,
-        "session": session or None,
-        "notice": result.notice or None,
-        "error": error_to_json(result.error) if result.error is not None else None,
-    }
-
-
-def error_to_json(error: BaseException) -> dict[str, Json]:
-    return {"class": type(error).__name__, "message": str(error), "kind": getattr(error, "kind", None)}
-
-
 def snake(name: str) -> str:
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+    """Return the name of a class in snake_case."""
+    spaced = (f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+    return "".join(spaced).lstrip("_")

@@ -1,4 +1,4 @@
-"""Packages that load their public names at first use, so that importing one costs next to nothing."""
+"""Packages that load their public names at first use, so that importing a package is fast."""
 
 import sys
 
@@ -7,12 +7,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def lazy_names(package: str, homes: "dict[str, str]") -> "tuple[Callable[[str], object], Callable[[], list[str]]]":
-    """Make a package's `__getattr__` and `__dir__`, given the names that each of its modules holds."""
+def lazy_names(
+    package: str, homes: "dict[str, str]"
+) -> "tuple[Callable[[str], object], Callable[[], list[str]]]":
+    """Return the functions `__getattr__` and `__dir__` of a package that loads names at first use.
+
+    >>> __getattr__, __dir__ = lazy_names(__name__, {"agent": "Agent", "limits": "Limits Outcome"})
+
+    Args:
+        package: the name of the package.
+        homes: the names that each module of the package defines, separated by spaces.
+    """
     names = {name: home for home, group in homes.items() for name in group.split()}
 
     def load(name: str) -> object:
         if name not in names:
+            # The wording of Python itself.
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(__import__(f"{package}.{names[name]}", fromlist=[name]), name)
         setattr(sys.modules[package], name, value)

@@ -1,19 +1,18 @@
-"""Limits of a run, how a run ends, and why a model stopped."""
+"""Limits of a run, outcomes of a run, and stop reasons of a reply."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from functools import cache
 from typing import Any, TypeAlias
 
-from glue.dataclass import dataclass
-from glue.text import suggest
+from glue.checks import with_form
 
 
 class StopReason(StrEnum):
-    """Why the model stopped one reply; the last two are written by the loop alone."""
+    """The reason why a reply ended. Only the loop sets MAX_TURNS and TOKEN_BUDGET."""
 
     END_TURN = "end_turn"
     TOOL_USE = "tool_use"
@@ -30,12 +29,12 @@ class StopReason(StrEnum):
 
     @property
     def outcome(self) -> Outcome | None:
-        """How a run ends whose model stopped for this; None where it can go on."""
-        return _ENDS.get(self)
+        """The outcome of a run that this stop reason ends, or None if the run continues."""
+        return _FINAL_REASONS.get(self)
 
 
 class Outcome(StrEnum):
-    """How a run ended."""
+    """The way in which a run ended."""
 
     DONE = "done"
     WRAPPED_UP = "wrapped_up"
@@ -47,28 +46,31 @@ class Outcome(StrEnum):
     TRUNCATED = "truncated"
     REFUSED = "refused"
     CANCELLED = "cancelled"
+    PAUSED = "paused"
     FAILED = "failed"
 
     @property
     def complete(self) -> bool:
+        """Whether a run with this outcome ended with a whole answer."""
         return self in (Outcome.DONE, Outcome.WRAPPED_UP)
 
     @property
     def exit_code(self) -> int:
+        """The exit code of `glue run` for this outcome."""
         return _OUTCOMES[self][0]
 
     @property
     def tag(self) -> StopReason | None:
-        """The stop reason that the run's last reply gets; None leaves the provider's own."""
+        """The stop reason that the loop sets on the last reply, or None to keep the provider's."""
         return _OUTCOMES[self][1]
 
     @property
     def chain_end(self) -> str:
-        """How a chain of continuations ended that this outcome cut."""
+        """The `reason` of the event `ContinuationTerminated` if the run ends within a chain."""
         return _OUTCOMES[self][2]
 
 
-# Exit code, tag, end of a chain.
+# Exit code, tag and chain_end of each outcome.
 _OUTCOMES: dict[Outcome, tuple[int, StopReason | None, str]] = {
     Outcome.DONE: (0, None, "completed"),
     Outcome.WRAPPED_UP: (0, None, "completed"),
@@ -77,63 +79,74 @@ _OUTCOMES: dict[Outcome, tuple[int, StopReason | None, str]] = {
     Outcome.HALTED: (3, None, "provider_error"),
     Outcome.STALLED: (3, None, "provider_error"),
     Outcome.CONTEXT_WINDOW: (3, StopReason.CONTEXT_WINDOW, "provider_error"),
-    Outcome.TRUNCATED: (4, StopReason.MAX_TOKENS, "empty"),  # the continuation held nothing to go on from
+    Outcome.TRUNCATED: (4, StopReason.MAX_TOKENS, "empty"),
     Outcome.REFUSED: (5, StopReason.REFUSAL, "safety_blocked"),
     Outcome.CANCELLED: (130, StopReason.CANCELLED, "cancelled"),
+    Outcome.PAUSED: (6, None, "completed"),
     Outcome.FAILED: (1, StopReason.ERROR, "provider_error"),
 }
 
-# What only the loop writes, and a cut that can be continued, say nothing about a model's own stop.
-_ENDS: dict[StopReason | None, Outcome] = {
-    tag: outcome
-    for outcome, (_, tag, _) in _OUTCOMES.items()
-    if tag not in (None, StopReason.MAX_TURNS, StopReason.TOKEN_BUDGET, StopReason.MAX_TOKENS)
+# Stop reasons of a provider that end the run. MAX_TOKENS is not among them: the loop continues a
+# reply that was cut.
+_FINAL_REASONS = {
+    StopReason.CONTEXT_WINDOW: Outcome.CONTEXT_WINDOW,
+    StopReason.REFUSAL: Outcome.REFUSED,
+    StopReason.CANCELLED: Outcome.CANCELLED,
+    StopReason.ERROR: Outcome.FAILED,
 }
 
 
 def estimate_tokens(text: str) -> int:
-    """Guess the tokens of a text: four characters each, rounded up."""
+    """Return the estimated tokens of a text: one for every four characters, rounded up."""
     return (len(text) + 3) // 4
 
 
+@with_form("glue.Limits(max_turns=5)")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Every setting that bounds a run; None means no limit."""
+    """The limits of a run. None means no limit.
 
-    max_turns: int | None = 32
-    max_requests: int | None = 50
-    grace: int = 0
+    >>> limits = Limits(max_turns=10, usd_budget=0.50, seconds=120)
+    >>> agent = Agent("openai:gpt-5.4-nano", tools=[search], limits=limits)
+    >>> result = agent.run_sync("Compare the three offers.", unwrap=False)
+    >>> result.outcome
+    <Outcome.BUDGET: 'budget'>
+
+    If a run reaches a limit, `agent.run` raises an error such as `BudgetExceeded`, whose `result`
+    has the transcript so far. With `unwrap=False`, it returns that result instead.
+
+    A sub-agent spends from the budgets of the run that called it as well as from its own.
+    """
+
+    max_turns: int | None = 32  # requests whose reply calls tools
+    max_requests: int | None = 50  # all requests, continuations included
+    grace: int = 0  # turns before max_turns at which the model is told to wrap up; 0 for never
     token_budget: int | None = None
-    usd_budget: float | None = None
+    usd_budget: float | None = None  # needs a price of the model
     seconds: float | None = None
-    continuation_max_attempts: int = 3
-    continuation_max_output_chars: int = 120_000
-    continuation_max_total_completion_tokens: int | None = None  # None: four times the first cap
-    continuation_tool_repair_attempts: int = 1
-    truncated_batch: str = "run"
-    tool_choice: str = "auto"
-    parallel_tools: int = 8
-    estimator: Callable[[str], int] = estimate_tokens
-    repeat_nudge: int | None = 3
+    continuation_max_attempts: int = 3  # continuations of cut replies in a run
+    continuation_max_output_chars: int = 120_000  # in a chain
+    # Tokens in a chain. None: four times the output limit of the first reply.
+    continuation_max_total_completion_tokens: int | None = None
+    continuation_tool_repair_attempts: int = 1  # requests for a call that was cut, in a run
+    truncated_batch: str = "run"  # complete calls of a cut reply: "run" them, or "void" them too
+    tool_choice: str = "auto"  # until the first calls: "auto", "required", "none", a tool's name
+    parallel_tools: int = 8  # calls that run at the same time
+    estimator: Callable[[str], int] = estimate_tokens  # estimates the tokens of a text
+    repeat_nudge: int | None = 3  # equal single calls in a row
     repeat_halt: int | None = 5
-    error_nudge: int | None = 3
+    error_nudge: int | None = 3  # turns in a row in which every call failed
     error_halt: int | None = 6
-
-    def __new__(cls, **given: object) -> Limits:
-        for name in given:
-            if name not in cls.__dataclass_fields__:
-                raise TypeError(f"there is no limit {name!r}; {suggest(name, cls.__dataclass_fields__)}")
-        return object.__new__(cls)
 
     def __post_init__(self) -> None:
         for field in fields(self):
             _check(field.name, getattr(self, field.name))
 
 
-_GUARDS = ("repeat_nudge", "repeat_halt", "error_nudge", "error_halt")
+_COUNTS = ("repeat_nudge", "repeat_halt", "error_nudge", "error_halt")
 BUDGETS = ("max_turns", "max_requests", "token_budget", "usd_budget", "seconds")
-_OPTIONAL = frozenset((*BUDGETS, *_GUARDS, "continuation_max_total_completion_tokens"))
-_POSITIVE = frozenset((*_GUARDS, "parallel_tools"))
+_OPTIONAL = frozenset((*BUDGETS, *_COUNTS, "continuation_max_total_completion_tokens"))
+_POSITIVE = frozenset((*_COUNTS, "parallel_tools"))
 
 
 def _check(name: str, value: object) -> None:
@@ -142,10 +155,14 @@ def _check(name: str, value: object) -> None:
             raise ValueError(f"truncated_batch must be 'run' or 'void', not {value!r}")
     elif name == "tool_choice":
         if not isinstance(value, str) or not value:
-            raise TypeError(f"tool_choice must be 'auto', 'required', 'none' or a tool's name, not {value!r}")
+            raise TypeError(
+                f"tool_choice must be 'auto', 'required', 'none' or a tool's name, not {value!r}"
+            )
     elif name == "estimator":
         if not callable(value):
-            raise TypeError(f"estimator must be a callable from text to a number of tokens, not {value!r}")
+            raise TypeError(
+                f"estimator must be a callable that takes a text and returns tokens, not {value!r}"
+            )
     elif value is not None or name not in _OPTIONAL:
         _check_number(name, value)
 
@@ -162,20 +179,30 @@ def _check_number(name: str, value: object) -> None:
         raise ValueError(f"{name} must be {allowed}, not {value!r}")
 
 
+# Limits, or a function that the loop calls before each request, so that limits can change in a run.
 LimitsSource: TypeAlias = Limits | Callable[[], Limits]
 _default = cache(Limits)
 
 
 def read_limits(source: LimitsSource | None) -> Limits:
-    """Give the limits as they are now: a function is asked for them, and None means the defaults."""
+    """Return the current limits of `source`.
+
+    A function is called to get them. None returns the default limits. Raise TypeError if the result
+    is not a Limits.
+    """
     limits = source() if callable(source) else source or _default()
     if not isinstance(limits, Limits):
-        raise TypeError(f"limits must be a glue.Limits, or a function that returns one, not {limits!r}")
+        raise TypeError(
+            f"limits must be a glue.Limits, or a function that returns one, not {limits!r}"
+        )
     return limits
 
 
 def override_limits(source: LimitsSource | None, **given: Any) -> LimitsSource:
-    """Give the same with some limits set; a function is still asked each time."""
+    """Return the limits of `source` with the fields in `given` replaced.
+
+    If `source` is a function, return a function that reads it again at each call.
+    """
     if callable(source):
         return lambda: replace(read_limits(source), **given)
     return replace(read_limits(source), **given)

@@ -1,31 +1,46 @@
-"""Messages, their parts, usage and requests, and their JSON."""
+"""Messages and their parts, usage and requests, and the JSON of messages.
+
+A transcript is a sequence of messages. Each message consists of parts:
+
+    user("What is in this picture?", Image(data=data))
+    AssistantMessage(content=(ToolCall(id="1", name="zoom", arguments='{"factor": 2}'),))
+    ToolMessage(call_id="1", name="zoom", content=(Text(text="ok"),))
+    AssistantMessage(content=(Text(text="A lighthouse."),))
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args, overload
 
-from glue.codec import Family, to_json
+from glue.checks import check_list, check_text, show, with_form
 from glue.codec import Json as Json
-from glue.dataclass import dataclass
+from glue.codec import TaggedUnion, to_json
 from glue.errors import StoreError
 from glue.limits import StopReason
 
 SCHEMA_VERSION = 1
 
+_ADDRESS = re.compile(r"(?!file:)[a-z][a-z0-9+.-]+:", re.IGNORECASE)  # not a path, not C:
+_IMAGE_FORM = "glue.Image(media_type='image/png', data=path.read_bytes())"
+_FILE_FORM = "glue.File(media_type='application/pdf', data=path.read_bytes())"
+
 
 def new_id() -> str:
+    """Return a random id for a message or a run."""
     return os.urandom(8).hex()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opaque:
-    """What one vendor wants back unchanged, tagged with the wire it came from.
+    """Data that a provider expects back unchanged. `wire` names the API format of the data.
 
-    As a part of its own it is a whole block (a server tool's result, an encrypted reasoning item);
-    as the `opaque` of another part it is what belongs to that part (a signature).
+    An Opaque that is a part of a message is a whole block, such as an encrypted reasoning item or
+    the result of a tool that the server ran. An Opaque in the field `opaque` of another part
+    belongs to that part, such as a signature.
     """
 
     wire: str
@@ -35,6 +50,8 @@ class Opaque:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
+    """A piece of text."""
+
     text: str
     opaque: Opaque | None = None
     extra: Mapping[str, Json] | None = None
@@ -42,23 +59,37 @@ class Text:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thinking:
-    """Visible reasoning; empty text where the vendor gave only a signature."""
+    """Reasoning of the model. The text is empty if the vendor sent only a signature."""
 
     text: str
     opaque: Opaque | None = None
     extra: Mapping[str, Json] | None = None
 
 
+@with_form(_IMAGE_FORM)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """A picture, either as bytes or as an address."""
+    """A picture, either as bytes or as a URL."""
 
     media_type: str = "image/png"
     data: bytes | None = None
     url: str | None = None
     extra: Mapping[str, Json] | None = None
 
+    def __post_init__(self) -> None:
+        check_text("media_type", self.media_type)
+        if self.url is None:
+            _check_data(self.data, _IMAGE_FORM)
+        elif self.data is not None:
+            raise ValueError("an Image has either data or url, not both")
+        elif not isinstance(self.url, str) or not _ADDRESS.match(self.url):
+            raise ValueError(
+                "url must be an address such as 'https://example.com/a.png', "
+                f"not {show(self.url)}; for a file write {_IMAGE_FORM}"
+            )
 
+
+@with_form(_FILE_FORM)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
     """A document such as a PDF."""
@@ -68,6 +99,16 @@ class File:
     name: str = ""
     extra: Mapping[str, Json] | None = None
 
+    def __post_init__(self) -> None:
+        check_text("media_type", self.media_type)
+        check_text("name", self.name)
+        _check_data(self.data, _FILE_FORM)
+
+
+def _check_data(data: object, form: str) -> None:
+    if not isinstance(data, bytes):
+        raise TypeError(f"data must be bytes, not {show(data)}; write {form}")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
@@ -75,21 +116,27 @@ class ToolCall:
 
     id: str
     name: str
-    arguments: str  # raw text: models send invalid JSON, and only the tool may judge it
-    complete: bool = True  # whether the provider closed the call; half a call is never run
+    arguments: str  # the text that the model sent, which may be invalid JSON
+    complete: bool = True  # False if the reply was cut within the call; then it is not run
     opaque: Opaque | None = None
     extra: Mapping[str, Json] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.arguments, str):
-            raise TypeError(f"the arguments of a ToolCall are JSON text as the model sent it, not {self.arguments!r}")
+            raise TypeError(
+                "the arguments of a ToolCall must be the JSON text that the model sent, "
+                f"not {self.arguments!r}"
+            )
         if not isinstance(self.id, str) or not isinstance(self.name, str):
-            raise TypeError(f"the id and the name of a ToolCall are texts, not {self.id!r} and {self.name!r}")
+            raise TypeError(
+                "the id and the name of a ToolCall must be strings; "
+                f"the id is {self.id!r}, the name is {self.name!r}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unknown:
-    """A part written by a newer version, kept as it was."""
+    """A part that a newer version of glue wrote, kept unchanged."""
 
     data: Mapping[str, Json]
 
@@ -99,9 +146,14 @@ Part: TypeAlias = Text | Thinking | Image | File | ToolCall | Opaque | Unknown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens of one reply; input includes cached tokens and output includes reasoning.
+    """The tokens and the cost of a reply or a run.
 
-    None means that the provider did not say. `cost` is in USD, None where no price is known.
+    `input` includes the cached tokens, `output` includes the reasoning. A count is None if the
+    provider did not report it. `cost` is in dollars, or None if the price is not known.
+
+    >>> usage = Usage(input=10, output=2, cost=0.25) + Usage(input=5, output=1, cost=0.5)
+    >>> usage.total, usage.cost
+    (18, 0.75)
     """
 
     input: int = 0
@@ -114,6 +166,7 @@ class Usage:
 
     @property
     def total(self) -> int:
+        """The tokens of input and output."""
         return self.input + self.output
 
     def __add__(self, other: Usage) -> Usage:
@@ -127,32 +180,41 @@ class Usage:
         )
 
 
-def _sum(one: int | None, other: int | None) -> int | None:
-    if one is None:
-        return other
-    return one if other is None else one + other
+def _sum(first: int | None, second: int | None) -> int | None:
+    if first is None:
+        return second
+    return first if second is None else first + second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserMessage:
-    """What the model is told: by the user, or by the loop where `origin` says so."""
+    """A message to the model: from the user, or from the loop. `user()` makes one.
+
+    `origin` is "user" for a prompt, "steering" or "follow_up" for a message of the user during a
+    run, and "nudge", "wrap_up" and so on for a message of the loop.
+    """
 
     content: tuple[Part, ...]
     origin: str = "user"
     id: str = field(default_factory=new_id)
-    excluded: bool = False  # kept in the log, never sent again
+    excluded: bool = False  # kept in the store, but no longer sent
     meta: Mapping[str, Json] | None = None
     extra: Mapping[str, Json] | None = None
     memo: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.content, tuple):
+            object.__setattr__(self, "content", check_parts("content", self.content))
+
     @property
     def text(self) -> str:
+        """The texts of the content, joined."""
         return join_text(self.content)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssistantMessage:
-    """One reply of a model."""
+    """A reply of a model: text, thinking and calls."""
 
     content: tuple[Part, ...]
     stop_reason: StopReason = StopReason.END_TURN
@@ -168,16 +230,18 @@ class AssistantMessage:
 
     @property
     def text(self) -> str:
+        """The texts of the content, joined."""
         return join_text(self.content)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
+        """The calls in the reply."""
         return tuple(part for part in self.content if isinstance(part, ToolCall))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolMessage:
-    """The result of one call, directly after the reply that asked for it."""
+    """The result of one call. It follows the reply that contains the call."""
 
     call_id: str
     name: str
@@ -191,40 +255,57 @@ class ToolMessage:
 
     @property
     def text(self) -> str:
+        """The texts of the content, joined."""
         return join_text(self.content)
 
 
 Message: TypeAlias = UserMessage | AssistantMessage | ToolMessage
-HUMAN_ORIGINS = ("user", "steering", "follow_up")  # of what people said, and not the loop
+# The origins of messages that a person wrote. Messages of the loop have other origins.
+HUMAN_ORIGINS = ("user", "steering", "follow_up")
 
 
 def join_text(content: Sequence[Part]) -> str:
+    """Return the texts of the parts, joined without a separator."""
     return "".join(part.text for part in content if isinstance(part, Text))
 
 
 def check_parts(what: str, content: object) -> tuple[Part, ...]:
-    """Give parts as a tuple, or say that they are none."""
-    parts = content if isinstance(content, tuple) else tuple(content) if isinstance(content, list) else (None,)
-    if not all(isinstance(part, Part) and isinstance(getattr(part, "text", ""), str) for part in parts):
-        raise TypeError(f"{what} must be parts such as glue.Text, not {content!r}")
+    """Return `content` as a tuple. Raise TypeError unless it is a list or tuple of parts.
+
+    `what` names the content in the error.
+    """
+    parts = tuple(content) if isinstance(content, list | tuple) else (None,)
+    if not all(
+        isinstance(part, Part) and isinstance(getattr(part, "text", ""), str) for part in parts
+    ):
+        raise TypeError(
+            f"{what} must be parts such as (glue.Text(text='...'),), not {show(content)}"
+        )
     return parts
 
 
 def user(*content: str | Part, origin: str = "user") -> UserMessage:
-    """Make a user message of texts and parts."""
+    """Return a user message with the given content: strings and parts, in any order.
+
+    >>> user("What is in this picture?", Image(data=b"...")).text
+    'What is in this picture?'
+    """
     parts = tuple(Text(text=part) if isinstance(part, str) else part for part in content)
     for part in parts:
         if not isinstance(part, Part):
-            raise TypeError(f"a message is made of texts and parts such as glue.Image, not {part!r}")
-        if isinstance(part, Image | File) and not isinstance(part.data, bytes) and not getattr(part, "url", None):
-            raise TypeError(f"glue.{type(part).__name__} must have its data as bytes, not {part.data!r:.80}")
+            raise TypeError(
+                f"a message must consist of strings and parts such as glue.Image, not {show(part)}"
+            )
+        if isinstance(part, Text):
+            check_text("text", part.text)
     return UserMessage(content=parts, origin=origin)
 
 
 class Messages(Sequence[Message]):
-    """A fixed view of the first `size` messages of a list that only ever grows.
+    """A view of the first messages of a list: those that it had when the view was made.
 
-    It makes a request cost the same however long the transcript is: nothing is copied.
+    Each request has a view of the transcript, so that the messages need not be copied. Messages
+    that are added to the list later are not in the view.
     """
 
     __slots__ = ("_items", "_size")
@@ -233,7 +314,7 @@ class Messages(Sequence[Message]):
         self._items, self._size = items, len(items)
 
     def grew_from(self, earlier: Messages) -> bool:
-        """Tell whether this begins with all of an earlier view, since both are of one list."""
+        """Return whether this view begins with all messages of `earlier`, in the same list."""
         return self._items is earlier._items and self._size >= earlier._size
 
     def __len__(self) -> int:
@@ -263,7 +344,7 @@ class Messages(Sequence[Message]):
         return isinstance(other, Sequence) and list(self) == list(other)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Messages, (list(self),)  # and nothing that came later
+        return Messages, (list(self),)  # without messages that were added to the list later
 
     def __repr__(self) -> str:
         return f"Messages({list(self)!r})"
@@ -271,11 +352,13 @@ class Messages(Sequence[Message]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
-    """What a model is told of a tool."""
+    """The description of a tool that a model sees. `parameters` is a JSON schema."""
 
     name: str
     description: str = ""
-    parameters: Mapping[str, Json] = field(default_factory=lambda: {"type": "object", "properties": {}})
+    parameters: Mapping[str, Json] = field(
+        default_factory=lambda: {"type": "object", "properties": {}}
+    )
     memo: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
 
@@ -285,7 +368,11 @@ EFFORTS: tuple[Effort, ...] = get_args(Effort)  # from least to most
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One question to a model, in no vendor's terms. An empty model means the provider's own."""
+    """A request to a provider, independent of the API format of the provider.
+
+    If `model` is empty, the provider uses its own model. A field that is None has the default of
+    the provider.
+    """
 
     model: str = ""
     system: str = ""
@@ -299,27 +386,42 @@ class Request:
     output_schema: Mapping[str, Json] | None = None
     cache: bool = False
     stream: bool = True
-    options: Mapping[str, Json] | None = None  # merged into the body as they are
+    options: Mapping[str, Json] | None = None  # fields to add to the body of the request unchanged
 
 
-_PARTS = {"text": Text, "thinking": Thinking, "image": Image, "file": File, "tool_call": ToolCall, "opaque": Opaque}
+_PARTS = {
+    "text": Text,
+    "thinking": Thinking,
+    "image": Image,
+    "file": File,
+    "tool_call": ToolCall,
+    "opaque": Opaque,
+}
 _ROLES = {"user": UserMessage, "assistant": AssistantMessage, "tool": ToolMessage}
 _STOP_REASONS = frozenset(StopReason)
-_parts = Family("type", _PARTS, unknown=Unknown)
-_messages = Family("role", _ROLES, always={"v": SCHEMA_VERSION})
+_parts = TaggedUnion("type", _PARTS, unknown=Unknown)
+_messages = TaggedUnion("role", _ROLES, always={"v": SCHEMA_VERSION})
 
 
 def message_to_json(message: Message) -> dict[str, Json]:
-    """Encode a message; fields that hold their default are left out."""
+    """Return the JSON of a message. Fields that have their default value are left out."""
     if not isinstance(message, Message):
-        raise TypeError(f"a message is made by glue.user(...) or a class such as glue.UserMessage, not {message!r}")
+        raise TypeError(
+            "a message is made by glue.user(...) or a class such as glue.UserMessage, "
+            f"not {show(message)}"
+        )
     data: dict[str, Json] = to_json(message)
     return data
 
 
 def message_from_json(data: Mapping[str, Json]) -> Message:
-    """Decode a message; fields of a newer version are kept in `extra`, unknown parts as `Unknown`."""
-    if isinstance(data, Mapping) and (reason := data.get("stop_reason")) is not None and reason not in _STOP_REASONS:
+    """Return the message that `message_to_json` encoded as `data`, or raise StoreError.
+
+    If a newer version of glue wrote it, unknown fields are kept in `extra`, unknown parts become
+    `Unknown`, and an unknown stop reason becomes `raw_stop_reason`.
+    """
+    reason = data.get("stop_reason") if isinstance(data, Mapping) else None
+    if reason is not None and reason not in _STOP_REASONS:
         data = {"raw_stop_reason": reason, **data, "stop_reason": StopReason.UNKNOWN.value}
     try:
         message: Message = _messages.read(data)
@@ -329,8 +431,17 @@ def message_from_json(data: Mapping[str, Json]) -> Message:
 
 
 def messages_to_json(messages: Iterable[Message]) -> list[dict[str, Json]]:
+    """Return the JSON of each message of a transcript, as a list.
+
+    >>> saved = json.dumps(messages_to_json(result.messages))
+    >>> history = messages_from_json(json.loads(saved))
+    >>> result = agent.run_sync("And tomorrow?", message_history=history)
+    """
+    check_list("messages", messages, "result.messages")
     return [message_to_json(message) for message in messages]
 
 
 def messages_from_json(data: Iterable[Mapping[str, Json]]) -> tuple[Message, ...]:
+    """Return the messages that `messages_to_json` encoded as `data`, or raise StoreError."""
+    check_list("data", data)
     return tuple(message_from_json(item) for item in data)

@@ -1,4 +1,4 @@
-"""Structured output: a reply becomes an object of the type that was asked for, or is asked for again."""
+"""Structured output: parse a reply as the requested type, and ask again if it is invalid."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from glue.context import Context, ToolResult, text_result
 from glue.errors import OutputError, ToolError
-from glue.events import Nudge, RunResult
+from glue.events import Nudge
 from glue.function.schema import Shape, shape_of
 from glue.function.validation import ValidationError, check_schema
 from glue.limits import Outcome
-from glue.messages import AssistantMessage, Json, ToolCall, ToolMessage, ToolSpec
+from glue.messages import AssistantMessage, Json, ToolCall, ToolMessage, ToolSpec, UserMessage
 from glue.policies import Hook, Policy, Stop, nudge
+from glue.result import RunResult
 
 if TYPE_CHECKING:
     from glue.loop.state import State
@@ -25,11 +26,11 @@ T = TypeVar("T")
 RE_ASKS = 2
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n`]*\n(.*?)^[ \t]*\1[ \t]*$", re.DOTALL | re.MULTILINE)
 _DECODER = json.JSONDecoder()
-_STARTS = 100  # places in a chatty reply at which JSON is looked for
+_STARTS = 100  # positions in a reply at which JSON is tried
 
 
 class Output(Generic[T]):
-    """A type or a JSON schema, and how a reply is read as it."""
+    """The type or JSON schema that a caller requested as `output=`, and a parser of answers."""
 
     def __init__(self, kind: type[T] | Mapping[str, Json]) -> None:
         if isinstance(kind, str):
@@ -38,10 +39,11 @@ class Output(Generic[T]):
             if isinstance(kind, Mapping):
                 check_schema(kind)
             self.shape = Shape(kind) if isinstance(kind, Mapping) else shape_of(kind)
-        except Exception as error:  # whatever a schema may do to those who read it
+        except Exception as error:  # the type of a user can raise any exception
             raise TypeError(f"output must be a type or a JSON schema: {error}") from None
         own = self.shape.schema
-        # A tool's arguments, and the JSON modes of most wires, are objects: anything else goes into one.
+        # The arguments of a tool and the JSON modes of most wires must be objects. Any other value
+        # is wrapped in an object.
         self.wrapped = own.get("type") != "object"
         self.schema: Mapping[str, Json] = own
         if self.wrapped:
@@ -56,24 +58,29 @@ class Output(Generic[T]):
             }
 
     def read(self, value: Json) -> T:
-        """Build the object from JSON; raises ValidationError."""
+        """Return the object of the requested type for a JSON value, or raise ValidationError."""
         if self.wrapped and isinstance(value, dict) and value.keys() == {"value"}:
             value = value["value"]
         built: T = self.shape.read(value)
         return built
 
     def parse(self, text: str) -> T:
-        """Read a reply: plain JSON, JSON in a fence, or JSON with talk around it; raises ValidationError."""
+        """Return the object of the requested type that the text of a reply contains as JSON.
+
+        The JSON may be the whole text, in a code fence, or surrounded by other text. Raise
+        ValidationError if the text contains no JSON, or none that fits the type.
+        """
         first: ValidationError | None = None
         for value in _candidates(text, self.shape.schema):
             try:
                 return self.read(value)
             except ValidationError as faults:
                 first = first or faults
-        raise first or ValidationError([((), "there is no JSON in the reply")])
+        raise first or ValidationError([((), "the reply contains no JSON")])
 
 
 def _candidates(text: str, schema: Mapping[str, Json]) -> Iterator[Json]:
+    """Yield the JSON values in a reply that may be its answer, the most likely ones first."""
     text = text.strip()
     pieces = [text, *(match.group(2).strip() for match in _FENCE.finditer(text))]
     for piece in pieces:
@@ -87,7 +94,7 @@ def _candidates(text: str, schema: Mapping[str, Json]) -> Iterator[Json]:
 
 
 def _inside(text: str) -> Iterator[Json]:
-    """Find the objects and lists that stand in a text, the outermost of each."""
+    """Yield the outermost JSON objects and lists in a text."""
     at = 0
     for _ in range(_STARTS):
         found = re.compile(r"[{\[]").search(text, at)
@@ -102,7 +109,7 @@ def _inside(text: str) -> Iterator[Json]:
 
 
 class Answer(Generic[T]):
-    """What one run has given so far, and how often it was asked again."""
+    """The final answer of one run, if the model has sent it, and the number of refused answers."""
 
     def __init__(self, output: Output[T], *, native: bool, taken: Sequence[str] = ()) -> None:
         self.output, self.native = output, native
@@ -120,28 +127,40 @@ class Answer(Generic[T]):
         self.found, self.value, self.text = True, value, text
 
     def refuse(self, faults: ValidationError) -> str:
-        """Count a refusal and say what to mend."""
+        """Count a refused answer, and return the message that asks the model to correct it."""
         self.refused += 1
         self.faults = tuple(faults.lines)
+        return self.request_correction(faults)
+
+    def request_correction(self, faults: ValidationError) -> str:
+        """Return the message that asks the model to correct its answer."""
         lines = "\n".join(f"- {line}" for line in faults.lines)
-        how = f"Call {self.tool.spec.name} with it." if self.tool else "Reply with the corrected JSON alone."
-        return f"Your answer does not have the form that was asked for:\n{lines}\n{how}"
+        how = "Reply with the corrected JSON alone."
+        if self.tool:
+            how = f"Call {self.tool.spec.name} with the corrected answer."
+        return f"Your answer does not have the required form:\n{lines}\n{how}"
 
     @property
     def spent(self) -> bool:
+        """True if the last allowed attempt at a valid answer has failed."""
         return self.refused > RE_ASKS
 
     def error(self) -> OutputError:
-        faults = "; ".join(self.faults) or "there was none"
-        return OutputError(f"the model gave no answer of the form that was asked for: {faults}", self.faults)
+        faults = "; ".join(self.faults) or "it did not answer"
+        return OutputError(f"the model gave no answer of the required form: {faults}", self.faults)
 
     def finish(self, result: RunResult[Any]) -> RunResult[T]:
-        """Put the object on the result."""
-        return replace(result, output=self.value, text=result.text or self.text) if self.found else result
+        """Return a copy of `result` with the answer as its output.
+
+        If there is no valid answer, return `result` unchanged.
+        """
+        if not self.found:
+            return result
+        return replace(result, output=self.value, text=result.text or self.text)
 
 
 class FinalTool:
-    """The tool by which a model hands over its answer where the wire has no JSON mode."""
+    """The tool that a model calls with its answer, if the provider cannot force JSON replies."""
 
     alone = False
     advisory = False
@@ -150,7 +169,10 @@ class FinalTool:
         self.answer = answer
         self.spec = ToolSpec(
             name=name,
-            description="Give the final answer. Call this once, when the work is done; plain text is not seen.",
+            description=(
+                "Give the final answer. Call this once, when the work is done."
+                " Plain text is not shown to the user."
+            ),
             parameters=answer.output.schema,
         )
 
@@ -158,21 +180,21 @@ class FinalTool:
         try:
             value = self.answer.output.read(json.loads(call.arguments or "{}"))
         except (ValueError, RecursionError) as error:
-            faults = (
-                error if isinstance(error, ValidationError) else ValidationError([((), f"not valid JSON: {error}")])
-            )
+            faults = ValidationError([((), f"not valid JSON: {error}")])
+            if isinstance(error, ValidationError):
+                faults = error
             raise ToolError(self.answer.refuse(faults)) from None
         self.answer.accept(value, call.arguments)
         return replace(text_result("accepted"), terminate=True)
 
 
 class Reask(Policy):
-    """Send faults back to the model, at most twice."""
+    """A policy that sends the faults of an answer back to the model, at most twice."""
 
     place = "output"
 
     def __init__(self, answer: Answer[Any]) -> None:
-        self.answer = answer  # shared with the tool and the caller; a run's own
+        self.answer = answer  # shared with the tool of this run, and with the caller
 
     def on_settle(self, state: State, reply: AssistantMessage) -> Hook:
         answer = self.answer
@@ -182,18 +204,31 @@ class Reask(Policy):
         try:
             answer.accept(answer.output.parse(text), text)
         except ValidationError as faults:
-            again = answer.refuse(faults)
-            if answer.spent or not state.may_say:
+            if answer.refused >= RE_ASKS or not state.may_say:
+                answer.refuse(faults)
                 return Stop(Outcome.FAILED, answer.error())
-            state.emit(Nudge(policy="output", text=again))
-            return nudge(again)
+            return self._ask_again(state, faults)
         return None
 
+    def _ask_again(self, state: State, faults: ValidationError) -> Hook:
+        text = self.answer.request_correction(faults)
+
+        def count(message: UserMessage) -> None:
+            self.answer.refuse(faults)
+            state.emit(Nudge(policy="output", text=text))
+
+        return nudge(text, sent=count)
+
     def after_tools(self, state: State, results: Sequence[ToolMessage]) -> Hook:
-        return Stop(Outcome.FAILED, self.answer.error()) if self.answer.spent and not self.answer.found else None
+        if self.answer.spent and not self.answer.found:
+            return Stop(Outcome.FAILED, self.answer.error())
+        return None
 
     def finish(self, state: State, stop: Stop) -> Stop:
-        """Take the last text as the answer if it is one; else the run has failed."""
+        """Parse the last text as the answer, if the run ends without an answer or an error.
+
+        If the text is invalid, return a Stop with an OutputError.
+        """
         answer = self.answer
         if answer.found or stop.error is not None:
             return stop
@@ -202,4 +237,5 @@ class Reask(Policy):
             return stop
         except ValidationError as faults:
             answer.faults = tuple(faults.lines)
-        return Stop(Outcome.FAILED if stop.outcome.complete else stop.outcome, answer.error(), stop.meta)
+        outcome = Outcome.FAILED if stop.outcome.complete else stop.outcome
+        return Stop(outcome, answer.error(), stop.meta)

@@ -1,23 +1,23 @@
-"""Project context: AGENTS.md, skills and roles are read from a folder. All of it is opt-in."""
+"""Project context: AGENTS.md, skills and roles, which are read from a folder."""
 
 from __future__ import annotations
 
 import os
 import stat
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from glue.dataclass import dataclass
 from glue.errors import ConfigError
 from glue.function.decorator import Tool
 
-MOST = 32 * 1024  # bytes of one file
+MAX_BYTES = 32 * 1024  # of one file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """Instructions under a name, from `roles/NAME.md`; a model may be named in the front matter."""
+    """Named instructions from `roles/NAME.md`. The front matter may name a model."""
 
     name: str
     instructions: str
@@ -27,7 +27,7 @@ class Role:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skill:
-    """Knowledge that a model may ask for, from `.agents/skills/NAME/SKILL.md`."""
+    """A text that the model can read on demand, from `.agents/skills/NAME/SKILL.md`."""
 
     name: str
     description: str
@@ -36,14 +36,14 @@ class Skill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
-    """All that was found below a folder."""
+    """The instructions and skills found in a folder."""
 
     instructions: str = ""
     skills: tuple[Skill, ...] = ()
 
     @property
     def prompt(self) -> str:
-        """What is added to an agent's instructions."""
+        """The text that is appended to the instructions of an agent."""
         parts = [self.instructions]
         if self.skills:
             lines = "\n".join(f"- {skill.name}: {skill.description}" for skill in self.skills)
@@ -52,11 +52,15 @@ class Project:
 
 
 def load_project(root: str | os.PathLike[str]) -> Project:
-    """Read AGENTS.md and the skills of a folder; what is not there is left out."""
+    """Return the AGENTS.md and the skills of the folder `root`, as far as they exist.
+
+    Raise ConfigError if the folder does not exist.
+    """
     root = _folder(root, "project")
     skills = []
     for folder in _entries(root / ".agents" / "skills"):
-        if (text := _read(folder / "SKILL.md")) is None:
+        text = _read(folder / "SKILL.md")
+        if text is None:
             continue
         matter, body = front_matter(text)
         description = " ".join(matter.get("description", "").split())[:300]
@@ -71,10 +75,14 @@ def _folder(path: str | os.PathLike[str], option: str) -> Path:
 
 
 def load_roles(folder: str | os.PathLike[str]) -> Mapping[str, Role]:
-    """Read every `*.md` of a folder as a role."""
+    """Return a role for each `*.md` file of a folder, by its name without `.md`.
+
+    Raise ConfigError if the folder does not exist.
+    """
     roles = {}
     for path in _entries(_folder(folder, "roles")):
-        if path.suffix != ".md" or (text := _read(path)) is None:
+        text = _read(path) if path.suffix == ".md" else None
+        if text is None:
             continue
         matter, body = front_matter(text)
         roles[path.stem] = Role(
@@ -87,30 +95,39 @@ def load_roles(folder: str | os.PathLike[str]) -> Mapping[str, Role]:
 
 
 def find_role(roles: Mapping[str, Role] | str | os.PathLike[str] | None, name: str) -> Role:
-    """Look a role up by name; raises ConfigError that lists what there is."""
+    """Return the role called `name` of a mapping or a folder of roles.
+
+    If it does not exist, raise a ConfigError that lists the known names.
+    """
     if isinstance(roles, (str, os.PathLike)):
         roles = load_roles(roles)
     if not roles or name not in roles:
-        there = ", ".join(sorted(roles or ())) or "none; give the agent roles="
-        raise ConfigError(f"there is no role {name!r}; there are: {there}")
+        known = ", ".join(sorted(roles or ())) or "none; pass roles= to the agent"
+        raise ConfigError(f"there is no role {name!r}; there are: {known}")
     return roles[name]
 
 
 def front_matter(text: str) -> tuple[dict[str, str], str]:
-    """Split off `key: value` lines between two lines of dashes at the start."""
+    """Return the front matter of a text as a dict, and the text after it.
+
+    Front matter is a block of `key: value` lines between two lines of `---` at the start. If there
+    is none, return an empty dict and the whole text.
+    """
     lines = text.splitlines(keepends=True)
     if not lines or lines[0].strip() != "---":
         return {}, text
     for end, line in enumerate(lines[1:], 1):
         if line.strip() == "---":
             pairs = (entry.partition(":") for entry in lines[1:end])
-            matter = {key.strip(): value.strip().strip("\"'") for key, colon, value in pairs if colon}
+            matter = {
+                key.strip(): value.strip().strip("\"'") for key, colon, value in pairs if colon
+            }
             return matter, "".join(lines[end + 1 :]).lstrip("\n")
     return {}, text
 
 
 def skill_tool(skills: Iterable[Skill]) -> Tool[..., Any]:
-    """Make the tool by which a model reads a skill in full."""
+    """Return the tool with which a model reads the whole text of a skill."""
     texts = {skill.name: skill.text for skill in skills}
     names = {"type": "string", "enum": list(texts)}
     parameters = {"type": "object", "properties": {"name": names}, "required": ["name"]}
@@ -129,15 +146,21 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _read(path: Path) -> str | None:
-    """Read a regular file, shortened with a word about it; None where there is none."""
+    """Return the text of a regular file, cut at MAX_BYTES with a note.
+
+    Return None if the file cannot be opened or is not a regular file, such as a link.
+    """
     try:
         # A link could lead out of the project, and a pipe would never end.
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+        posix_flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | posix_flags)
     except OSError:
         return None
     with open(fd, "rb") as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             return None
-        data = file.read(MOST + 1)
-    text = data[:MOST].decode(errors="replace").strip()
-    return f"{text}\n[{path.name} is longer than {MOST} bytes; the rest is left out]" if len(data) > MOST else text
+        data = file.read(MAX_BYTES + 1)
+    text = data[:MAX_BYTES].decode(errors="replace").strip()
+    if len(data) > MAX_BYTES:
+        text += f"\n[{path.name} is longer than {MAX_BYTES} bytes; the rest is left out]"
+    return text

@@ -1,28 +1,48 @@
-"""The provider protocol: what a model server is asked, and the events that it answers with."""
+"""The protocol of providers: the events that they send, and their capabilities."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
-from typing import Any, Protocol, Self, TypeAlias, cast, runtime_checkable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
-from glue.dataclass import dataclass
-from glue.messages import AssistantMessage, Part, Request, Text, Thinking, ToolCall, Usage
+from glue.closing import Closeable as Closeable
+from glue.closing import close as close
+from glue.messages import AssistantMessage, Opaque, Part, Request, Text, Thinking, ToolCall, Usage
+
+# The names that authors of providers need. The others are only for the folders of this repository.
+__all__ = [
+    "Attempt",
+    "Capabilities",
+    "Done",
+    "Opaque",
+    "Provider",
+    "ProviderEvent",
+    "TextDelta",
+    "Thinking",
+    "ThinkingDelta",
+    "ToolCallDelta",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextDelta:
+    """A piece of text, as it arrives."""
+
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThinkingDelta:
+    """A piece of reasoning, as it arrives."""
+
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallDelta:
-    """A piece of a call that is still being written; only `Done` carries calls that may run."""
+    """A piece of a call, as it arrives. The complete calls are in the message of `Done`."""
 
     index: int
     id: str = ""
@@ -32,17 +52,20 @@ class ToolCallDelta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """A wrapper's report that one try failed (or was thrown away) and what follows. Not content."""
+    """An attempt at a request that failed, or whose reply was discarded.
+
+    Wrappers such as `with_retry` and `with_failover` send this event before the next attempt.
+    """
 
     provider: str
     model: str = ""
     kind: str = ""
     detail: str = ""
-    delay: float = 0.0  # seconds until the next try
-    rest: float = 0.0  # seconds for which a chain leaves this provider out
-    seconds: float = 0.0  # how long this one took
+    delay: float = 0.0  # seconds until the next attempt
+    cooldown: float = 0.0  # seconds for which a failover list skips this provider
+    seconds: float = 0.0  # duration of this attempt
     usage: Usage | None = None
-    # Set by with_escalation: the cap that was too small, the next one, and the reply thrown away.
+    # Set by with_escalation: the output limit that was too small, the next one, the discarded text.
     previous_cap: int | None = None
     next_cap: int | None = None
     discarded: str | None = None
@@ -50,7 +73,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """The whole reply; exactly one, last."""
+    """The complete reply: the last event of a stream."""
 
     message: AssistantMessage
 
@@ -59,9 +82,16 @@ ProviderEvent: TypeAlias = TextDelta | ThinkingDelta | ToolCallDelta | Attempt |
 
 
 def deltas(
-    content: Iterable[Part], *, first: int = 0, pieces: Callable[[str], Iterable[str]] = lambda text: (text,)
+    content: Iterable[Part],
+    *,
+    first: int = 0,
+    pieces: Callable[[str], Iterable[str]] = lambda text: (text,),
 ) -> Iterator[TextDelta | ThinkingDelta | ToolCallDelta]:
-    """Give the events of a reply that came whole: `first` is the index of its first part, `pieces` parts a text."""
+    """Yield the deltas of the parts in `content`, as if they were streamed.
+
+    `first` is the index of the first part in its reply. `pieces` splits a text into the texts of
+    several deltas.
+    """
     for index, part in enumerate(content, first):
         if isinstance(part, Text) and part.text:
             yield from (TextDelta(text=piece) for piece in pieces(part.text))
@@ -73,57 +103,89 @@ def deltas(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What a provider's model can do and costs; the defaults are those of a provider that does not say."""
+    """The abilities and prices of a model.
+
+    The default values are used for a provider that has no attribute `capabilities`.
+    """
 
     provider: str = ""
     model: str = ""
-    window: int | None = None  # tokens of context, None where nobody knows
+    window: int | None = None  # tokens of the context window; None if unknown
     tools: bool = True
     images: tuple[str, ...] = ("image/*",)  # media types
     files: tuple[str, ...] = ("*/*",)
-    efforts: tuple[str, ...] = ()  # levels of `reasoning` that it tells apart; a level between is lowered
+    # Levels of `reasoning` that the model distinguishes; another level becomes the next lower one.
+    efforts: tuple[str, ...] = ()
     local: bool = False
-    otel_names: tuple[tuple[str, str], ...] = ()  # providers with another name in OpenTelemetry's GenAI conventions
-    input_price: float | None = None  # USD per million tokens, None where nobody knows
+    # Pairs: the name of a provider in glue, and in the GenAI conventions of OpenTelemetry.
+    otel_names: tuple[tuple[str, str], ...] = ()
+    input_price: float | None = None  # dollars per million tokens; None if unknown
     output_price: float | None = None
-    # Whether an answer can be held to a JSON schema, beside tools or without: takes_output(schema, tools=True).
+    # takes_output(schema, tools=True): whether the wire can force a reply to match a JSON schema,
+    # in a request with or without tools.
     takes_output: Callable[..., bool] = lambda schema, *, tools=False: False
 
 
 def capabilities(provider: object) -> Capabilities:
-    """Ask a provider object what it can do; wrappers and chains answer for what they wrap."""
+    """Return the capabilities of a provider, or of the provider that it wraps.
+
+    If neither has any, return the default capabilities.
+    """
     found, inner = getattr(provider, "capabilities", None), getattr(provider, "provider", None)
     if isinstance(found, Capabilities):
         return found
     return Capabilities() if inner is None else capabilities(inner)
 
 
-def common(each: Sequence[Capabilities]) -> Capabilities:
-    """Return what all of several providers can do, for a chain of them."""
-    first = each[0]
+def common(providers: Sequence[Capabilities]) -> Capabilities:
+    """Return the capabilities on which a caller of a failover list can rely.
+
+    An ability counts only if all providers have it. The window is the smallest, the prices are the
+    highest, or None if they are not known for all providers.
+    """
+    models = [each.model for each in providers]
     return Capabilities(
-        provider=",".join(one.provider for one in each),
-        model=",".join(one.model for one in each) if all(one.model for one in each) else "",
-        input_price=_known(max, [one.input_price for one in each]),
-        output_price=_known(max, [one.output_price for one in each]),
-        window=_known(min, [one.window for one in each]),
-        tools=all(one.tools for one in each),
-        images=tuple(kind for kind in first.images if all(kind in one.images for one in each)),
-        files=tuple(kind for kind in first.files if all(kind in one.files for one in each)),
-        efforts=tuple(level for level in first.efforts if all(level in one.efforts for one in each)),
-        local=all(one.local for one in each),
-        otel_names=tuple(pair for one in each for pair in one.otel_names),
-        takes_output=lambda schema, *, tools=False: all(one.takes_output(schema, tools=tools) for one in each),
+        provider=",".join(each.provider for each in providers),
+        model=",".join(models) if all(models) else "",
+        input_price=_known(max, [each.input_price for each in providers]),
+        output_price=_known(max, [each.output_price for each in providers]),
+        window=_known(min, [each.window for each in providers]),
+        tools=all(each.tools for each in providers),
+        images=_shared([each.images for each in providers]),
+        files=_shared([each.files for each in providers]),
+        efforts=_shared([each.efforts for each in providers]),
+        local=all(each.local for each in providers),
+        otel_names=tuple(pair for each in providers for pair in each.otel_names),
+        takes_output=lambda schema, *, tools=False: all(
+            each.takes_output(schema, tools=tools) for each in providers
+        ),
     )
 
 
+def _shared(lists: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the values that all lists contain, in the order of the first list."""
+    return tuple(value for value in lists[0] if all(value in each for each in lists))
+
+
 def _known(pick: Callable[[Sequence[Any]], Any], values: Sequence[float | None]) -> Any:
+    """Return `pick(values)`, or None if one of the values is None, which means unknown."""
     return None if None in values else pick(values)
 
 
 @runtime_checkable
 class Provider(Protocol):
-    """Anything with a name that answers a request. Failures are raised as ProviderError."""
+    """An object with a name and a method `stream` that yields the reply to a request.
+
+    The last event is `Done`. A failure is raised as ProviderError.
+
+        class Echo:
+            name = "echo"
+
+            async def stream(self, request):
+                text = request.messages[-1].text
+                yield TextDelta(text=text)
+                yield Done(message=AssistantMessage(content=(Text(text=text),)))
+    """
 
     @property
     def name(self) -> str: ...
@@ -131,23 +193,12 @@ class Provider(Protocol):
     def stream(self, request: Request) -> AsyncIterator[ProviderEvent]: ...
 
 
-class Closeable:
-    """An async context manager that is closed at the end of its block."""
-
-    __slots__ = ()
-
-    async def aclose(self) -> None:
-        raise NotImplementedError
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-
 class Wrapper(Closeable):
-    """A provider around another one: what it does not say itself it asks of that one, which it closes."""
+    """A base class for providers that wrap another provider.
+
+    Attributes that the wrapper does not have are read from the wrapped provider. Closing the
+    wrapper closes the wrapped provider.
+    """
 
     def __init__(self, provider: Provider) -> None:
         self.provider = provider
@@ -157,7 +208,8 @@ class Wrapper(Closeable):
         return f"{type(self).__name__}({self.provider!r})"
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "provider":  # while it is copied
+        # `copy` looks these up before `provider` is set, which would recurse forever.
+        if name.startswith("__") or name == "provider":
             raise AttributeError(name)
         return getattr(self.provider, name)
 
@@ -165,14 +217,8 @@ class Wrapper(Closeable):
         await close(self.provider)
 
 
-async def close(closeable: object) -> None:
-    """Close a provider or a stream, where it can be closed."""
-    if (aclose := getattr(closeable, "aclose", None)) is not None:
-        await aclose()
-
-
 def opened(provider: Provider, request: Request) -> aclosing[AsyncGenerator[ProviderEvent, None]]:
-    """Start a stream that `async with` closes."""
+    """Return an async context manager that yields the stream of a request and closes it."""
     stream = provider.stream(request)
     if hasattr(stream, "aclose"):
         return aclosing(cast("AsyncGenerator[ProviderEvent, None]", stream))
@@ -185,7 +231,7 @@ def opened(provider: Provider, request: Request) -> aclosing[AsyncGenerator[Prov
 
 
 async def ask(provider: Provider, request: Request) -> AssistantMessage | None:
-    """Send one request and give the whole reply; None where the stream ends without one."""
+    """Send a request and return the complete reply, or None if the stream ends without `Done`."""
     async with opened(provider, request) as events:
         async for event in events:
             if isinstance(event, Done):

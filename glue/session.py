@@ -1,48 +1,98 @@
-"""Sessions: conversations in a store, one prompt at a time, each message stored before the next step."""
+"""Sessions: conversations in a store, one prompt at a time."""
 
 from __future__ import annotations
 
+import os
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import replace
-from typing import Any, Generic, TypeVar, Unpack, overload
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TextIO, overload
 
 import anyio
 
-from glue.agent import Agent, perform
-from glue.context import Cancel, Host
+from glue.backoff import Backoff
+from glue.checks import check_flag, check_text, show
+from glue.closing import Closeable
+from glue.context import AnyTool, Cancel, Host
 from glue.errors import SessionBusy, StoreError, attach_result
-from glue.events import Event, Listeners, RunResult, join
+from glue.events import Event, Listener
+from glue.function.hooks import ToolHook
 from glue.limits import Limits, LimitsSource, read_limits
+from glue.listeners import Listeners, join
 from glue.loop.transcript import History
-from glue.messages import Message, UserMessage, new_id
-from glue.options import (
-    CallOptions,
-    Options,
-    Overrides,
+from glue.messages import Effort, Json, Message, UserMessage, new_id
+from glue.pending import Decisions, PendingCall, pending_calls, rejections
+from glue.perform import perform
+from glue.permission import Permission
+from glue.policies import FollowUp, Policy, Steering
+from glue.result import RunResult
+from glue.settings import (
+    Instructions,
+    Model,
     Prompt,
     Schema,
-    call_options,
+    Settings,
     check_listener,
+    checked,
     instructions_text,
     prompt_messages,
-    session_options,
 )
-from glue.policies import FollowUp, Steering
-from glue.provider import Closeable
-from glue.stores.store import Log, Store, copy
-from glue.stream import Events
-from glue.tasks import caller, run_blocking
+from glue.signature import blocking, hinted, streaming, streaming_sync
+from glue.stores.log import Log
+from glue.stores.memory import MemoryStore
+from glue.stores.store import Store, copy
+from glue.tasks import caller
 
-DepsT = TypeVar("DepsT")
-OutputT = TypeVar("OutputT")
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    from glue.agent import Agent
+    from glue.telemetry import OpenTelemetry
+
+    DepsT = TypeVar("DepsT", default=None)
+    OutputT = TypeVar("OutputT", default=None)
+    T = TypeVar("T", default=Any)  # Any if the output is a JSON schema
+else:
+    from typing import TypeVar
+
+    DepsT, OutputT = TypeVar("DepsT"), TypeVar("OutputT")
+
+_BUSY = Backoff(first=0.005, cap=0.1)  # between attempts to open a busy session
+UNCHANGED: Any = ...  # the default of `configure`, where None has a meaning
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A prompt of a session, as the tools see it that run inside."""
+
+    id: str
+    store: Store
+    ended: bool = False
+
+    def is_running_in(self, session: Session[Any, Any]) -> bool:
+        """Return whether this prompt runs in the conversation of a session."""
+        same = self.store is session.store or repr(self.store) == repr(session.store)
+        return not self.ended and self.id == session.id and same
+
+
+# The prompts of sessions that the current code runs inside of, as a tool does.
+_inside: ContextVar[tuple[_Turn, ...]] = ContextVar("glue.session.inside", default=())
 
 
 class Session(Closeable, Generic[DepsT, OutputT]):
-    """A named conversation of an agent, in a store. Made by `agent.session(...)`."""
+    """A named conversation of an agent, in a store. `agent.session(...)` returns one.
 
+        session = agent.session("demo", store=glue.FileStore(".glue"))
+        session.run_sync("Weather in Toronto?")
+        session.run_sync("And tomorrow?")
+
+    A session runs one prompt at a time. Its messages survive the end of the process: another
+    process continues the conversation by opening the same name in the same store.
+    """
+
+    @hinted
     def __init__(
         self,
         agent: Agent[DepsT, OutputT],
@@ -50,23 +100,31 @@ class Session(Closeable, Generic[DepsT, OutputT]):
         *,
         store: Store | None = None,
         queue: bool = False,
-        **overrides: Unpack[Overrides],
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
-        if store is None:
-            from glue.stores.memory import MemoryStore
-
-            store = MemoryStore()
-        if not callable(getattr(store, "log", None)):
-            raise TypeError(f"store must be a store such as glue.FileStore({str(store)!r}), not {store!r}")
+        if not callable(getattr(agent, "merge", None)):
+            raise TypeError(
+                f"agent must be a glue.Agent, not {show(agent)}; "
+                "agent.session('demo') makes a session"
+            )
+        check_text("id", id)
+        check_flag("queue", queue)
+        store = MemoryStore() if store is None else store
+        if isinstance(store, type) or not callable(getattr(store, "log", None)):
+            folder = str(store) if isinstance(store, (str, os.PathLike)) else ".glue"
+            raise TypeError(
+                f"store must be a store such as glue.FileStore({folder!r}), not {show(store)}"
+            )
         self.agent = agent
         self.id = id or new_id()
         self.store = store
         self.queue = queue
         self.last: RunResult[Any] | None = None
-        self._own = session_options(overrides)
+        self._own = dict(settings or {})
         self._log: Log = store.log(self.id, meta=self._description())
         self._history = History()
-        self._turns: deque[tuple[Any, Any]] = deque()  # how to wake each prompt, under way or waiting, in any thread
+        # The running prompt and those that wait, in any thread: each with how to wake it.
+        self._turns: deque[tuple[Any, Any]] = deque()
         self._cancel: Cancel | None = None
         self._call_limits: LimitsSource | None = None
         self._subscribers = Listeners(())
@@ -74,126 +132,345 @@ class Session(Closeable, Generic[DepsT, OutputT]):
         self._follow_ups: deque[str | UserMessage] = deque()
 
     def _description(self) -> dict[str, Any] | None:
-        """Give what a reader of the transcript wants to know besides the messages: instructions and tools."""
+        """Return the instructions and tools, which the store keeps with the transcript."""
         settings = self.settings
         said = instructions_text(settings.instructions)[0]
-        tools = [{"name": tool.spec.name, "description": tool.spec.description} for tool in settings.tools or ()]
+        tools = [
+            {"name": tool.spec.name, "description": tool.spec.description}
+            for tool in settings.tools or ()
+        ]
         found = {"instructions": said, "tools": tools}
         return {name: value for name, value in found.items() if value} or None
 
-    # Prompts --------------------------------------------------------------------------------------
-
     @overload
-    async def prompt(
-        self, prompt: Prompt, *, output: type[T], **options: Unpack[CallOptions[DepsT]]
+    async def run(
+        self,
+        prompt: Prompt,
+        *,
+        output: type[T] | Schema,
+        deps: DepsT | None = None,
+        stream: TextIO | None = None,
+        tool_log: TextIO | None = None,
+        on_event: Listener | None = None,
+        cancel: Cancel | None = None,
+        unwrap: bool = True,
+        model: Model | None = None,
+        instructions: Instructions | None = None,
+        role: str | None = None,
+        tools: Iterable[AnyTool] | None = None,
+        limits: LimitsSource | None = None,
+        permission: Permission | None = None,
+        hooks: Iterable[ToolHook] | None = None,
+        policies: Iterable[Policy] | None = None,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        reasoning: Effort | None = None,
+        cache: bool | None = None,
+        options: Mapping[str, Json] | None = None,
+        prices: Mapping[str, tuple[float, float]] | None = None,
+        telemetry: bool | OpenTelemetry | None = None,
     ) -> RunResult[T]: ...
     @overload
-    async def prompt(
-        self, prompt: Prompt, *, output: Schema, **options: Unpack[CallOptions[DepsT]]
-    ) -> RunResult[Any]: ...
-    @overload
-    async def prompt(
-        self, prompt: Prompt, *, output: None = None, **options: Unpack[CallOptions[DepsT]]
+    async def run(
+        self,
+        prompt: Prompt,
+        *,
+        output: None = None,
+        deps: DepsT | None = None,
+        stream: TextIO | None = None,
+        tool_log: TextIO | None = None,
+        on_event: Listener | None = None,
+        cancel: Cancel | None = None,
+        unwrap: bool = True,
+        model: Model | None = None,
+        instructions: Instructions | None = None,
+        role: str | None = None,
+        tools: Iterable[AnyTool] | None = None,
+        limits: LimitsSource | None = None,
+        permission: Permission | None = None,
+        hooks: Iterable[ToolHook] | None = None,
+        policies: Iterable[Policy] | None = None,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        reasoning: Effort | None = None,
+        cache: bool | None = None,
+        options: Mapping[str, Json] | None = None,
+        prices: Mapping[str, tuple[float, float]] | None = None,
+        telemetry: bool | OpenTelemetry | None = None,
     ) -> RunResult[OutputT]: ...
-    async def prompt(self, prompt: Prompt, *, output: Any = None, **options: Any) -> RunResult[Any]:
-        """Say something and run to the end. What is set here goes before the session and the agent."""
-        return await self._perform(prompt_messages(prompt), output, options)
+    @hinted
+    async def run(
+        self,
+        prompt: Prompt,
+        *,
+        output: type[Any] | Schema | None = None,
+        deps: DepsT | None = None,
+        stream: TextIO | None = None,
+        tool_log: TextIO | None = None,
+        on_event: Listener | None = None,
+        cancel: Cancel | None = None,
+        unwrap: bool = True,
+        model: Model | None = None,
+        instructions: Instructions | None = None,
+        role: str | None = None,
+        tools: Iterable[AnyTool] | None = None,
+        limits: LimitsSource | None = None,
+        permission: Permission | None = None,
+        hooks: Iterable[ToolHook] | None = None,
+        policies: Iterable[Policy] | None = None,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        reasoning: Effort | None = None,
+        cache: bool | None = None,
+        options: Mapping[str, Json] | None = None,
+        prices: Mapping[str, tuple[float, float]] | None = None,
+        telemetry: bool | OpenTelemetry | None = None,
+    ) -> RunResult[Any]:
+        """Add a prompt to the conversation, run it to its end and return the result.
 
-    @overload
-    def prompt_sync(
-        self, prompt: Prompt, *, output: type[T], **options: Unpack[CallOptions[DepsT]]
-    ) -> RunResult[T]: ...
-    @overload
-    def prompt_sync(
-        self, prompt: Prompt, *, output: Schema, **options: Unpack[CallOptions[DepsT]]
-    ) -> RunResult[Any]: ...
-    @overload
-    def prompt_sync(
-        self, prompt: Prompt, *, output: None = None, **options: Unpack[CallOptions[DepsT]]
-    ) -> RunResult[OutputT]: ...
-    def prompt_sync(self, prompt: Prompt, *, output: Any = None, **options: Any) -> RunResult[Any]:
-        """Do as `prompt`, from code that is not async."""
-        return run_blocking(lambda: self._perform(prompt_messages(prompt), output, options), self.agent.aclose)
+            session = agent.session("demo", store=glue.FileStore(".glue"))
+            result = await session.run("Weather in Toronto?")
 
-    @overload
-    def stream(self, prompt: Prompt, *, output: type[T], **options: Unpack[CallOptions[DepsT]]) -> Events[T]: ...
-    @overload
-    def stream(self, prompt: Prompt, *, output: Schema, **options: Unpack[CallOptions[DepsT]]) -> Events[Any]: ...
-    @overload
-    def stream(
-        self, prompt: Prompt, *, output: None = None, **options: Unpack[CallOptions[DepsT]]
-    ) -> Events[OutputT]: ...
-    def stream(self, prompt: Prompt, *, output: Any = None, **options: Any) -> Events[Any]:
-        """Do as `prompt`, as an async iterator of events: `async with session.stream(...) as events`."""
-        return Events(lambda options: self._perform(prompt_messages(prompt), output, options), options)
+        Settings that are given here take precedence over those of the session and of the agent.
 
-    async def resume(self, **options: Unpack[CallOptions[DepsT]]) -> RunResult[OutputT]:
-        """Go on from where the last run stood, with no new prompt: after max_turns or a budget."""
-        return await self._perform(None, None, dict(options))
+        Args:
+            prompt: A text, parts such as `glue.Image`, or messages.
+            output: A type or a JSON schema; the answer is validated, and is `result.output`.
+            deps: The object that tools read as `context.deps`.
+            stream: A text file that gets the answer as it arrives, such as `sys.stdout`.
+            tool_log: A text file that gets a line for each tool call, such as `sys.stderr`.
+            on_event: A function called with each event.
+            cancel: A `glue.Cancel` whose `cancel()` ends the run.
+            unwrap: False returns the result of a failed run, instead of raising its error.
+            model: The name of a model, or a provider object.
+            instructions: The system prompt: a text, or a prompt of a catalog.
+            role: A name in the agent's `roles`; sets the instructions and perhaps the model.
+            tools: Functions that the model may call, each made by `glue.tool`.
+            limits: Turns, requests, tokens, dollars and seconds of one run.
+            permission: Decides whether tools that need permission may run; None denies them.
+            hooks: Functions called before and after each tool call.
+            policies: Objects that may change requests, add messages or stop the run.
+            max_tokens: The largest number of tokens in one reply.
+            temperature: Sampling temperature; None leaves it to the model.
+            reasoning: How much the model thinks: "none", "low", "medium", "high", ...
+            cache: True requests prompt caching, if the provider does not cache by itself.
+            options: Provider-specific fields, merged into the body of each request.
+            prices: USD per million input and output tokens, by model: {"my-model": (0.5, 1.5)}.
+            telemetry: True, or a `glue.telemetry.OpenTelemetry`, traces the run.
+        """
+        return await self._perform(prompt_messages(prompt), checked(locals()))
+
+    run_sync = blocking(run)
+    stream = streaming(run)
+    stream_sync = streaming_sync(run)
+    prompt = run  # another name of the same method
+    prompt_sync = run_sync
+
+    @hinted
+    async def resume(
+        self,
+        *,
+        decisions: Decisions | None = None,
+        deps: DepsT | None = None,
+        stream: TextIO | None = None,
+        tool_log: TextIO | None = None,
+        on_event: Listener | None = None,
+        cancel: Cancel | None = None,
+        unwrap: bool = True,
+        model: Model | None = None,
+        instructions: Instructions | None = None,
+        role: str | None = None,
+        tools: Iterable[AnyTool] | None = None,
+        limits: LimitsSource | None = None,
+        permission: Permission | None = None,
+        hooks: Iterable[ToolHook] | None = None,
+        policies: Iterable[Policy] | None = None,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        reasoning: Effort | None = None,
+        cache: bool | None = None,
+        options: Mapping[str, Json] | None = None,
+        prices: Mapping[str, tuple[float, float]] | None = None,
+        telemetry: bool | OpenTelemetry | None = None,
+    ) -> RunResult[OutputT]:
+        """Continue the last run if it stopped early, with no new prompt, and return the new result.
+
+            result = await session.run("Tidy up", limits=glue.Limits(max_turns=5), unwrap=False)
+            if result.outcome == "max_turns":
+                result = await session.resume(limits=glue.Limits(max_turns=20))
+
+        A run that is `paused` continues when a person has decided, in this process or in another:
+
+            decisions = {call.id: glue.allow() for call in await session.pending()}
+            result = await session.resume(decisions=decisions)
+
+        Args:
+            decisions: Answers to pending calls by call id: `glue.allow()`, `glue.deny("why")`, or
+                the result of the call.
+            deps: The object that tools read as `context.deps`.
+            stream: A text file that gets the answer as it arrives, such as `sys.stdout`.
+            tool_log: A text file that gets a line for each tool call, such as `sys.stderr`.
+            on_event: A function called with each event.
+            cancel: A `glue.Cancel` whose `cancel()` ends the run.
+            unwrap: False returns the result of a failed run, instead of raising its error.
+            model: The name of a model, or a provider object.
+            instructions: The system prompt: a text, or a prompt of a catalog.
+            role: A name in the agent's `roles`; sets the instructions and perhaps the model.
+            tools: Functions that the model may call, each made by `glue.tool`.
+            limits: Turns, requests, tokens, dollars and seconds of one run.
+            permission: Decides whether tools that need permission may run; None denies them.
+            hooks: Functions called before and after each tool call.
+            policies: Objects that may change requests, add messages or stop the run.
+            max_tokens: The largest number of tokens in one reply.
+            temperature: Sampling temperature; None leaves it to the model.
+            reasoning: How much the model thinks: "none", "low", "medium", "high", ...
+            cache: True requests prompt caching, if the provider does not cache by itself.
+            options: Provider-specific fields, merged into the body of each request.
+            prices: USD per million input and output tokens, by model: {"my-model": (0.5, 1.5)}.
+            telemetry: True, or a `glue.telemetry.OpenTelemetry`, traces the run.
+        """
+        return await self._perform(None, checked(locals()), decisions)
+
+    resume_sync = blocking(resume)
+
+    async def pending(self) -> tuple[PendingCall, ...]:
+        """Return the calls that wait for a decision or a result, as the store has them."""
+        return pending_calls(await self.load())
+
+    pending_sync = blocking(pending)
+
+    async def reject_pending(self, reason: str = "") -> tuple[PendingCall, ...]:
+        """Deny every pending call without asking the model, and return these calls.
+
+        The session then takes a new prompt, or `resume` sends the refusals to the model.
+        """
+        check_text("reason", reason)
+        async with self._turn(Cancel()) as log:
+            if log is None:
+                return ()
+            log.check_writable()
+            calls = pending_calls(self._log.view)
+            for result, before in rejections(self._log.view, reason):
+                if before is None:
+                    await log.append(result)
+                else:
+                    await log.insert(result, before)
+        return calls
+
+    reject_pending_sync = blocking(reject_pending)
 
     def steer(self, message: str | UserMessage) -> None:
-        """Say something while a prompt runs: the model hears it at its next request."""
-        self._steering.append(_said(message))
+        """Add a message to the running prompt; the model reads it with its next request."""
+        self._steering.append(_checked_message(message))
 
     def follow_up(self, message: str | UserMessage) -> None:
-        """Say something when the model thinks that it is done."""
-        self._follow_ups.append(_said(message))
+        """Add a message that is sent when the model would end the running prompt."""
+        self._follow_ups.append(_checked_message(message))
 
     def cancel(self) -> None:
-        """End the prompt that runs, from any thread or signal handler; nothing happens where none does."""
+        """Cancel the running prompt, if there is one, from any thread or signal handler."""
         if (cancel := self._cancel) is not None:
             cancel.cancel()
 
     def subscribe(self, listener: Callable[[Event], object]) -> Callable[[], None]:
-        """Hear every event of this session; call what is returned to hear no more."""
-        check_listener("a listener", listener)
-        heard = self._subscribers
-        heard.listeners += (listener,)
+        """Call a function with every event of this session, and return the function that stops it.
+
+            unsubscribe = session.subscribe(print)
+            session.run_sync("Weather in Toronto?")
+            unsubscribe()
+
+        Calling `unsubscribe` again has no effect.
+        """
+        check_listener("listener", listener)
+        subscribers = self._subscribers
+        subscribers.listeners += (listener,)
 
         def unsubscribe() -> None:
-            if listener in heard.listeners:
-                at = heard.listeners.index(listener)
-                heard.listeners = heard.listeners[:at] + heard.listeners[at + 1 :]
+            if listener in subscribers.listeners:
+                at = subscribers.listeners.index(listener)
+                others = subscribers.listeners
+                subscribers.listeners = others[:at] + others[at + 1 :]
 
         return unsubscribe
 
-    # Settings -------------------------------------------------------------------------------------
-
     @property
     def limits(self) -> Limits:
-        """What bounds the next request. Set it while a prompt runs to change that prompt too."""
-        return read_limits(self._own.limits or self.agent.settings.limits)
+        """The limits of the next request. Setting them changes a running prompt, too."""
+        return read_limits(self._own.get("limits") or self.agent.settings.limits)
 
     @limits.setter
     def limits(self, limits: Limits | None) -> None:
         if limits is not None and not isinstance(limits, Limits):
-            raise TypeError(f"limits must be a glue.Limits, not {limits!r}")
+            raise TypeError(
+                "limits must be a glue.Limits, such as glue.Limits(max_turns=5), "
+                f"not {show(limits)}"
+            )
         self.configure(limits=limits)
-        self._call_limits = None  # the last word counts
+        self._call_limits = None  # these take precedence over the limits of the running call
 
     @property
-    def settings(self) -> Options:
-        """What holds for the next prompt: the agent's settings, under those of this session."""
-        return self.agent.layer(self._own)
+    def settings(self) -> Settings:
+        """The settings of the next prompt: those of this session, then those of the agent."""
+        return self.agent.merge(self._own)
 
-    def configure(self, **overrides: Unpack[Overrides]) -> None:
-        """Change what holds from the next prompt on: the model, the tools, the role, ..."""
-        session_options(overrides)
-        self._own = replace(self._own, **overrides)
+    @hinted
+    def configure(
+        self,
+        *,
+        model: Model | None = UNCHANGED,
+        instructions: Instructions | None = UNCHANGED,
+        role: str | None = UNCHANGED,
+        tools: Iterable[AnyTool] | None = UNCHANGED,
+        limits: LimitsSource | None = UNCHANGED,
+        permission: Permission | None = UNCHANGED,
+        hooks: Iterable[ToolHook] | None = UNCHANGED,
+        policies: Iterable[Policy] | None = UNCHANGED,
+        max_tokens: int | None = UNCHANGED,
+        temperature: float | None = UNCHANGED,
+        reasoning: Effort | None = UNCHANGED,
+        cache: bool | None = UNCHANGED,
+        options: Mapping[str, Json] | None = UNCHANGED,
+        prices: Mapping[str, tuple[float, float]] | None = UNCHANGED,
+        telemetry: bool | OpenTelemetry | None = UNCHANGED,
+    ) -> None:
+        """Change settings from the next prompt on. None returns a setting to the agent's own.
 
-    # The conversation -----------------------------------------------------------------------------
+            session.configure(model="anthropic:claude-haiku-4-5", reasoning="low")
+
+        Args:
+            model: The name of a model, or a provider object.
+            instructions: The system prompt: a text, or a prompt of a catalog.
+            role: A name in the agent's `roles`; sets the instructions and perhaps the model.
+            tools: Functions that the model may call, each made by `glue.tool`.
+            limits: Turns, requests, tokens, dollars and seconds of one run.
+            permission: Decides whether tools that need permission may run; None denies them.
+            hooks: Functions called before and after each tool call.
+            policies: Objects that may change requests, add messages or stop the run.
+            max_tokens: The largest number of tokens in one reply.
+            temperature: Sampling temperature; None leaves it to the model.
+            reasoning: How much the model thinks: "none", "low", "medium", "high", ...
+            cache: True requests prompt caching, if the provider does not cache by itself.
+            options: Provider-specific fields, merged into the body of each request.
+            prices: USD per million input and output tokens, by model: {"my-model": (0.5, 1.5)}.
+            telemetry: True, or a `glue.telemetry.OpenTelemetry`, traces the run.
+        """
+        named = locals()
+        changed = {name: value for name, value in named.items() if value is not UNCHANGED}
+        kept = {name: value for name, value in self._own.items() if name not in changed}
+        self._own = kept | checked(changed)
 
     @property
     def running(self) -> bool:
+        """True while a prompt runs."""
         return self._cancel is not None
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The conversation as this session knows it; `load` reads what is in the store."""
+        """The messages that this object has read or written; `load` reads the store."""
         return self._log.messages
 
     async def load(self) -> tuple[Message, ...]:
-        """Read the conversation from the store; empty where it has not begun."""
+        """Return the messages in the store; none if the conversation does not exist yet."""
         try:
             return await self.store.load(self.id)
         except StoreError:
@@ -202,76 +479,107 @@ class Session(Closeable, Generic[DepsT, OutputT]):
             return ()
 
     async def fork(self, at: int | None = None, id: str = "") -> Session[DepsT, OutputT]:
-        """Begin another conversation from the first `at` messages of this one, or from all."""
+        """Return a new session that starts with the first `at` messages, or with all of them."""
         if not self._turns:
-            async with self._turn(Cancel()):  # makes it where there is none
+            # Creates the conversation in the store, if it does not exist yet.
+            async with self._turn(Cancel()):
                 pass
         new = await copy(self.store, self.id, self.store, id or new_id(), at=at)
         return self.reopen(new, self.store)
 
     def reopen(self, id: str, store: Store) -> Session[DepsT, OutputT]:
-        """Open another conversation with the settings of this one."""
-        return Session(self.agent, id, store=store, queue=self.queue, **self._own.given())
+        """Return another conversation, with the settings of this session."""
+        return Session(self.agent, id, store=store, queue=self.queue, settings=self._own)
 
     async def clone(self, id: str = "") -> Session[DepsT, OutputT]:
-        """Begin another conversation that is the same so far."""
+        """Return a new session that starts with all messages of this one."""
         return await self.fork(id=id)
 
+    async def disconnect(self) -> None:
+        """Close the providers that the agent opened by name, in the current event loop."""
+        await self.agent.disconnect()
+
     async def aclose(self) -> None:
-        """Cancel what runs, and close what the agent opened in this event loop."""
+        """Cancel the running prompt, and close the agent's providers in this event loop."""
         self.cancel()
         await self.agent.aclose()
 
     def __repr__(self) -> str:
         return f"Session({self.id!r}, {self.agent!r})"
 
-    # One prompt at a time -------------------------------------------------------------------------
-
-    async def _perform(self, prompt: Sequence[Message] | None, output: Any, options: dict[str, Any]) -> RunResult[Any]:
-        call = call_options(options, output)
-        cancel = call.cancel or Cancel()
+    async def _perform(
+        self,
+        prompt: Sequence[Message] | None,
+        call: dict[str, Any],
+        decisions: Decisions | None = None,
+    ) -> RunResult[Any]:
+        """Run one prompt, or continue the last run, while this session holds the conversation."""
+        cancel: Cancel = call.get("cancel") or Cancel()
+        steering = (
+            _from_queue(Steering, self._steering),
+            _from_queue(FollowUp, self._follow_ups),
+        )
+        # The limits are read before each request: they may be changed while the prompt runs.
+        own = {
+            "limits": lambda: read_limits(self._call_limits) if self._call_limits else self.limits,
+            "on_event": join((self._subscribers, call.get("on_event"))),
+            "cancel": cancel,
+            "unwrap": False,
+        }
         result: RunResult[Any] | None = None
         first: BaseException | None = None
         try:
             async with self._turn(cancel) as log:
                 if log is not None:
                     log.check_writable()
-                self._call_limits = call.limits
-                layered = self.agent.layer(call, self._own)
-                steering = (Steering(lambda: _take(self._steering)), FollowUp(lambda: _take(self._follow_ups)))
-                ready = replace(
-                    layered,
-                    limits=lambda: read_limits(self._call_limits) if self._call_limits else self.limits,
-                    policies=(*(layered.policies or ()), *steering),
-                    on_event=join((self._subscribers, call.on_event)),
-                    cancel=cancel,
-                    unwrap=False,
-                    host=Host(session_id=self.id),
-                    journal=log,
-                    hardened=self._history,
-                )
+                self._call_limits = call.get("limits")
                 try:
-                    self.last = result = await perform(self.agent, ready, prompt, self._log.view)
+                    self.last = result = await perform(
+                        self.agent,
+                        self.agent.merge({**call, **own}, self._own),
+                        prompt,
+                        self._log.view,
+                        host=Host(session_id=self.id),
+                        journal=log,
+                        sent=self._history,
+                        policies=steering,
+                        decisions=decisions,
+                    )
                 except BaseException as error:
                     first = error
                     raise
                 finally:
                     self._call_limits = None
-        except BaseException as error:  # maybe another one, while the store was left
+        except BaseException as error:
+            # Closing the log may have raised another error; the first one counts.
             if first is not None:
                 raise first
             attach_result(error, result)
             raise
-        return result if call.unwrap is False else result.unwrap()
+        return result if call.get("unwrap") is False else result.unwrap()
 
     @asynccontextmanager
     async def _turn(self, cancel: Cancel) -> AsyncIterator[Log | None]:
-        """Hold the session for one prompt; another is refused, or waits; None where it was cancelled meanwhile."""
+        """Reserve the session for one prompt, and yield its open log.
+
+        Another prompt meanwhile raises SessionBusy, or waits if the session has a queue. Yield None
+        if the prompt was cancelled while it waited.
+        """
         if self._turns and not self.queue:
-            raise SessionBusy(f"session {self.id!r} is busy with a prompt; wait for it, or open it with queue=True")
+            raise SessionBusy(
+                f"session {self.id!r} is busy with a prompt; wait for it, "
+                "or open the session with queue=True"
+            )
+        if any(inside.is_running_in(self) for inside in _inside.get()):
+            raise SessionBusy(
+                f"a tool of session {self.id!r} sent a prompt to its own session, which would wait "
+                "for itself for ever; use session.follow_up(...) or another session"
+            )
         first = anyio.Event()
-        ours = caller(), first.set  # in the event loop of its own thread
+        ours = caller(), first.set  # `caller` runs it in the event loop of this thread
         self._turns.append(ours)
+        inside = _Turn(self.id, self.store)
+        outer = _inside.set((*_inside.get(), inside))
         cancel.attach(first.set)
         try:
             if self._turns[0] is not ours:
@@ -283,6 +591,9 @@ class Session(Closeable, Generic[DepsT, OutputT]):
             else:
                 yield None
         finally:
+            inside.ended = True
+            with suppress(ValueError):  # left in a context in which it was not set
+                _inside.reset(outer)
             cancel.detach(first.set)
             if self._turns[0] is ours:
                 self._cancel = None
@@ -292,8 +603,11 @@ class Session(Closeable, Generic[DepsT, OutputT]):
 
     @asynccontextmanager
     async def _open(self, cancel: Cancel) -> AsyncIterator[Log | None]:
-        """Take the conversation from whoever holds it: objects, threads, processes; None where it is cancelled."""
-        entered, delay = False, 0.005
+        """Lock the conversation in the store, against other objects, threads and processes.
+
+        With a queue, wait until it is free. Yield None if the prompt was cancelled meanwhile.
+        """
+        entered, failures = False, 0
         while not entered:
             try:
                 await self._log.__aenter__()
@@ -303,21 +617,24 @@ class Session(Closeable, Generic[DepsT, OutputT]):
                     raise
                 if cancel.cancelled:
                     break
-                await anyio.sleep(delay)
-                delay = min(2 * delay, 0.1)
+                failures += 1
+                await anyio.sleep(_BUSY.delay(failures) or 0)
         try:
-            await anyio.lowlevel.checkpoint()  # others have their turn, also where a store does not wait
+            await anyio.lowlevel.checkpoint()  # some stores never wait, and others need a turn
             yield self._log if entered else None
         finally:
             if entered:
                 await self._log.__aexit__()
 
 
-def _said(message: str | UserMessage) -> str | UserMessage:
+def _checked_message(message: str | UserMessage) -> str | UserMessage:
     if not isinstance(message, str | UserMessage):
-        raise TypeError(f"what is said must be a text or a user message, not {message!r}")
+        raise TypeError(f"message must be a text or a user message, not {show(message)}")
     return message
 
 
-def _take(waiting: deque[str | UserMessage]) -> list[str | UserMessage]:
-    return [waiting.popleft() for _ in range(len(waiting))]
+def _from_queue(
+    policy: type[Steering] | type[FollowUp], queue: deque[str | UserMessage]
+) -> Steering | FollowUp:
+    """Return a policy that sends the messages of a queue, each removed after it is stored."""
+    return policy(lambda: tuple(queue), sent=lambda message: queue.popleft())

@@ -1,7 +1,15 @@
-"""A parser of shell command lines: the simple commands of a line, word by word as sh and bash read them.
+"""A parser of shell command lines: it finds the simple commands of a line, as sh and bash read it.
 
-What cannot be known without running it (a variable, a substitution, a glob at the start of a word) makes a word
-`opaque`; what is more than a list of simple commands (a function, a `case`, an open quote) is not told apart at all.
+The parser never runs anything. It marks the parts that only a shell can know:
+
+- A word is `opaque` if it contains a variable, or a wildcard that may become an option.
+- A line is `unclear` if it may run commands that the parser does not find, for example because of a
+  substitution, a function or a quote that is not closed.
+
+>>> [command.text for command in parse("cd src && rm -f 'a b'").commands]
+['cd src', "rm -f 'a b'"]
+>>> parse("rm $(cat list)").unclear
+'a substitution runs another command'
 """
 
 from __future__ import annotations
@@ -12,82 +20,101 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-MAX_NESTED = 8  # of `sh -c` within `sh -c`
+MAX_NESTED = 8  # levels of `sh -c` inside `sh -c`
 MAX_COMMANDS = 1000
-MAX_WRAPPED = 64  # words in which a command may stand that another one runs
+MAX_WRAPPED = 64  # arguments of a wrapper that are checked for a command
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(\[[^]]*\])?\+?=")
 _BEFORE_COMMAND = frozenset("if then else elif do while until ! {".split())
 _AFTER_COMMAND = frozenset("fi done }".split())
 _COMPOUND = frozenset("for case select function coproc [[ esac in".split())
 _SHELLS = frozenset("sh bash dash ash zsh ksh mksh yash fish".split())
-# Programs that run the words after them. Any later word may be where the inner command begins.
-_WRAPPERS = frozenset(
-    "env command builtin exec nohup nice ionice time timeout sudo doas su xargs busybox toybox setsid stdbuf chroot"
-    " unshare nsenter flock watch strace ltrace parallel find fd script caffeinate systemd-run runuser".split()
+# Programs that run a command given in their arguments. It may begin at any of them.
+_WRAPPER_NAMES = (
+    "env command builtin exec nohup nice ionice time timeout sudo doas su xargs busybox toybox"
+    " setsid stdbuf chroot unshare nsenter flock watch strace ltrace parallel find fd script"
+    " caffeinate systemd-run runuser"
 )
-# Those of them that put in words which nobody sees yet, in the place of {} or at the end: here they make a program.
+_WRAPPERS = frozenset(_WRAPPER_NAMES.split())
+# Wrappers that add words at run time, in the place of {} or at the end. The patterns match if the
+# added words decide which program runs, as in `find -exec {}` or `xargs sh`.
 _PROGRAM = rf"(?:{'|'.join(_WRAPPERS | _SHELLS)})(?: |$)"
-_FILLED = {name: re.compile(rf"(?:^| )-(?:-?exec|ok|[xX])\S* (?:{{}}|{_PROGRAM})") for name in ("find", "fd")}
-_FILLED["xargs"] = re.compile(rf"(?:^| ){_PROGRAM}")
+_FIND_RUNS_ADDED = re.compile(rf"(?:^| )-(?:-?exec|ok|[xX])\S* (?:{{}}|{_PROGRAM})")
+_RUNS_ADDED = {
+    "find": _FIND_RUNS_ADDED,
+    "fd": _FIND_RUNS_ADDED,
+    "xargs": re.compile(rf"(?:^| ){_PROGRAM}"),
+}
 _READS_CODE = frozenset("eval source . trap alias hash parallel".split())
-_CODE_OPTION = re.compile(r"--[\w-]+=|-[A-Za-z]*?[Sc](?=.)|-[A-Za-z](?=.*\s)", re.DOTALL)  # env -S, su -c and others
-_SHELL_OPTION = re.compile(r"[-+][A-NP-Za-np-z]+")  # o and O take a word of their own
+# An option whose value may be a command line, such as `env -S` and `su -c`.
+_CODE_OPTION = re.compile(r"--[\w-]+=|-[A-Za-z]*?[Sc](?=.)|-[A-Za-z](?=.*\s)", re.DOTALL)
+_SHELL_OPTION = re.compile(r"[-+][A-NP-Za-np-z]+")  # not -o and -O, which take a value
 SUBSTITUTION = "a substitution runs another command"
-_PARAMETER = re.compile(r"\{[^}`$]{0,300}\}")
-_SPELT = re.compile(r"x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{1,4}|U[0-9a-fA-F]{1,8}|[0-7]{1,3}|c?.", re.DOTALL)
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\033", "f": "\f", "v": "\v"}
+_PARAMETER = re.compile(r"\{[^}`$]{0,300}\}")  # the braces of ${name}, without a substitution
+# The part of an escape in $'...' that follows the backslash.
+_ESCAPE = re.compile(
+    r"x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{1,4}|U[0-9a-fA-F]{1,8}|[0-7]{1,3}|c?.", re.DOTALL
+)
+_ESCAPED = dict(zip("ntrabefv", "\n\t\r\a\b\033\f\v", strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One word after quotes were taken off; `opaque` where the shell would put something else in its place."""
+    """A word of a command, without its quotes."""
 
     text: str
-    opaque: bool = False
-    glob: bool = False
+    opaque: bool = False  # the shell may replace a part of the word that matters
+    glob: bool = False  # the shell may replace the word by file names, or by a home folder
 
 
 @dataclass(frozen=True, slots=True)
 class SimpleCommand:
-    """A program and its arguments, with the assignments before them."""
+    """A program and its arguments, with the assignments before the program."""
 
     words: tuple[Word, ...]
 
     @property
     def text(self) -> str:
-        """The command as one would type it, quoted where a word would otherwise be read as several."""
+        """The command as a line, with quotes around words that need them."""
         return join(self.words)
 
     @property
     def opaque(self) -> bool:
-        """Whether some word, or the program, is known to the shell alone."""
-        return any(word.opaque for word in self.words) or any(word.glob for word in program(self.words)[:1])
+        """True if only the shell knows the value of a word, or which program runs."""
+        first = program(self.words)[:1]
+        return any(word.opaque for word in self.words) or any(word.glob for word in first)
 
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """What a line runs. `plain` says that it is one simple command and nothing else."""
+    """The commands that a line runs, and also those that its commands run in turn."""
 
     commands: tuple[SimpleCommand, ...]
-    plain: bool
-    unclear: str = ""  # why there may be commands that are not listed
+    plain: bool  # the line is one simple command and nothing else
+    unclear: str = ""  # why the line may run commands that are not listed
 
 
 def join(words: Sequence[Word]) -> str:
-    """Write words on a line, in which a blank outside of quotes always parts two of them."""
+    """Return the words as a line, with quotes around words that contain blanks or quotes."""
     plain = re.compile(r"[^\s'\"\\]+")
-    return " ".join(word.text if plain.fullmatch(word.text) else shlex.quote(word.text) for word in words)
+    return " ".join(
+        word.text if plain.fullmatch(word.text) else shlex.quote(word.text) for word in words
+    )
 
 
 class _Unclear(Exception):
-    """The line is more than can be told apart."""
+    """The rest of the line cannot be parsed. The message is the reason."""
 
 
 def parse(command: str | Sequence[str], depth: int = 0) -> CommandLine:
-    """Tell the commands of a line apart; a list is one command as it stands."""
+    """Parse a command line, or a list with a program and its arguments.
+
+    Args:
+        command: the line or the list. A list is one command, in which nothing is replaced.
+        depth: the number of shells around this line.
+    """
     if not isinstance(command, str):
-        made = SimpleCommand(tuple(Word(part) for part in command))
-        return _with_nested([made], True, "", depth)
+        single = SimpleCommand(tuple(Word(part) for part in command))
+        return _with_nested([single], True, "", depth)
     lexer = _Lexer(command)
     unclear = ""
     try:
@@ -99,11 +126,12 @@ def parse(command: str | Sequence[str], depth: int = 0) -> CommandLine:
 
 
 def _with_nested(found: list[SimpleCommand], plain: bool, unclear: str, depth: int) -> CommandLine:
-    """Add the commands that these commands run."""
+    """Return the commands, each followed by the commands that it runs in turn."""
     commands: list[SimpleCommand] = []
     for command in found:
         words = command.words
-        while words and words[0].text in _BEFORE_COMMAND and not words[0].opaque:  # the shell's own words
+        # Skip words of the shell, such as `if` and `then`.
+        while words and words[0].text in _BEFORE_COMMAND and not words[0].opaque:
             words = words[1:]
         if words and words[0].text in _AFTER_COMMAND:
             words = words[1:]
@@ -111,84 +139,93 @@ def _with_nested(found: list[SimpleCommand], plain: bool, unclear: str, depth: i
         if not words:
             continue
         if words[0].text in _COMPOUND:
-            unclear, plain = unclear or f"{words[0].text!r} is not told apart", False
+            unclear, plain = unclear or f"{words[0].text!r} is not analysed", False
         commands.append(SimpleCommand(words))
-        for inner in _inner(words, depth):
+        for inner in _inner_lines(words, depth):
             commands.extend(inner.commands)
             unclear = unclear or inner.unclear
         if len(commands) > MAX_COMMANDS:
-            return CommandLine(tuple(commands), False, "there are too many commands to look at")
+            return CommandLine(tuple(commands), False, "it has too many commands to check")
     return CommandLine(tuple(commands), plain and len(found) == 1, unclear)
 
 
 def program(words: Sequence[Word]) -> tuple[Word, ...]:
-    """Leave out the assignments before a program."""
+    """Return the words from the program on, without the assignments before it."""
     at = 0
     while at < len(words) and _ASSIGNMENT.match(words[at].text):
         at += 1
     return tuple(words[at:])
 
 
-def _inner(words: tuple[Word, ...], depth: int) -> Iterator[CommandLine]:
-    """Find what a command runs in its turn."""
+def _inner_lines(words: tuple[Word, ...], depth: int) -> Iterator[CommandLine]:
+    """Yield the command lines that a command may run in turn.
+
+    The arguments of a wrapper are not interpreted. Each of them may begin the inner command, so
+    `env A=1 rm x` yields `A=1 rm x`, `rm x` and `x`.
+    """
     rest = program(words)
     if not rest:
         return
-    yield from _code(rest, depth)
+    yield from _script_lines(rest, depth)
     name = rest[0].text.rpartition("/")[2]
     if name not in _WRAPPERS:
         return
     shown = rest
-    if filled := _FILLED.get(name):
-        if filled.search(" ".join(word.text.rpartition("/")[2] for word in rest[1:])):
-            yield CommandLine((), False, f"{name!r} runs what is not seen here")
-        shown = tuple(Word(word.text, word.opaque or "{}" in word.text or word is rest[-1]) for word in rest)
+    runs_added = _RUNS_ADDED.get(name)
+    if runs_added is not None:
+        if runs_added.search(" ".join(word.text.rpartition("/")[2] for word in rest[1:])):
+            yield CommandLine((), False, f"{name!r} runs a command that is not in the line")
+        shown = tuple(
+            Word(word.text, word.opaque or "{}" in word.text or word is rest[-1]) for word in rest
+        )
     for at in range(1, min(len(rest), MAX_WRAPPED)):
         text = rest[at].text
         option = _CODE_OPTION.match(text)
         if option or re.search(r"\s", text):
             inner = parse(text[option.end() if option else 0 :], depth + 1)
             yield inner
-            if after := rest[at + 1 :]:
-                yield CommandLine(tuple(SimpleCommand(each.words + after) for each in inner.commands), False)
+            after = rest[at + 1 :]
+            if after:  # `env -S` appends the words that follow to its command
+                appended = tuple(SimpleCommand(each.words + after) for each in inner.commands)
+                yield CommandLine(appended, False)
         elif not text.startswith("-") and (text != "." or name in ("command", "builtin")):
             yield CommandLine((SimpleCommand(shown[at:]),), False)
-            yield from _code(rest[at:], depth)
+            yield from _script_lines(rest[at:], depth)
     if len(rest) > MAX_WRAPPED:
-        yield CommandLine((), False, f"{rest[0].text!r} has too many arguments to look through")
+        yield CommandLine((), False, f"{rest[0].text!r} has too many arguments to check")
 
 
-def _code(rest: tuple[Word, ...], depth: int) -> Iterator[CommandLine]:
-    """Look into a command that runs a line of code, or into one that is not known."""
+def _script_lines(rest: tuple[Word, ...], depth: int) -> Iterator[CommandLine]:
+    """Yield the line that a shell runs with -c, or the reason why it is not known."""
     name = rest[0].text.rpartition("/")[2]
     if rest[0].opaque or rest[0].glob:
-        yield CommandLine((), False, "which program runs is known to the shell alone")
+        yield CommandLine((), False, "only the shell knows which program runs")
     elif depth >= MAX_NESTED:
-        yield CommandLine((), False, "commands are nested too deep")
+        yield CommandLine((), False, "its `sh -c` commands are nested too deeply")
     elif name in _READS_CODE:
-        yield CommandLine((), False, f"{name!r} runs what is not seen here")
+        yield CommandLine((), False, f"{name!r} runs code that is not parsed")
     elif name in _SHELLS:
         flags = list(takewhile(_SHELL_OPTION.fullmatch, (word.text for word in rest[1:])))
         script = next(iter(rest[1 + len(flags) :]), Word("", opaque=True))
         if script.opaque or script.text[:1] in ("-", "+") or "c" not in "".join(flags):
-            yield CommandLine((), False, "a shell runs what is not seen here")
+            yield CommandLine((), False, "a shell runs code that is not in the line")
         else:
             yield parse(script.text, depth + 1)
 
 
 class _Lexer:
-    """One pass over a line."""
+    """A reader that splits a line into words and commands, in one pass."""
 
     def __init__(self, line: str) -> None:
         self.line, self.at = line, 0
         self.commands: list[SimpleCommand] = []
         self.plain = True
         self.words: list[Word] = []
-        self.text: list[str] | None = None  # the word that is being read
+        self.text: list[str] | None = None  # the current word; None between words
         self.opaque = self.glob = self.quoted = False
 
     def take(self) -> str:
-        """Read the next character; it is empty at the end."""
+        """Return the next character, or "" at the end of the line."""
         self.at += 1
         return self.line[self.at - 1 : self.at]
 
@@ -201,19 +238,23 @@ class _Lexer:
                 self.at = len(self.line) if end < 0 else end
             elif char in "\n;&|":
                 self.end_command()
-                self.plain &= char == "\n"  # a second command after one is told by their number
+                # After a newline, another command still shows in the number of commands.
+                self.plain &= char == "\n"
             elif char in "<>":
                 self.redirection(char)
-            elif char in "()":  # a subshell holds commands like any other; after a word it makes a function
+            elif char in "()":
+                # The commands of a subshell are found like others. After a word, a parenthesis
+                # defines a function.
                 self.plain = False
                 if char == "(" and (self.text is not None or self.words):
-                    raise _Unclear("a function or an arithmetic expression is not told apart")
+                    raise _Unclear("a function or an arithmetic expression is not analysed")
                 self.end_command()
             else:
                 self.character(char)
         self.end_command()
 
     def character(self, char: str) -> None:
+        """Add a character to the current word, or the whole quotation that it begins."""
         first = self.text is None
         text = self.text = [] if self.text is None else self.text
         if char == "\\":
@@ -238,7 +279,7 @@ class _Lexer:
         else:
             if char in "*?" or (char == "[" and self.line[self.at : self.at + 1].strip()):
                 self.glob = True
-                # One that stands first, or after a dash, may become an option; one further in cannot.
+                # A wildcard at the start or after a dash may become an option; a later one cannot.
                 self.opaque |= not text or text[0][:1] in ("", "-")
             elif char == "{" and self.line[self.at : self.at + 1].strip("}"):
                 self.opaque |= not self.line[self.at].isspace()
@@ -249,6 +290,7 @@ class _Lexer:
             text.append(char)
 
     def double(self) -> None:
+        """Read the rest of a quotation in double quotes."""
         assert self.text is not None
         self.quoted = True
         while char := self.take():
@@ -267,11 +309,12 @@ class _Lexer:
         raise _Unclear("a quote is not closed")
 
     def dollar(self, *, inside: bool) -> None:
+        """Read a dollar sign; `inside` means inside double quotes."""
         assert self.text is not None
         after = self.line[self.at : self.at + 1]
         if after in ("'", '"') and after and not inside:
             self.at += 1
-            self.opaque = True  # bash reads it so, others do not
+            self.opaque = True  # other shells than bash read this quotation differently
             self.ansi() if after == "'" else self.double()
         elif after in ("(", "[") or (after == "{" and not _PARAMETER.match(self.line, self.at)):
             raise _Unclear(SUBSTITUTION)
@@ -280,7 +323,7 @@ class _Lexer:
             self.text.append("$")
 
     def ansi(self) -> None:
-        """Read $'...', in which a backslash may spell any character."""
+        """Read the rest of $'...', in which a backslash can express any character."""
         assert self.text is not None
         self.quoted = True
         while char := self.take():
@@ -289,19 +332,21 @@ class _Lexer:
             if char != "\\":
                 self.text.append(char)
                 continue
-            found = _SPELT.match(self.line, self.at)
+            found = _ESCAPE.match(self.line, self.at)
             if found is None:
                 break
             self.at = found.end()
-            spelt = found[0]
-            if spelt[0] in "xuU" and len(spelt) > 1:
-                code = int(spelt[1:], 16)
-            elif spelt[0] in "01234567":
-                code = int(spelt, 8) & 0xFF
-            elif spelt[0] == "c" and len(spelt) > 1:
-                code = ord(spelt[1]) & 0x1F
+            escape = found[0]
+            if escape[0] in "xuU" and len(escape) > 1:
+                code = int(escape[1:], 16)
+            elif escape[0] in "01234567":
+                code = int(escape, 8) & 0xFF
+            elif escape[0] == "c" and len(escape) > 1:
+                code = ord(escape[1]) & 0x1F
             else:
-                self.text.append(_ESCAPES.get(spelt, spelt if spelt in "\\'\"?" else "\\" + spelt))
+                self.text.append(
+                    _ESCAPED.get(escape, escape if escape in "\\'\"?" else "\\" + escape)
+                )
                 continue
             if not 0 < code < 0x110000:
                 raise _Unclear("a quoted character cannot be read")
@@ -320,12 +365,13 @@ class _Lexer:
         self.words = []
 
     def redirection(self, char: str) -> None:
-        """Leave out where output goes to; the commands of the line stay known, unless text follows as input."""
+        """Skip a redirection and its file. Raise _Unclear if it may contain commands."""
         self.plain = False
         if self.text is not None and "".join(self.text).isdigit() and not self.quoted:
             self.text = None
         self.end_word()
-        if self.line[self.at : self.at + 1] == "(" or (char == "<" and self.line[self.at : self.at + 1] == "<"):
+        following = self.line[self.at : self.at + 1]
+        if following == "(" or (char == "<" and following == "<"):
             raise _Unclear("a substitution or a here-document may run another command")
         while self.at < len(self.line) and self.line[self.at] in "<>&|":
             self.at += 1

@@ -1,4 +1,4 @@
-"""Slash commands of a conversation: one table and one parser, for the chat and for editors."""
+"""Slash commands such as /model: their table and parser, for the chat and for editors."""
 
 from __future__ import annotations
 
@@ -15,32 +15,41 @@ if TYPE_CHECKING:
 
 
 class SlashCommand(NamedTuple):
+    """A command that a user can type into a conversation."""
+
     name: str
     help: str
     argument: str = ""
-    in_editor: bool = False  # whether editors offer it too: they have buttons of their own for the rest
+    in_editor: bool = False  # editors offer it too; for the other commands they have buttons
 
 
 NOTHING = Usage(cost=0.0)
 
 COMMANDS = (
     SlashCommand("model", "Show or change the model.", "provider:model", True),
-    SlashCommand("tools", "List the tools, and which of them ask.", "", True),
-    SlashCommand("usage", "Say what this session has used.", "", True),
-    SlashCommand("limits", "Show or set limits, such as max_turns=64 token_budget=none.", "name=value ...", True),
-    SlashCommand("fork", "Go on in a copy; with N, of the first N prompts; -1 drops the last one.", "N"),
-    SlashCommand("save", "Keep this conversation, from here on.", "NAME"),
-    SlashCommand("new", "Begin another conversation.", "NAME"),
-    SlashCommand("resume", "Go on with a kept conversation.", "NAME"),
-    SlashCommand("tree", "List the kept conversations, forks below their parents."),
-    SlashCommand("compact", "Put a summary in the place of what was said so far."),
+    SlashCommand("tools", "List the tools, and which of them need permission.", "", True),
+    SlashCommand("usage", "Show the requests, tokens and cost of this session.", "", True),
+    SlashCommand(
+        "limits",
+        "Show or set limits, such as max_turns=64 token_budget=none.",
+        "name=value ...",
+        True,
+    ),
+    SlashCommand(
+        "fork", "Continue in a copy. N keeps the first N prompts, -1 drops the last one.", "N"
+    ),
+    SlashCommand("save", "Save this conversation from now on.", "NAME"),
+    SlashCommand("new", "Start a new conversation.", "NAME"),
+    SlashCommand("resume", "Continue a saved conversation.", "NAME"),
+    SlashCommand("tree", "List the saved conversations, forks below their parents."),
+    SlashCommand("compact", "Replace the conversation so far with a summary."),
     SlashCommand("help", "List the commands."),
-    SlashCommand("quit", "Leave, as Ctrl-D does."),
+    SlashCommand("quit", "Quit, like Ctrl-D."),
 )
 
 
 def parse(text: str) -> tuple[str, str]:
-    """Part a slash command into its name and its argument; the name is empty where it is none."""
+    """Return the name and the argument of a slash command; both are "" for any other text."""
     name, _, argument = text.strip().partition(" ")
     return (name[1:], argument.strip()) if name.startswith("/") and name[1:].isalpha() else ("", "")
 
@@ -48,13 +57,20 @@ def parse(text: str) -> tuple[str, str]:
 async def answer(
     session: Session[Any, Any], name: str, argument: str, requests: int = 0, usage: Usage = NOTHING
 ) -> str | None:
-    """Do what a command says that every conversation has; None where it is none of these.
+    """Run /model, /limits, /usage or /tools, and return the text to show.
 
-    `requests` and `usage` are what the session has used since it was opened.
+    Return None for all other commands, which the chat implements itself.
+
+    Args:
+        session: the conversation.
+        name: the name of the command.
+        argument: the text after the name.
+        requests: the number of requests since the session was opened.
+        usage: the usage since the session was opened.
     """
     if name == "model":
         if argument:
-            session.agent.open(argument)  # a wrong name or a missing key is said now
+            session.agent.open(argument)  # raises now if the name is wrong or a key is missing
             session.configure(model=argument)
         return f"The model is {one_line(model_name(session))}."
     if name == "limits":
@@ -64,14 +80,15 @@ async def answer(
         return ", ".join(f"{each}={getattr(session.limits, each)}" for each in BUDGETS)
     if name == "usage":
         messages = count(len(await session.load()), "message")
-        return f"{count(requests, 'request')}, {usage_text(usage)}, {cost_text(usage.cost)}, {messages}"
+        spent = f"{usage_text(usage)}, {cost_text(usage.cost)}"
+        return f"{count(requests, 'request')}, {spent}, {messages}"
     if name == "tools":
         return "\n".join(map(_tool_line, session.settings.tools or ())) or "There are no tools."
     return None
 
 
 def model_name(session: Session[Any, Any]) -> str:
-    """Give the model of a session as it was named, or the name of its provider."""
+    """Return the model of a session as the user named it, or the name of its provider."""
     model: Any = session.settings.model
     return model if isinstance(model, str) else str(model.name)
 
@@ -82,7 +99,10 @@ def _tool_line(tool: Any) -> str:
 
 
 def change_limits(limits: Limits, given: Mapping[str, Any]) -> Limits:
-    """Set limits by name; a value is a number, or none for no limit. ValueError or TypeError says what is wrong."""
+    """Return the limits with some of them replaced, by name.
+
+    A value is a number, or "none" for no limit. Raise ValueError or TypeError if it is invalid.
+    """
     for name in given:
         if name not in BUDGETS:
             raise ValueError(f"there is no limit {name!r}; there are: {', '.join(BUDGETS)}")
@@ -91,7 +111,7 @@ def change_limits(limits: Limits, given: Mapping[str, Any]) -> Limits:
 
 def _number(name: str, value: Any) -> Any:
     if not isinstance(value, str):
-        return value  # Limits says what is wrong with it
+        return value  # checked by Limits
     text = value.strip().lower()
     if text == "none":
         return None

@@ -1,4 +1,7 @@
-"""Sub-agents: an agent serves another as a tool, with a transcript of its own and the parent's budget."""
+"""Sub-agents: an agent as a tool of another agent.
+
+A sub-agent has its own transcript, and spends the budget of its parent.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +11,27 @@ from typing import TYPE_CHECKING, Any
 
 from glue.codec import to_plain
 from glue.context import Context, Host, ToolResult, error_result, text_result
-from glue.errors import ToolError
-from glue.messages import ToolCall, ToolSpec, Usage, user
-from glue.options import Options
+from glue.errors import GlueError, MaxTurnsExceeded, ToolError
+from glue.limits import Outcome
+from glue.messages import ToolCall, ToolSpec, Usage, messages_from_json, user
+from glue.pending import CallDeferred
+from glue.perform import perform
 
 if TYPE_CHECKING:
     from glue.agent import Agent
-    from glue.events import RunResult
+    from glue.result import RunResult
 
 _PARAMETERS = {
     "type": "object",
-    "properties": {"prompt": {"type": "string", "description": "What to do, with everything needed to do it."}},
+    "properties": {
+        "prompt": {"type": "string", "description": "What to do, with everything needed to do it."}
+    },
     "required": ["prompt"],
 }
 
 
 class AgentTool:
-    """Hands a task to another agent and gives back its answer."""
+    """A tool that runs another agent with a prompt and returns its answer."""
 
     alone = False
     advisory = False
@@ -37,15 +44,27 @@ class AgentTool:
         return f"AgentTool({self.spec.name!r}, {self.agent!r})"
 
     async def invoke(self, call: ToolCall, context: Context[Any]) -> ToolResult:
-        from glue.agent import perform
-
         def nest(event: object) -> None:
             context.report("", None, event)
 
         host = Host(parent=context, session_id=context.session_id)
-        options = self.agent.layer(Options(on_event=nest, unwrap=False, host=host))
-        result = await perform(self.agent, options, (user(_prompt(call)),), ())
-        usage = {name: value for name, value in asdict(result.usage).items() if value is not None and name != "extra"}
+        settings = self.agent.merge({"on_event": nest, "unwrap": False})
+        prompt = _prompt(call)
+        if context.decided is None:
+            result = await perform(self.agent, settings, (user(prompt),), (), host=host)
+        else:
+            history = messages_from_json(context.decided.record["messages"])
+            decisions = context.decided.decisions
+            result = await perform(
+                self.agent, settings, None, history, host=host, decisions=decisions
+            )
+        if result.outcome is Outcome.PAUSED:
+            raise CallDeferred({"prompt": prompt}, agent=self.spec.name, messages=result.messages)
+        usage = {
+            name: value
+            for name, value in asdict(result.usage).items()
+            if value is not None and name != "extra"
+        }
         meta = {"agent": self.spec.name, "outcome": str(result.outcome), "usage": usage}
         return replace(_tool_result(result, self.agent.output), meta=meta)
 
@@ -56,13 +75,15 @@ def _prompt(call: ToolCall) -> str:
     except (ValueError, KeyError, TypeError, RecursionError):
         prompt = None
     if not isinstance(prompt, str) or not prompt.strip():
-        raise ToolError('prompt: expected a text that says what to do, as in {"prompt": "..."}')
+        raise ToolError(
+            'prompt: expected a string with the task, as in {"prompt": "Find the cause."}'
+        )
     return prompt
 
 
 def _tool_result(result: RunResult[Any], output: object) -> ToolResult:
     if result.error is not None:
-        why = str(result.error) or type(result.error).__name__
+        why = _reason(result.error)
         said = f"\nSo far it said: {result.text}" if result.text else ""
         return error_result(f"the agent did not finish ({result.outcome}): {why}{said}")
     if output is not None:
@@ -70,7 +91,14 @@ def _tool_result(result: RunResult[Any], output: object) -> ToolResult:
     return text_result("\n".join(part for part in (result.text, result.notice) if part))
 
 
+def _reason(error: GlueError) -> str:
+    """Return the message of an error, without advice that only a programmer could follow."""
+    if isinstance(error, MaxTurnsExceeded):
+        return f"it used {error.used} of {error.limit} {error.kind}"
+    return str(error) or type(error).__name__
+
+
 def child_usage(result: ToolResult) -> Usage | None:
-    """Read what a sub-agent spent from its result."""
+    """Return the usage of a sub-agent, given the result of its tool."""
     said = (result.meta or {}).get("usage")
     return Usage(**said) if isinstance(said, dict) else None

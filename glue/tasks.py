@@ -1,16 +1,31 @@
-"""Tasks and threads beneath anyio: writes that complete, threads that can be left behind, calls from outside the loop.
+"""Helpers for tasks and threads that anyio does not have.
 
-The one module that knows asyncio and trio by name. anyio's scopes do not hold off asyncio's own `task.cancel()`, its
-worker threads keep a process alive, and it has no task that outlives the block it was started in.
+This is the only module that imports asyncio or trio. anyio lacks three things that glue needs:
+its cancel scopes do not hold off asyncio's own `task.cancel()`, its worker threads keep a process
+alive, and it has no task that outlives the block that started it.
+
+Blocking work runs in a thread through one of three functions:
+
+- `in_thread` for the code of users: if the caller is cancelled, the thread is abandoned.
+- `finish_in_thread` for writes: if the caller is cancelled, it still waits for the thread.
+- `in_stoppable_thread` for work that can end early: it sets a flag, then waits for the thread.
 """
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 import contextlib
+import logging
+import signal
+import socket
 import threading
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import wait
 from contextvars import copy_context
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
@@ -19,30 +34,45 @@ import anyio.lowlevel
 import anyio.to_thread
 import sniffio
 from anyio.abc import TaskGroup
+from anyio.from_thread import start_blocking_portal
 
 from glue.errors import GlueError, attach_result
 
 T = TypeVar("T")
 
-THREADS = 64  # of tools at a time, in one event loop
+MAX_THREADS = 64  # functions that run at the same time through `in_thread`, in one event loop
 _limiters: anyio.lowlevel.RunVar[anyio.CapacityLimiter] = anyio.lowlevel.RunVar("glue-tool-threads")
+_IDLE_SECONDS = 10.0  # after which a worker thread without work ends
+_SIGNAL_SECONDS = 0.2  # the longest time until a signal that did not wake the loop is handled
+_EXIT_SECONDS = 0.2  # how long the end of a process waits for threads that still run
+log = logging.getLogger("glue.tasks")
 
 
 def on_asyncio() -> bool:
+    """Return whether the running event loop is asyncio's; otherwise it is trio's."""
     return sniffio.current_async_library() == "asyncio"
 
 
+class _Unhurried(asyncio.Task[T]):
+    """A task that `asyncio.run` waits for instead of cancelling it.
+
+    When `asyncio.run` ends, it cancels all tasks that are left, while the event loop is stopped.
+    A timeout inside the task also calls `cancel`, but while the event loop runs.
+    """
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        return super().cancel(msg) if self.get_loop().is_running() else False
+
+
 async def complete(work: Coroutine[Any, Any, T]) -> T:
-    """Await something to its end, whatever is cancelled meanwhile; the cancellation is raised afterwards."""
+    """Await a coroutine to its end; if the caller is cancelled, raise the cancellation after it."""
     if not on_asyncio():
         values = []
         with anyio.CancelScope(shield=True):
             values.append(await work)
         return values[0]
-    import asyncio
-
-    task, cancelled = asyncio.ensure_future(work), None
-    asyncio.tasks._unregister_task(task)  # `asyncio.run` cancels every task that it finds when it ends
+    task: asyncio.Task[T] = _Unhurried(work, loop=asyncio.get_running_loop())
+    cancelled = None
     with anyio.CancelScope(shield=True):
         while not task.done():
             try:
@@ -50,31 +80,32 @@ async def complete(work: Coroutine[Any, Any, T]) -> T:
             except asyncio.CancelledError as error:
                 cancelled = error
     if cancelled is not None:
-        task.exception()  # seen, so that asyncio does not complain; the first error wins
+        task.exception()  # marks it as retrieved; the cancellation came first and is raised
         raise cancelled
     return task.result()
 
 
 def spawn(function: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Start a task that belongs to the event loop, not to the block it was started in; it must not raise."""
+    """Start a task that may outlive the block that starts it. The function must not raise."""
     if on_asyncio():
-        import asyncio
-
         task = asyncio.ensure_future(function())
-        _running.add(task)  # asyncio itself holds tasks weakly
-        task.add_done_callback(_running.discard)
+        _spawned.add(task)  # asyncio itself holds only a weak reference
+        task.add_done_callback(_spawned.discard)
     else:
-        import trio
+        import trio  # heavy and optional
 
         trio.lowlevel.spawn_system_task(function, context=copy_context())
 
 
-_running: set[Any] = set()
+_spawned: set[Any] = set()
 
 
 @contextlib.asynccontextmanager
 async def background() -> AsyncIterator[TaskGroup]:
-    """Run tasks beside a block and cancel them at its end; what the block raises comes out as it is, in no group."""
+    """Run tasks concurrently with a block and cancel them at its end.
+
+    An exception of the block is raised as it is, not inside an exception group.
+    """
     raised: BaseException | None = None
     async with anyio.create_task_group() as tasks:
         try:
@@ -88,34 +119,111 @@ async def background() -> AsyncIterator[TaskGroup]:
 
 
 def caller() -> Callable[[Callable[[], object]], None]:
-    """Give a function that has another called in this event loop; it may be used in any thread or signal handler."""
-    if on_asyncio():
-        import asyncio
+    """Return a function that schedules a call in this event loop.
 
+    Any thread or signal handler may call the returned function.
+    """
+    if on_asyncio():
         soon: Callable[..., object] = asyncio.get_running_loop().call_soon_threadsafe
     else:
-        import trio
+        import trio  # heavy and optional
 
         soon = trio.lowlevel.current_trio_token().run_sync_soon
 
     def call(function: Callable[[], object]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended, and whoever was to hear of it with it
+        # RuntimeError: the event loop has ended, and with it the task that waits for the call.
+        with contextlib.suppress(RuntimeError):
             soon(function)
 
     return call
 
 
 async def in_thread(function: Callable[..., T], *args: Any) -> T:
-    """Call a function in a thread that is left behind when the call is cancelled, or when the process ends."""
+    """Call a function in a thread and return its result.
+
+    If the caller is cancelled or the process ends, the thread is abandoned: it may run on, but its
+    result is dropped.
+    """
     limiter = _limiters.get(None)
     if limiter is None:
-        limiter = anyio.CapacityLimiter(THREADS)
+        limiter = anyio.CapacityLimiter(MAX_THREADS)
         _limiters.set(limiter)
     async with limiter:
-        return await _call_in_thread(function, args)
+        return await _call_worker(function, args)
 
 
-async def _call_in_thread(function: Callable[..., T], args: tuple[Any, ...]) -> T:
+class StopFlag(threading.Event):
+    """A flag that asks a function in another thread to end; it is true after `set()`."""
+
+    def __bool__(self) -> bool:
+        return self.is_set()
+
+
+async def finish_in_thread(function: Callable[..., T], *args: Any, always: bool = False) -> T:
+    """Call a function in a thread and wait for its end, even if the caller is cancelled.
+
+    The cancellation is raised after the function has ended, and its result is dropped. If the
+    cancellation comes before the thread has begun, the function is not called, unless `always`.
+    """
+    return await _finish(partial(function, *args), lambda: None, always=always)
+
+
+async def in_stoppable_thread(function: Callable[..., T], *args: Any) -> T:
+    """Call `function(flag, *args)` in a thread; if the caller is cancelled, set the flag and wait.
+
+    The function checks the flag from time to time and returns early once it is set:
+
+        def count(flag: StopFlag, path: str) -> int:
+            lines = 0
+            with open(path) as file:
+                while not flag and file.readline():
+                    lines += 1
+            return lines
+
+        lines = await in_stoppable_thread(count, "big.log")
+    """
+    flag = StopFlag()
+    return await _finish(partial(function, flag, *args), flag.set, always=False)
+
+
+async def _finish(work: Callable[[], T], on_cancel: Callable[[], None], *, always: bool) -> T:
+    begun, ended, soon = threading.Lock(), anyio.Event(), caller()
+
+    def run() -> T | None:
+        if not begun.acquire(blocking=False):
+            return None
+        try:
+            return work()
+        finally:
+            soon(ended.set)
+
+    def run_alone() -> None:
+        try:
+            run()
+        except Exception:
+            log.debug("work that was finished after a cancellation failed", exc_info=True)
+
+    cancelled = anyio.get_cancelled_exc_class()
+    try:
+        # The thread belongs to anyio: it is not a daemon, so the process waits for it.
+        value: Any = await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
+    except cancelled:
+        on_cancel()
+        if always:
+            # If the first thread has begun the work, this one does nothing.
+            threading.Thread(target=run_alone, name="glue finish").start()
+        elif begun.acquire(blocking=False):
+            raise  # the work had not begun, and now cannot
+        with anyio.CancelScope(shield=True):
+            while not ended.is_set():
+                with contextlib.suppress(cancelled):
+                    await ended.wait()
+        raise
+    result: T = value
+    return result
+
+
+async def _call_worker(function: Callable[..., T], args: tuple[Any, ...]) -> T:
     ended, soon, context = anyio.Event(), caller(), copy_context()
     values: list[T] = []
     errors: list[BaseException] = []
@@ -131,39 +239,15 @@ async def _call_in_thread(function: Callable[..., T], args: tuple[Any, ...]) -> 
     except IndexError:
         worker = _Worker()
     worker.inbox.put((work, lambda: soon(ended.set)))
-    with _hearing_signals():
+    with _polling_for_signals():
         await ended.wait()
     if errors:
         raise errors[0]
     return values[0]
 
 
-@contextlib.contextmanager
-def _hearing_signals() -> Iterator[None]:
-    """Have asyncio look for signals while only a thread may wake it: one that comes right before it waits is not heard.
-
-    `run_sync` does better (`_woken_by_signals`), but this loop is the caller's.
-    """
-    if threading.current_thread() is not threading.main_thread() or not on_asyncio():
-        yield
-        return
-    import asyncio
-
-    loop = asyncio.get_running_loop()
-    timers: list[asyncio.TimerHandle] = []
-
-    def look() -> None:
-        timers[:] = [loop.call_later(_LOOK_SECONDS, look)]
-
-    look()
-    try:
-        yield
-    finally:
-        timers[0].cancel()
-
-
 class _Worker(threading.Thread):
-    """A thread that calls one function after the other, and ends when nobody needs it for a while."""
+    """A daemon thread that calls one function after another, and ends if idle for a while."""
 
     def __init__(self) -> None:
         super().__init__(name="glue tool", daemon=True)
@@ -173,51 +257,96 @@ class _Worker(threading.Thread):
     def run(self) -> None:
         while True:
             try:
-                work, told = self.inbox.get(timeout=_IDLE_SECONDS)
+                work, notify = self.inbox.get(timeout=_IDLE_SECONDS)
             except Empty:
                 try:
                     _idle.remove(self)
                     return
-                except ValueError:  # taken just now
+                except ValueError:  # another task has just taken this worker
                     continue
+            _busy.add(self)
             work()
             del work
+            _busy.discard(self)
             _idle.append(self)
-            told()
-            del told
+            notify()
+            del notify
 
 
 _idle: deque[_Worker] = deque()
-_IDLE_SECONDS = 10.0
-_LOOK_SECONDS = 0.2  # until an interrupt that was missed is heard
+_busy: set[_Worker] = set()
+
+
+@atexit.register
+def _stop_workers() -> None:
+    """Raise SystemExit in workers that still run, and wait briefly, before the interpreter ends.
+
+    The interpreter stops daemon threads wherever they are. If one is stopped while it prints, it
+    never releases the lock of stdout, and the interpreter aborts with a fatal error when it flushes
+    stdout. A thread that waits or sleeps does not see the exception, and needs none: it holds no
+    such lock.
+    """
+    workers = tuple(_busy)
+    if not workers:
+        return
+    import ctypes  # only needed here, and slow to load
+
+    for worker in workers:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(worker.ident or 0), ctypes.py_object(SystemExit)
+        )
+    deadline = time.monotonic() + _EXIT_SECONDS
+    while _busy and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+
+@contextlib.contextmanager
+def _polling_for_signals() -> Iterator[None]:
+    """Wake asyncio regularly, so that it handles a signal that came just before it began to wait.
+
+    `run_blocking` needs no polling (`_woken_by_signals`), but here the event loop is the caller's.
+    """
+    if threading.current_thread() is not threading.main_thread() or not on_asyncio():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    timers: list[asyncio.TimerHandle] = []
+
+    def wake() -> None:
+        timers[:] = [loop.call_later(_SIGNAL_SECONDS, wake)]
+
+    wake()
+    try:
+        yield
+    finally:
+        timers[0].cancel()
 
 
 async def _woken_by_signals(main: Callable[[], Awaitable[T]]) -> T:
-    """Wake the loop for each signal: one that comes right before it waits would be heard only with the next event."""
+    """Wake the event loop for each signal, also for one that comes just before it waits."""
     if threading.current_thread() is not threading.main_thread() or not on_asyncio():
         return await main()  # trio does this itself
-    import asyncio
-    import signal
-    import socket
-
     loop = asyncio.get_running_loop()
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        ours.setblocking(False)
-        theirs.setblocking(False)
-        loop.add_reader(ours, lambda: ours.recv(4096))
-        before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+    receiver, sender = socket.socketpair()
+    with receiver, sender:
+        receiver.setblocking(False)
+        sender.setblocking(False)
+        loop.add_reader(receiver, lambda: receiver.recv(4096))
+        before = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
         try:
             return await main()
         finally:
             signal.set_wakeup_fd(before)
-            loop.remove_reader(ours)
+            loop.remove_reader(receiver)
 
 
-def run_blocking(function: Callable[[], Awaitable[T]], close: Callable[[], Awaitable[None]] | None = None) -> T:
-    """Run an async function to its end in an event loop of its own, beside one that runs in this thread.
+def run_blocking(
+    function: Callable[[], Awaitable[T]], close: Callable[[], Awaitable[None]] | None = None
+) -> T:
+    """Run an async function in an event loop of its own and return its result.
 
-    `close` is awaited before the loop ends, for what was opened in it.
+    It also works inside a running event loop, which stands still meanwhile. `close` is awaited
+    before the event loop ends, to close connections that were opened in it.
     """
 
     async def main() -> T:
@@ -235,20 +364,21 @@ def run_blocking(function: Callable[[], Awaitable[T]], close: Callable[[], Await
         inside = True
     try:
         return _run_beside(main) if inside else anyio.run(_woken_by_signals, main)
-    except GlueError as error:  # its line alone is shown; what a library below has said is still its __context__
+    except GlueError as error:
+        # A traceback shows this error alone; the errors of libraries below stay in __context__.
         raise error from None
-    except KeyboardInterrupt as error:  # asyncio puts it in the place of the cancellation, which has the result
+    except KeyboardInterrupt as error:
+        # asyncio raises it in place of the cancellation, which has the result of the run.
         if not hasattr(error, "result"):
             attach_result(error, getattr(error.__context__, "result", None))
         raise
 
 
 def _run_beside(main: Callable[[], Awaitable[T]]) -> T:
-    """Run an event loop in a thread while the one of this thread stands still; an interrupt here cancels that run."""
-    from concurrent.futures import wait
+    """Run an event loop in another thread while this thread's event loop stands still.
 
-    from anyio.from_thread import start_blocking_portal
-
+    An interrupt in this thread cancels the run in the other one.
+    """
     errors: list[BaseException] = []
 
     async def observed() -> T:
@@ -258,12 +388,13 @@ def _run_beside(main: Callable[[], Awaitable[T]]) -> T:
             errors.append(error)
             raise
 
-    cancelled = _cancellation()
+    check = _cancellation_check()
     try:
-        with start_blocking_portal() as portal:  # leaving it by an exception cancels the run and waits for its end
+        # An exception that leaves this block cancels the run and waits for its end.
+        with start_blocking_portal() as portal:
             future = portal.start_task_soon(observed)
-            while not wait([future], _LOOK_SECONDS).done:
-                cancelled()
+            while not wait([future], _SIGNAL_SECONDS).done:
+                check()
             return future.result()
     except BaseException as error:
         for found in errors:
@@ -272,11 +403,12 @@ def _run_beside(main: Callable[[], Awaitable[T]]) -> T:
         raise
 
 
-def _cancellation() -> Callable[[], None]:
-    """Give what raises when this task was cancelled: asyncio's answer to an interrupt, which no blocked task hears."""
-    if on_asyncio():
-        import asyncio
+def _cancellation_check() -> Callable[[], None]:
+    """Return a function that raises if this asyncio task was cancelled since.
 
+    asyncio answers an interrupt by cancelling the task, which a blocked task does not notice.
+    """
+    if on_asyncio():
         task = asyncio.current_task()
         before = task.cancelling() if task is not None else 0
 

@@ -1,51 +1,54 @@
-"""Text made fit to print: control and invisible characters are shown or dropped, lengths and sums are written out."""
+"""Text for people: without control characters, cut to a width, with readable numbers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+import unicodedata
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from glue.messages import Usage
 
-_TURNS = "\u202a-\u202e\u2066-\u2069"  # the reading direction of what follows
-_MARKS = "\u061c\u200e\u200f"  # of direction, which prose in Hebrew and Arabic needs
-_TAGS = "\U000e0000-\U000e007f"  # a second alphabet that nobody sees
-_NOTHING = "\u180e\u2060-\u2065\u206a-\u206f\ufeff"  # no width, no use in any script
-# Khmer, Thai, Lao and Burmese part words with a zero-width space, other scripts and emoji need joiners; only beside
-# ASCII do they hide something.
-_JOINS = "(?<=[\x21-\x7e])[\u200b-\u200d\u00ad]+(?=[\x21-\x7e])|[\u200b\u00ad]{3,}"
-# What can make a line of code another than the one that people read, by what it is called. Marks of direction are among
-# it; `clean_text` leaves them, for it prints prose.
-HIDDEN_CHARACTERS: Mapping[str, re.Pattern[str]] = {
-    "bidirectional controls": re.compile(f"[{_TURNS}{_MARKS}]"),
-    "tag characters": re.compile(f"[{_TAGS}]"),
-    "zero-width characters": re.compile(f"[{_NOTHING}]|{_JOINS}"),
-}
-# What moves a cursor, changes a title, turns the reading direction or cannot be seen. Line ends and tabs stay, and so
-# do the joiners and marks that scripts and emoji need.
-_HIDDEN = re.compile(
-    f"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028\u2029\ufff9-\uffff\ud800-\udfff{_TURNS}{_TAGS}{_NOTHING}]"
+TURNS = "\u202a-\u202e\u2066-\u2069"  # change the reading direction
+MARKS = "\u061c\u200e\u200f"  # direction marks, which Hebrew and Arabic prose needs
+TAGS = "\U000e0000-\U000e007f"  # an invisible copy of ASCII
+NOTHING = "\u180e\u2060-\u2065\u206a-\u206f\ufeff"  # zero-width, and not needed by any script
+# Characters that move the cursor, change the title of a terminal, change the reading direction or
+# are invisible. Line ends, tabs, and the joiners and marks that scripts and emoji need are kept.
+# Compiled when first used, because importing glue needs none of them.
+_HIDDEN = (
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028\u2029\ufff9-\uffff\ud800-\udfff"
+    f"{TURNS}{TAGS}{NOTHING}]"
 )
-_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufffc")  # letters and marks that show nothing
+_VARIANT = "[\ufe00-\ufe0f\U000e0100-\U000e01ef]"  # invisible variation selectors
+# Letters and marks that are blank.
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufffc")
 
 
 def clean_text(text: str, *, drop: bool = False) -> str:
-    """Show control and invisible characters instead of obeying them; `drop` leaves them out, blank letters too."""
+    """Replace control and invisible characters with visible symbols, or drop them.
+
+    >>> clean_text("red\\x1b[31m")
+    'red␛[31m'
+    """
     if drop:
         return _dropped(text)
-    return _HIDDEN.sub(_picture, text.replace("\r\n", "\n")) if _HIDDEN.search(text) else text
+    if text.isascii() and text.isprintable():
+        return text
+    if re.search(_HIDDEN, text) is None:
+        return text
+    return re.sub(_HIDDEN, _picture, text.replace("\r\n", "\n"))
 
 
 def one_line(text: str, width: int = 0, *, drop: bool = False) -> str:
-    """Put a text on one line, harmless and no longer than `width`."""
+    """Return a text cleaned by `clean_text`, on one line of at most `width` columns."""
     text = " ".join(clean_text(" ".join(text.split()), drop=drop).split())
     return cut(text, width) if width else text
 
 
 def cut(text: str, width: int) -> str:
-    """Shorten a text to so many columns of a terminal; wide letters take two."""
+    """Shorten a text to `width` columns of a terminal; wide characters take two columns."""
     if len(text) <= width and (text.isascii() or columns(text) <= width):
         return text
     text = text[: max(width - 1, 0)]
@@ -55,27 +58,30 @@ def cut(text: str, width: int) -> str:
 
 
 def columns(text: str) -> int:
-    """Say how many columns of a terminal a text takes."""
+    """Return how many columns of a terminal a text takes."""
     if text.isascii():
         return len(text)
-    from unicodedata import combining, east_asian_width
+    return sum(map(_width, text))
 
-    return sum(2 if east_asian_width(char) in "WF" else 0 if combining(char) else 1 for char in text)
+
+def _width(char: str) -> int:
+    if unicodedata.east_asian_width(char) in "WF":
+        return 2
+    return 0 if unicodedata.combining(char) else 1
 
 
 def _picture(match: re.Match[str]) -> str:
     code = ord(match[0])
     if code < 0x20:
-        return chr(0x2400 + code)  # the pictures of control characters
+        return chr(0x2400 + code)  # the symbol of the control character
     return "␡" if code == 0x7F else f"⟨U+{code:04X}⟩"
 
 
 def _dropped(text: str) -> str:
-    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\u2028", "\n").replace("\u2029", "\n")
+    """Drop control characters, invisible characters, and more than three marks on a letter."""
+    text = re.sub("\r\n|[\r\u2028\u2029]", "\n", text)
     if text.isascii() and text.isprintable():
         return text
-    import unicodedata
-
     kept: list[str] = []
     marks = 0
     for char in text:
@@ -84,17 +90,18 @@ def _dropped(text: str) -> str:
             if char >= " " or char in "\n\t":
                 kept.append(char)
             continue
-        kind = unicodedata.category(char)
-        if kind[0] == "C" or char in _BLANK or "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef":
+        category = unicodedata.category(char)
+        if category[0] == "C" or char in _BLANK or re.match(_VARIANT, char):
             continue
-        if kind == "Zs":
+        if category == "Zs":
             char = " "
-        marks = marks + 1 if kind in ("Mn", "Me") else 0
-        if marks <= 3:  # a letter with dozens of marks paints over the lines around it
+        marks = marks + 1 if category in ("Mn", "Me") else 0
+        if marks <= 3:  # a letter with dozens of marks covers the lines around it
             kept.append(char)
     return "".join(kept)
 
 
+# Names that users often write for another one.
 _MEANT = {
     "timeout": "seconds",
     "max_cost": "usd_budget",
@@ -106,18 +113,22 @@ _MEANT = {
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Say which name was meant, or which there are."""
-    from difflib import get_close_matches
+    """Return a hint for an unknown name: the most similar known name, or all of them."""
+    from difflib import get_close_matches  # slow to load, and only needed for an error message
 
     names = sorted(known)
-    words = {"_".join(sorted(each.split("_"))): each for each in names}  # budget_usd is usd_budget
-    meant = _MEANT.get(name) or words.get("_".join(sorted(name.split("_"))))
+    by_words = {_sorted_words(each): each for each in names}  # finds usd_budget for budget_usd
+    meant = _MEANT.get(name) or by_words.get(_sorted_words(name))
     close = [meant] if meant in names else get_close_matches(name, names, n=1)
     return f"did you mean {close[0]}?" if close else f"there are: {', '.join(names)}"
 
 
-def seconds(value: float) -> str:
-    """Say a length of time as people do."""
+def _sorted_words(name: str) -> str:
+    return "_".join(sorted(name.split("_")))
+
+
+def format_seconds(value: float) -> str:
+    """Return a duration in readable units, such as "850 ms", "3.2 s" or "2 h 5 m"."""
     if value < 0.9995:
         return f"{value * 1000:.0f} ms"
     if value < 59.95:
@@ -130,24 +141,25 @@ def seconds(value: float) -> str:
     return f"{whole // 86400} d {whole % 86400 // 3600} h"
 
 
-def dollars(value: float) -> str:
-    """Say a sum of money as people write it."""
+def format_dollars(value: float) -> str:
+    """Return an amount in dollars, with four decimals if it is below one dollar."""
     if 0 < value < 0.0001:
         return "under $0.0001"
     return f"${value:.4f}" if value < 1 else f"${value:,.2f}"
 
 
 def cost_text(cost: float | None) -> str:
-    return "cost unknown" if cost is None else dollars(cost)
+    """Return a cost in dollars as text, or "cost unknown" if it is None."""
+    return "cost unknown" if cost is None else format_dollars(cost)
 
 
 def usage_text(usage: Usage) -> str:
-    """Say how many tokens were used."""
+    """Return the tokens of a usage as a phrase, such as "1,200 tokens in, 80 out"."""
     cached = f" ({usage.cache_read:,} cached)" if usage.cache_read else ""
     thought = f" ({usage.reasoning:,} thinking)" if usage.reasoning else ""
     return f"{usage.input:,} tokens in{cached}, {usage.output:,} out{thought}"
 
 
 def count(number: int, one: str, many: str = "") -> str:
-    """Say how many there are: 1 file, 2 files."""
+    """Return a number with its noun in the right form: "1 file", "2 files"."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -1,1 +1,1 @@
-"""The Agent Client Protocol, version 1: an agent in an editor, over standard input and output."""
+"""Agents in editors, over standard input and output: the Agent Client Protocol, version 1."""

@@ -1,42 +1,73 @@
-"""The editor as an agent's host: it reads and writes buffers, runs terminals, asks the user for permission."""
+"""Tools and permissions that use the editor: its buffers, its terminals and its questions."""
 
 from __future__ import annotations
 
 import json
 import os.path
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypedDict
 
-from glue.acp.rpc import RpcError
+from glue.acp.rpc import Peer, RpcError
 from glue.acp.session import DEFAULTS
-from glue.acp.updates import CallIds, ShownCall, diff_of, disk_text, edited_path, edited_text, tool_call, tool_update
+from glue.acp.updates import (
+    CallIds,
+    ShownCall,
+    diff_of,
+    disk_text,
+    edited_path,
+    edited_text,
+    tool_call,
+    tool_update,
+)
+from glue.agent import Agent
 from glue.context import Context, ToolResult, ToolWrapper
 from glue.errors import ToolError
 from glue.function.decorator import Tool, tool
 from glue.messages import ToolCall
-from glue.permission import AllowAll, Ask, Decision, Permission, PermissionRequest, Rules, allow, decide, deny
+from glue.permission import (
+    AllowAll,
+    Ask,
+    Decision,
+    Permission,
+    PermissionRequest,
+    Rules,
+    allow,
+    decide,
+    deny,
+)
+from glue.tools import fs
 
-if TYPE_CHECKING:
-    from glue.acp.server import Server
-    from glue.agent import Agent
-
-TERMINAL_BYTES = 64 * 1024  # that are kept
+TERMINAL_BYTES = 64 * 1024  # output of a command that the editor keeps
 TERMINAL_SECONDS = 600.0  # after which a command is stopped
 
 
-def ready_agent(model: Any, bundle: str) -> Callable[..., Agent[Any, Any]]:
-    """Make an agent with ready-made tools for whatever directories the editor works in."""
+class EditorConnection(Protocol):
+    """The connected editor, as the tools use it; `Server` implements this."""
 
-    def make(cwd: str, server: Server, more: Sequence[str] = ()) -> Agent[Any, Any]:
-        from glue.agent import Agent
-        from glue.tools import coding, fs, git
+    peer: Peer
+
+    def offers(self, *path: str) -> Any:
+        """Return a capability of the editor, or None if the editor did not announce it."""
+
+
+def ready_agent(model: Any, bundle: str) -> Callable[..., Agent[Any, Any]]:
+    """Return a function that builds an agent with ready-made tools for an editor's directories.
+
+    Args:
+        model: the model of the agent.
+        bundle: the tools: "coding" for all of them, "fs" for files, "git" for files and git.
+    """
+
+    def make(cwd: str, editor: EditorConnection, more: Sequence[str] = ()) -> Agent[Any, Any]:
+        # Slow to load, and not needed to answer `initialize`.
+        from glue.tools import coding, git
 
         def tools_below(root: str) -> dict[str, Tool[..., Any]]:
             if bundle == "coding":
                 made = coding.tools(root, trust=True, shell=True)
             else:
                 made = [*fs.tools(root), *(git.tools(root, trust=True) if bundle == "git" else ())]
-            return {each.name: each for each in editor_tools(made, root, server)}
+            return {each.name: each for each in editor_tools(made, root, editor)}
 
         others = [(root, tools_below(root)) for root in more]
         tools: list[Any] = []
@@ -47,14 +78,16 @@ def ready_agent(model: Any, bundle: str) -> Callable[..., Agent[Any, Any]]:
         tools.append(plan_tool())
         instructions = coding.prompt(tools)
         if more:
-            instructions += f"\nThese directories are yours too, by their absolute paths: {', '.join(more)}\n"
+            instructions += (
+                f"\nThese directories are yours too, by their absolute paths: {', '.join(more)}\n"
+            )
         return Agent(model, tools=tools, instructions=instructions, limits=DEFAULTS, name="glue")
 
     return make
 
 
 class _MultiRootTool(ToolWrapper):
-    """A tool over several roots: an absolute path picks its own."""
+    """A tool over several roots: an absolute path selects the tool of its root."""
 
     def __init__(self, first: Tool[..., Any], others: Sequence[tuple[str, Tool[..., Any]]]) -> None:
         super().__init__(first)
@@ -71,38 +104,49 @@ class _MultiRootTool(ToolWrapper):
         return await self.tool.invoke(call, context)
 
 
-def editor_tools(tools: Iterable[Tool[..., Any]], root: str, server: Server) -> list[Tool[..., Any]]:
-    """Put the editor's own reading, writing and terminals in the place of ours, where it has them."""
-    reads, writes = (server.offers("fs", name) is True for name in ("readTextFile", "writeTextFile"))
-    has_terminals = server.offers("terminal") is True
+def editor_tools(
+    tools: Iterable[Tool[..., Any]], root: str, editor: EditorConnection
+) -> list[Tool[..., Any]]:
+    """Return the tools, with those replaced that the editor can do itself.
+
+    An editor may offer to read its buffers, to write them, and to run commands in its terminals.
+    """
+    reads = editor.offers("fs", "readTextFile") is True
+    writes = editor.offers("fs", "writeTextFile") is True
+    has_terminals = editor.offers("terminal") is True
     made: list[Tool[..., Any]] = []
-    for ours in tools:
-        theirs: Tool[..., Any] | None = None
-        if ours.name == "read_file" and reads:
-            theirs = _reader(root, server)
-        elif ours.name in ("write_file", "edit_file") and reads and writes:
-            theirs = _writer(ours, root, server)
-        elif ours.name == "shell" and has_terminals:
-            theirs = _terminal(ours, root, server)
-        elif ours.name == "shell_job" and has_terminals:
-            continue  # a terminal of the editor runs nothing in the background
-        if theirs is not None:
-            theirs.root, theirs.in_editor = root, True
-        made.append(theirs or ours)
+    for each in tools:
+        replacement: Tool[..., Any] | None = None
+        if each.name == "read_file" and reads:
+            replacement = _reader(root, editor)
+        elif each.name in ("write_file", "edit_file") and reads and writes:
+            replacement = _writer(each, root, editor)
+        elif each.name == "shell" and has_terminals:
+            replacement = _terminal(each, root, editor)
+        elif each.name == "shell_job" and has_terminals:
+            continue  # the editor's terminals run nothing in the background
+        if replacement is not None:
+            replacement.root, replacement.in_editor = root, True
+        made.append(replacement or each)
     return made
 
 
 def _absolute(root: str, path: str) -> str:
-    """Give the whole path of a file below the root; the editor opens it, so a link may lead no further."""
-    from glue.tools.fs import safe_join
+    """Return the absolute path of a file below the root; raise ToolError if it leads outside.
 
-    return os.path.join(root, safe_join(root, path))
+    The editor opens the file, so links have to be resolved here.
+    """
+    return os.path.join(root, fs.relative_path(root, path))
 
 
-def _reader(root: str, server: Server) -> Tool[..., Any]:
+def _reader(root: str, editor: EditorConnection) -> Tool[..., Any]:
+    """Return a read_file tool that reads the editor's buffers."""
+
     @tool(name="read_file")
-    async def read_file(context: Context[Any], path: str, offset: int = 1, limit: int = 2000) -> str:
-        """Read lines of a text file of the project, as the editor has it, unsaved changes included.
+    async def read_file(
+        context: Context[Any], path: str, offset: int = 1, limit: int = 2000
+    ) -> str:
+        """Read lines of a text file of the project as the editor has it, with unsaved changes.
 
         Args:
             path: relative to the root
@@ -110,74 +154,99 @@ def _reader(root: str, server: Server) -> Tool[..., Any]:
             limit: how many lines
         """
         if offset < 1 or limit < 1:
-            raise ToolError("offset and limit are counted from 1")
-        params = {"sessionId": context.session_id, "path": _absolute(root, path), "line": offset, "limit": limit}
-        answer = await _request(server, "fs/read_text_file", params)
+            raise ToolError("offset and limit must be at least 1")
+        params = {
+            "sessionId": context.session_id,
+            "path": _absolute(root, path),
+            "line": offset,
+            "limit": limit,
+        }
+        answer = await _request(editor, "fs/read_text_file", params)
         return str(answer.get("content", ""))
 
     return read_file
 
 
-def _writer(ours: Tool[..., Any], root: str, server: Server) -> Tool[..., Any]:
-    """Make write_file or edit_file through the editor, with the same form as ours."""
+def _writer(original: Tool[..., Any], root: str, editor: EditorConnection) -> Tool[..., Any]:
+    """Return a write_file or edit_file tool that writes the editor's buffers.
+
+    Its name, description and parameters are those of the original tool.
+    """
 
     async def write(context: Context[Any], arguments: dict[str, Any]) -> str:
         path = arguments["path"]
-        whole = _absolute(root, path)
-        before = await editor_text(server, context.session_id, whole)
-        if ours.name == "write_file":
-            after = arguments["content"]
+        absolute = _absolute(root, path)
+        before = await editor_text(editor, context.session_id, absolute)
+        if original.name == "write_file":
+            done, after = "wrote", arguments["content"]
         elif before is None:
             raise ToolError(f"{path}: the editor has no such file")
         else:
-            after = edited_text(before, arguments)
+            done, after = "edited", edited_text(before, arguments)
         old = {} if before is None else {"oldText": before}
-        context.progress(data={"diff": {"type": "diff", "path": whole, **old, "newText": after}})
-        params = {"sessionId": context.session_id, "path": whole, "content": after}
-        await _request(server, "fs/write_text_file", params)
-        return f"{'wrote' if ours.name == 'write_file' else 'edited'} {path} in the editor: {len(after.encode())} bytes"
+        diff = {"type": "diff", "path": absolute, **old, "newText": after}
+        context.progress(data={"diff": diff})
+        params = {"sessionId": context.session_id, "path": absolute, "content": after}
+        await _request(editor, "fs/write_text_file", params)
+        return f"{done} {path} in the editor: {len(after.encode())} bytes"
 
-    spec = ours.spec
-    options = {"needs_permission": ours.action, "target": ours.target, "alone": True}
+    spec = original.spec
+    options = {"needs_permission": original.action, "target": original.target, "alone": True}
     return Tool.from_schema(spec.name, spec.description, spec.parameters, write, **options)
 
 
-async def editor_text(server: Server, session_id: str, path: str) -> str | None:
-    """Read a file as the editor has it; None where it has none."""
+async def editor_text(editor: EditorConnection, session_id: str, path: str) -> str | None:
+    """Return the text of a file as the editor has it, or None if the editor cannot read it."""
+    params = {"sessionId": session_id, "path": path}
     try:
-        answer = await _request(server, "fs/read_text_file", {"sessionId": session_id, "path": path})
+        answer = await _request(editor, "fs/read_text_file", params)
     except ToolError:
         return None
     content = answer.get("content")
     return content if isinstance(content, str) else None
 
 
-def _terminal(ours: Tool[..., Any], root: str, server: Server) -> Tool[..., Any]:
-    @tool(name="shell", needs_permission=ours.action, target=ours.target, alone=True, timeout=TERMINAL_SECONDS)
+def _terminal(original: Tool[..., Any], root: str, editor: EditorConnection) -> Tool[..., Any]:
+    """Return a shell tool that runs commands in the editor's terminals."""
+
+    @tool(
+        name="shell",
+        needs_permission=original.action,
+        target=original.target,
+        alone=True,
+        timeout=TERMINAL_SECONDS,
+    )
     async def shell(context: Context[Any], command: str) -> str:
-        """Run a command line in a terminal of the editor, and give its exit code and what it printed.
+        """Run a command line in a terminal of the editor; return its output and exit code.
 
         Args:
             command: a shell command line
         """
         session = {"sessionId": context.session_id}
-        args = {"command": "sh", "args": ["-c", command], "cwd": root, "outputByteLimit": TERMINAL_BYTES}
-        made = await _request(server, "terminal/create", {**session, **args})
+        params = {
+            "command": "sh",
+            "args": ["-c", command],
+            "cwd": root,
+            "outputByteLimit": TERMINAL_BYTES,
+        }
+        made = await _request(editor, "terminal/create", {**session, **params})
         if not isinstance(made.get("terminalId"), str):
-            raise ToolError("the editor gave no terminal")
+            raise ToolError("the editor did not open a terminal")
         terminal = {**session, "terminalId": made["terminalId"]}
         context.progress(data={"terminal_id": made["terminalId"]})
         done = False
         try:
-            status = await _request(server, "terminal/wait_for_exit", terminal)
-            output = await _request(server, "terminal/output", terminal)
+            status = await _request(editor, "terminal/wait_for_exit", terminal)
+            output = await _request(editor, "terminal/output", terminal)
             done = True
-        finally:  # nothing may be awaited here: the call may have been cancelled
+        finally:  # the call may have been cancelled, so nothing is awaited here
             if not done:
-                server.peer.send_request("terminal/kill", terminal)
-            server.peer.send_request("terminal/release", terminal)
-        code = status.get("exitCode")
-        ended = f"exit code {code}" if code is not None else f"ended by signal {status.get('signal')}"
+                editor.peer.send_request("terminal/kill", terminal)
+            editor.peer.send_request("terminal/release", terminal)
+        if (code := status.get("exitCode")) is not None:
+            ended = f"exit code {code}"
+        else:
+            ended = f"ended by signal {status.get('signal')}"
         cut = "[the beginning was cut off]\n" if output.get("truncated") else ""
         return f"{cut}{output.get('output', '')}\n[{ended}]"
 
@@ -185,21 +254,21 @@ def _terminal(ours: Tool[..., Any], root: str, server: Server) -> Tool[..., Any]
 
 
 class PlanStep(TypedDict):
-    """One entry of a plan."""
+    """One step of a plan."""
 
     content: str
     status: Literal["pending", "in_progress", "completed"]
 
 
 def plan_tool() -> Tool[..., Any]:
-    """Make the tool by which a model shows its plan."""
+    """Return the tool with which a model shows its plan to the user."""
 
     @tool(name="plan", advisory=True)
     async def plan(context: Context[Any], steps: list[PlanStep]) -> str:
-        """Show the plan of a longer task and how far it is; send the whole plan each time.
+        """Show the plan of a longer task to the user. Send the whole plan each time.
 
         Args:
-            steps: what is to be done, in order, each with how far it is
+            steps: the steps in order, each with its status
         """
         context.progress(data={"plan": [dict(step) for step in steps]})
         return "shown"
@@ -207,48 +276,64 @@ def plan_tool() -> Tool[..., Any]:
     return plan
 
 
-async def _request(server: Server, method: str, params: dict[str, Any]) -> dict[str, Any]:
+async def _request(editor: EditorConnection, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    """Send a request to the editor and return its result; raise ToolError if it fails."""
     try:
-        answer = await server.peer.request(method, params)
+        answer = await editor.peer.request(method, params)
     except RpcError as error:
-        raise ToolError(f"the editor said: {error}") from error
+        raise ToolError(f"the editor answered with an error: {error}") from error
     return answer if isinstance(answer, dict) else {}
 
 
-# Four answers; what is remembered holds for exactly this: the command in its folder, or the path.
-_ANSWERS = {
+# The options of a question, with their labels and decisions. "Always" applies to the same target
+# only: the same command in the same folder, or the same path.
+_OPTIONS = {
     "allow_once": ("Allow", allow()),
     "allow_always": ("Always allow {}", allow("target")),
     "reject_once": ("Reject", deny("the user rejected it")),
     "reject_always": ("Always reject {}", deny("the user rejected it", "target")),
 }
+_TARGETS = {"shell": "this command", "write_file": "this file", "edit_file": "this file"}
 
 
 class EditorPermission:
-    """A policy for one session: its mode, the rules of the settings, the agent's own policy if any, the person."""
+    """The permission policy of a session in an editor.
+
+    The mode "read" denies every call. Then the rules decide, then the agent's own policy. If the
+    agent has none, the mode "allow" allows the call, and the mode "ask" asks the user.
+
+    Args:
+        editor: the editor to ask.
+        session_id: the session that the questions belong to.
+        ids: the ids by which the editor knows the calls.
+        mode: returns the current mode of the session.
+        own: the agent's own policy.
+        rules: the rules of the command line's settings, by "allow" and "deny".
+    """
 
     def __init__(
         self,
-        server: Server,
+        editor: EditorConnection,
         session_id: str,
         ids: CallIds,
         mode: Callable[[], str],
         own: Permission | None,
-        **rules: Sequence[str],
+        rules: Mapping[str, Sequence[str]],
     ) -> None:
-        self._server, self._session = server, session_id
+        self._editor, self._session_id = editor, session_id
         self._ids, self._mode, self._own, self._rules = ids, mode, own, rules
-        self._remembering = Ask(self._ask)
+        self._asking = Ask(self._ask)  # remembers the answers that are for always
 
-    def check(self, tools: Iterable[Any], ready_made: Iterable[str] = ()) -> None:
-        """Have the rules looked at before a run."""
-        self._policy("ask").check(tools, ready_made)
+    def check(self, tools: Iterable[Any]) -> None:
+        """Raise ConfigError if a rule names an unknown tool."""
+        self._policy("ask").check(tools)
 
     def _policy(self, mode: str) -> Rules:
-        otherwise = self._own or (AllowAll() if mode == "allow" else self._remembering)
+        otherwise = self._own or (AllowAll() if mode == "allow" else self._asking)
         return Rules(**self._rules, otherwise=otherwise)
 
     async def decide(self, request: PermissionRequest) -> Decision:
+        """Decide about a call, and show an allowed call as running."""
         mode = self._mode()
         if mode == "read":
             return deny("the session is read-only")
@@ -256,37 +341,42 @@ class EditorPermission:
         shown = self._ids.current(request.call_id)
         if decision.allowed and shown is not None:
             update = tool_update(shown.id, status="in_progress")
-            self._server.peer.notify("session/update", {"sessionId": self._session, "update": update})
+            params = {"sessionId": self._session_id, "update": update}
+            self._editor.peer.notify("session/update", params)
         return decision
 
     async def _ask(self, request: PermissionRequest) -> Decision:
+        """Ask the user in the editor; everything but a clear answer denies the call."""
         shown = await self._shown(request)
         fields = tool_call(shown, "pending")
         if request.target:
             fields["title"] = f"{request.tool}: {request.target}"
-        what = {"shell": "this command", "write_file": "this file", "edit_file": "this file"}
-        word = what.get(request.tool, "exactly this")
-        options = [{"optionId": kind, "name": name.format(word), "kind": kind} for kind, (name, _) in _ANSWERS.items()]
-        params = {"sessionId": self._session, "toolCall": fields, "options": options}
+        target = _TARGETS.get(request.tool, "exactly this")
+        options = [
+            {"optionId": kind, "name": label.format(target), "kind": kind}
+            for kind, (label, _) in _OPTIONS.items()
+        ]
+        params = {"sessionId": self._session_id, "toolCall": fields, "options": options}
         try:
-            answer = await self._server.peer.request("session/request_permission", params)
+            answer = await self._editor.peer.request("session/request_permission", params)
         except RpcError as error:
             return deny(f"the editor could not ask: {error}")
         outcome = answer.get("outcome") if isinstance(answer, dict) else None
         if not isinstance(outcome, dict) or outcome.get("outcome") != "selected":
             return deny("the question was cancelled")
-        _, decision = _ANSWERS.get(str(outcome.get("optionId")), ("", None))
+        _, decision = _OPTIONS.get(str(outcome.get("optionId")), ("", None))
         return decision or deny("the editor answered with an unknown option")
 
     async def _shown(self, request: PermissionRequest) -> ShownCall:
-        """Show the call with the arguments that it will run with, and what it will change."""
+        """Return the call to show, with its final arguments and the diff of the file it changes."""
         arguments = json.dumps(dict(request.arguments), default=str)
         call = ToolCall(id=request.call_id, name=request.tool, arguments=arguments)
         shown = self._ids.current(call.id) or ShownCall(call.id, call)
         shown.call = call
         if path := edited_path(shown):
             if getattr(shown.tool, "in_editor", False):
-                before = await editor_text(self._server, self._session, os.path.join(shown.root, path))
+                absolute = os.path.join(shown.root, path)
+                before = await editor_text(self._editor, self._session_id, absolute)
             else:
                 before = disk_text(shown.root, path)
             shown.diff = diff_of(shown, before)

@@ -1,4 +1,4 @@
-"""JSON-RPC over two byte streams: one message a line, requests both ways, bounded lines and backlog."""
+"""JSON-RPC over two byte streams: one message a line, requests in both directions."""
 
 from __future__ import annotations
 
@@ -14,14 +14,21 @@ import anyio.from_thread
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
+from glue.tasks import in_thread
 from glue.telemetry import inject
 
 MAX_LINE = 16 * 1024 * 1024  # bytes of one line
-MAX_BACKLOG = 1024 * 1024  # bytes that may wait for a slow reader before a run waits for it too
-FLUSH_SECONDS = 5.0  # seconds to send what is left when the other end has gone quiet
+MAX_BACKLOG = 1024 * 1024  # bytes not yet written, above which `drain` waits
+FLUSH_SECONDS = 5.0  # time to write the backlog after the other side has closed its stream
 
-PARSE_ERROR, INVALID_REQUEST, NO_METHOD, INVALID_PARAMS, INTERNAL = -32700, -32600, -32601, -32602, -32603
-AUTH_REQUIRED, NOT_FOUND, CANCELLED = -32000, -32002, -32800
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+NO_METHOD = -32601
+INVALID_PARAMS = -32602
+INTERNAL = -32603
+AUTH_REQUIRED = -32000
+NOT_FOUND = -32002
+CANCELLED = -32800
 
 logger = logging.getLogger("glue.acp")
 
@@ -29,7 +36,7 @@ Work: TypeAlias = Callable[[], Awaitable[Any]]
 
 
 class RpcError(Exception):
-    """An error that answers a request."""
+    """A JSON-RPC error: the answer to a request that failed."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -37,44 +44,49 @@ class RpcError(Exception):
 
 
 class Response(NamedTuple):
-    """A result, with something to do right after it is sent."""
+    """The result of a request, and a function to call right after the result is sent."""
 
     result: Any
     then: Callable[[], None]
 
 
 class Peer:
-    """One end of a connection.
+    """One side of a JSON-RPC connection.
 
-    `call` is told of each request the moment it is read, so that order counts, and gives the work that
-    answers it; `notice` is told of each notification.
+    Args:
+        source: the stream to read messages from.
+        sink: the stream to write messages to.
+        on_request: called with method and params of each request, in the order of arrival. It
+            returns the async function whose result answers the request, or raises RpcError.
+        on_notification: called with method and params of each notification.
     """
 
-    tasks: TaskGroup  # while it serves: for what must outlive one request
+    tasks: TaskGroup  # set by `serve`; for tasks that outlive the request that starts them
 
     def __init__(
         self,
         source: BinaryIO,
         sink: BinaryIO,
-        call: Callable[[str, dict[str, Any]], Work],
-        notice: Callable[[str, dict[str, Any]], None],
+        on_request: Callable[[str, dict[str, Any]], Work],
+        on_notification: Callable[[str, dict[str, Any]], None],
     ) -> None:
         self._source, self._sink = source, sink
-        self._call, self._notice = call, notice
+        self._on_request, self._on_notification = on_request, on_notification
         self._outbox: deque[bytes] = deque()
         self._backlog = 0  # bytes not yet written
         self._queued, self._flushed = anyio.Event(), anyio.Event()
         self._pending: dict[int, tuple[anyio.Event, list[dict[str, Any]]]] = {}
-        self._running: dict[Any, anyio.CancelScope] = {}  # requests of the other end, by their ids
+        self._running: dict[Any, anyio.CancelScope] = {}  # requests of the other side, by id
         self._last_id = 0
         self._closing = False
 
     async def serve(self) -> None:
-        """Answer until the other end closes; then cancel what is still under way."""
+        """Answer requests until the other side closes its stream; then cancel those that run."""
         async with anyio.create_task_group() as writing:
             writing.start_soon(self._write)
             async with anyio.create_task_group() as tasks:
                 self.tasks = tasks
+                # A thread of anyio, because `_read` calls back into the event loop.
                 await anyio.to_thread.run_sync(self._read, abandon_on_cancel=True)
                 tasks.cancel_scope.cancel()
             self._closing = True
@@ -82,10 +94,14 @@ class Peer:
             writing.cancel_scope.deadline = anyio.current_time() + FLUSH_SECONDS
 
     def notify(self, method: str, params: Any) -> None:
+        """Send a notification."""
         self._send({"jsonrpc": "2.0", "method": method, "params": params})
 
     async def request(self, method: str, params: Any) -> Any:
-        """Ask the other end and wait for its answer."""
+        """Send a request, wait for its answer and return the result; raise RpcError on an error.
+
+        If the caller is cancelled, the other side is asked to cancel the request.
+        """
         if meta := inject({}):
             params = {**params, "_meta": meta}
         done, answer = anyio.Event(), list[dict[str, Any]]()
@@ -99,95 +115,119 @@ class Peer:
                 self.notify("$/cancel_request", {"requestId": number})
         if "error" in answer[0]:
             error = answer[0]["error"] if isinstance(answer[0]["error"], dict) else {}
-            raise RpcError(error.get("code", INTERNAL), str(error.get("message", "failed")), error.get("data"))
+            message = str(error.get("message", "failed"))
+            raise RpcError(error.get("code", INTERNAL), message, error.get("data"))
         return answer[0].get("result")
 
     def send_request(self, method: str, params: Any) -> int:
-        """Ask without waiting: for tidying up, when whoever asks may be cancelled."""
+        """Send a request, ignore its answer and return its id.
+
+        For cleaning up in a task that may have been cancelled, and therefore cannot wait.
+        """
         self._last_id += 1
         self._send({"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params})
         return self._last_id
 
     async def drain(self) -> None:
-        """Wait while the other end is far behind with reading."""
+        """Wait while more than `MAX_BACKLOG` bytes are not yet written."""
         while self._backlog > MAX_BACKLOG and not self._closing:
             await self._flushed.wait()
 
-    # Reading --------------------------------------------------------------------------------------
-
     def _read(self) -> None:
-        """Read lines in a thread and hand each to the event loop, in order."""
+        """Read lines, in a thread, and pass each to the event loop in order."""
         while True:
             line = self._source.readline(MAX_LINE + 1)
             if len(line) > MAX_LINE:
                 head = line[:4096]
                 while line and not line.endswith(b"\n"):
                     line = self._source.readline(MAX_LINE)
-                anyio.from_thread.run_sync(self._too_long, head, line[-4096:])
+                anyio.from_thread.run_sync(self._refuse_long_line, head, line[-4096:])
             elif not line.endswith(b"\n"):
-                return  # the end, or half a line before it
+                return  # the end of the stream, or an incomplete line before it
             elif line.strip():
                 anyio.from_thread.run_sync(self._receive, line)
 
-    def _too_long(self, head: bytes, tail: bytes) -> None:
-        """Refuse a line that is too long; whoever waits for it as an answer must not wait for ever."""
+    def _refuse_long_line(self, head: bytes, tail: bytes) -> None:
+        """Answer a line that is too long with an error.
+
+        If the line is the answer to one of our requests, that request fails instead of waiting for
+        ever. The id of the request is searched in the first and the last bytes of the line.
+        """
         message = f"a line is longer than {MAX_LINE} bytes"
-        found = re.search(rb'"id"\s*:\s*(\d+)', head) or re.search(rb'"id"\s*:\s*(\d+)\s*}?\s*$', tail)
+        found = re.search(rb'"id"\s*:\s*(\d+)', head)
+        found = found or re.search(rb'"id"\s*:\s*(\d+)\s*}?\s*$', tail)
         waiter = self._pending.get(int(found[1])) if found and b'"method"' not in head else None
         if waiter is None:
             self._refuse(INVALID_REQUEST, message)
-        else:
-            waiter[1].append({"error": {"code": INVALID_REQUEST, "message": f"the answer was refused: {message}"}})
-            waiter[0].set()
+            return
+        done, answer = waiter
+        refused = f"the answer to this request was not read: {message}"
+        answer.append({"error": {"code": INVALID_REQUEST, "message": refused}})
+        done.set()
 
     def _refuse(self, code: int, message: str) -> None:
+        """Send an error without an id, for a line that is not a valid message."""
         self._send({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}})
 
     def _receive(self, line: bytes) -> None:
+        """Parse a line and handle its request, notification or answer."""
         try:
-            message = json.loads(line, parse_constant=_no_number)
+            message = json.loads(line, parse_constant=_refuse_constant)
         except (ValueError, RecursionError):
-            self._refuse(PARSE_ERROR, "not a line of JSON")
+            self._refuse(PARSE_ERROR, "the line is not valid JSON")
             return
-        if not isinstance(message, dict) or type(message.get("id")) not in (str, int, type(None)):  # True is no id
-            self._refuse(INVALID_REQUEST, "not a JSON-RPC message")
+        # `type` instead of isinstance, because a boolean is an int and not a valid id.
+        if not isinstance(message, dict) or type(message.get("id")) not in (str, int, type(None)):
+            self._refuse(INVALID_REQUEST, "the line is not a JSON-RPC message")
         elif isinstance(message.get("method"), str):
             self._dispatch(message)
         elif "method" not in message and ("result" in message or "error" in message):
-            if (waiter := self._pending.get(message.get("id"))) is not None:  # type: ignore[arg-type]
-                waiter[1].append(message)
-                waiter[0].set()
+            waiter = self._pending.get(message.get("id"))  # type: ignore[arg-type]
+            if waiter is not None:
+                done, answer = waiter
+                answer.append(message)
+                done.set()
         else:
-            self._refuse(INVALID_REQUEST, "neither a request nor an answer")
+            self._refuse(INVALID_REQUEST, "the line is neither a request nor an answer")
 
     def _dispatch(self, message: dict[str, Any]) -> None:
+        """Pass on a notification, or start the task that answers a request."""
         method, params = message["method"], message.get("params")
         params = {} if params is None else params
         try:
             if not isinstance(params, dict):
                 raise RpcError(INVALID_PARAMS, "params must be an object")
-            if "id" not in message:
-                wanted = params.get("requestId")
-                if method != "$/cancel_request":
-                    self._notice(method, params)
-                elif isinstance(wanted, (str, int)) and (running := self._running.get(wanted)) is not None:
-                    running.cancel()
-                return
-            work = self._call(method, params)
+            if "id" in message:
+                self._start(message["id"], method, params)
+            elif method == "$/cancel_request":
+                self._cancel_running(params.get("requestId"))
+            else:
+                self._on_notification(method, params)
         except RpcError as error:
             if "id" in message:
                 self._answer(message["id"], error=error)
-        else:
-            scope = self._running[message["id"]] = anyio.CancelScope()  # from now on it can be cancelled
-            self.tasks.start_soon(self._run, message["id"], method, work, scope)
+
+    def _start(self, id: Any, method: str, params: dict[str, Any]) -> None:
+        """Start the task that answers a request of the other side."""
+        work = self._on_request(method, params)
+        # The scope exists before the task begins, so that the next line can cancel it.
+        scope = self._running[id] = anyio.CancelScope()
+        self.tasks.start_soon(self._run, id, method, work, scope)
+
+    def _cancel_running(self, id: Any) -> None:
+        """Cancel a request of the other side, if it still runs."""
+        running = self._running.get(id) if isinstance(id, (str, int)) else None
+        if running is not None:
+            running.cancel()
 
     async def _run(self, id: Any, method: str, work: Work, scope: anyio.CancelScope) -> None:
+        """Await the work of a request and send its result or error."""
         with scope:
             try:
                 result = await work()
             except RpcError as error:
                 self._answer(id, error=error)
-            except Exception as error:  # a bug must answer too, or the editor waits for ever
+            except Exception as error:  # a bug: without an answer the editor would wait for ever
                 logger.exception("%s failed", method)
                 self._answer(id, error=RpcError(INTERNAL, f"{type(error).__name__}: {error}"))
             else:
@@ -199,26 +239,27 @@ class Peer:
             self._answer(id, error=RpcError(CANCELLED, "the request was cancelled"))
 
     def _answer(self, id: Any, result: Any = None, error: RpcError | None = None) -> None:
+        """Send the result of a request, or its error."""
         body = {"result": result}
         if error is not None:
             data = {} if error.data is None else {"data": error.data}
             body = {"error": {"code": error.code, "message": str(error), **data}}
         self._send({"jsonrpc": "2.0", "id": id, **body})
 
-    # Writing --------------------------------------------------------------------------------------
-
     def _send(self, message: dict[str, Any]) -> None:
+        """Append a message to the outbox."""
         line = json.dumps(message, separators=(",", ":"), default=str).encode() + b"\n"
         self._outbox.append(line)
         self._backlog += len(line)
         self._queued.set()
 
     async def _write(self) -> None:
+        """Write the outbox whenever it has messages, until the connection closes."""
         while True:
             while self._outbox:
                 block = b"".join(self._outbox)
                 self._outbox.clear()
-                await anyio.to_thread.run_sync(self._put, block, abandon_on_cancel=True)
+                await in_thread(self._write_block, block)
                 self._backlog -= len(block)
                 self._flushed.set()
                 self._flushed = anyio.Event()
@@ -227,13 +268,15 @@ class Peer:
             self._queued = anyio.Event()
             await self._queued.wait()
 
-    def _put(self, block: bytes) -> None:
+    def _write_block(self, block: bytes) -> None:
+        """Write bytes to the sink; drop them if the other side has closed its stream."""
         try:
             self._sink.write(block)
             self._sink.flush()
         except (OSError, ValueError):
-            logger.debug("the editor is gone")  # the reader will see its end too
+            logger.debug("the editor has closed the connection")
 
 
-def _no_number(text: str) -> Any:
-    raise ValueError(f"{text} is no JSON")
+def _refuse_constant(text: str) -> Any:
+    """Raise a ValueError for NaN and Infinity, which Python's parser accepts."""
+    raise ValueError(f"{text} is not valid JSON")

@@ -1,4 +1,4 @@
-"""The agent's side of the Agent Client Protocol: it answers one editor's requests."""
+"""The server of the Agent Client Protocol, which answers the requests of one editor."""
 
 from __future__ import annotations
 
@@ -29,7 +29,16 @@ from glue.acp.rpc import (
     Work,
 )
 from glue.acp.session import DEFAULTS, OpenSession, PendingPrompt, list_page
-from glue.acp.updates import STOP_REASONS, Reporter, answer, chunk, failure, plain, prompt_parts, replay
+from glue.acp.updates import (
+    STOP_REASONS,
+    Reporter,
+    answer,
+    chunk,
+    failure,
+    plain,
+    prompt_parts,
+    replay,
+)
 from glue.agent import Agent
 from glue.errors import GlueError, StoreError
 from glue.limits import Outcome, read_limits
@@ -42,16 +51,23 @@ from glue.telemetry import continued
 from glue.text import one_line
 
 VERSION = 1
-CONNECT_SECONDS = 10.0  # that a session waits for its MCP servers; those that take longer come later
+CONNECT_SECONDS = 10.0  # that a new session waits for its MCP servers to start
 
 Params: TypeAlias = dict[str, Any]
 MakeAgent: TypeAlias = Callable[[str, "Server", Sequence[str]], Agent[Any, Any]]
 
 
 class Server:
-    """Serves one editor. `make` gives the agent for the directories; `keys` are variables that want a key.
+    """A server for one editor.
 
-    `rules` of permission and `budgets` are those of the command line's settings.
+    Args:
+        make: returns the agent for a working directory, this server and additional directories.
+        store: the store of the sessions.
+        source: the stream to read requests from.
+        sink: the stream to write answers to.
+        keys: environment variables that may hold the provider's key.
+        rules: rules of permission, by "allow" and "deny", from the command line's settings.
+        budgets: limits from the command line's settings, by name.
     """
 
     def __init__(
@@ -68,17 +84,18 @@ class Server:
         self._rules, self._budgets = rules or {}, budgets or {}
         self._sessions: dict[str, OpenSession] = {}
         self._agents: list[Agent[Any, Any]] = []
-        self._listed: tuple[SessionInfo, ...] | None = None  # as of the last list, for its further pages
+        # The sessions of the last list, for its further pages.
+        self._listed: tuple[SessionInfo, ...] | None = None
         self._logged_out = False
         self._client: Any = {}  # the editor's capabilities
-        self.peer = Peer(source, sink, self._call, self._notice)
+        self.peer = Peer(source, sink, self._on_request, self._on_notification)
         self._methods: dict[str, Callable[[Params], Awaitable[Any]]] = {
             "initialize": self._initialize,
             "authenticate": self._authenticate,
             "logout": self._logout,
             "session/new": self._new,
             "session/load": self._load,
-            "session/resume": partial(self._load, tell=False),
+            "session/resume": partial(self._load, replays=False),
             "session/list": self._list,
             "session/delete": self._delete,
             "session/set_mode": self._set_mode,
@@ -86,7 +103,7 @@ class Server:
         }
 
     async def serve(self) -> None:
-        """Serve until the editor closes the connection."""
+        """Answer requests until the editor closes the connection."""
         try:
             await self.peer.serve()
         finally:
@@ -95,70 +112,73 @@ class Server:
                     await agent.aclose()
 
     def offers(self, *path: str) -> Any:
-        """Look up a capability of the editor; None where it does not say."""
+        """Return a capability of the editor, or None if the editor did not announce it."""
         found: Any = self._client
         for name in path:
             found = found.get(name) if isinstance(found, dict) else None
         return found
 
-    def _call(self, method: str, params: Params) -> Work:
-        """Take a request in the order of reading; a prompt holds its session from here on."""
+    def _on_request(self, method: str, params: Params) -> Work:
+        """Return the function that answers a request; a prompt makes its session busy at once."""
         if method == "session/prompt":
             opened = self._session(params)
             self._refuse_busy(opened)
             parts = prompt_parts(params.get("prompt"))
             opened.prompt = PendingPrompt()
-            return partial(_guarded, self._prompt, opened, opened.prompt, parts, params.get("_meta"))
+            meta = params.get("_meta")
+            return partial(_guarded, self._prompt, opened, opened.prompt, parts, meta)
         if method == "session/close":
             return partial(_guarded, self._close, self._forget(params))
         if (handler := self._methods.get(method)) is None:
-            raise RpcError(NO_METHOD, f"there is no method {method!r}")
+            raise RpcError(NO_METHOD, f"unknown method {method!r}")
         return partial(_guarded, handler, params)
 
-    def _notice(self, method: str, params: Params) -> None:
-        """Cancel at once: a cancel right behind a prompt finds it here, though its task has not begun."""
+    def _on_notification(self, method: str, params: Params) -> None:
+        """Cancel the prompt of a session, even if the task of the prompt has not begun."""
         if method == "session/cancel":
             opened = self._sessions.get(str(params.get("sessionId")))
             if opened is not None and opened.prompt is not None:
                 opened.prompt.cancel.cancel()
-
-    # Beginning ------------------------------------------------------------------------------------
 
     async def _initialize(self, params: Params) -> dict[str, Any]:
         version = params.get("protocolVersion")
         if isinstance(version, bool) or not isinstance(version, int):
             raise RpcError(INVALID_PARAMS, "protocolVersion must be a whole number")
         self._client = params.get("clientCapabilities")
-        hint = "Set {} where the editor starts glue, and start it again."
+        hint = "Set {} in the environment of the editor, and restart the editor."
         return {
-            "protocolVersion": VERSION,  # an editor that speaks only another one hangs up
+            "protocolVersion": VERSION,  # an editor that needs another version disconnects
             "agentInfo": {"name": "glue", "title": "glue", "version": __version__},
             "agentCapabilities": {
                 "loadSession": True,
                 "promptCapabilities": {"image": True, "audio": False, "embeddedContext": True},
                 "mcpCapabilities": {"http": True, "sse": True},
                 "sessionCapabilities": {
-                    name: {} for name in ("list", "resume", "close", "delete", "additionalDirectories")
+                    name: {}
+                    for name in ("list", "resume", "close", "delete", "additionalDirectories")
                 },
                 "auth": {"logout": {}},
             },
-            "authMethods": [{"id": name, "name": name, "description": hint.format(name)} for name in self._keys],
+            "authMethods": [
+                {"id": name, "name": name, "description": hint.format(name)} for name in self._keys
+            ],
         }
 
     async def _authenticate(self, params: Params) -> dict[str, Any]:
         method = params.get("methodId")
         if method not in self._keys:
-            there = f"there are: {', '.join(self._keys)}" if self._keys else "keys come from the environment"
-            raise RpcError(INVALID_PARAMS, f"there is no method of authentication {method!r}; {there}")
+            hint = "keys come from the environment"
+            if self._keys:
+                hint = f"methods: {', '.join(self._keys)}"
+            raise RpcError(INVALID_PARAMS, f"unknown authentication method {method!r}; {hint}")
         if not os.environ.get(str(method)):
-            raise RpcError(
-                AUTH_REQUIRED, f"{method} is not set; set it where the editor starts glue, and start it again"
-            )
+            hint = "set it in the environment of the editor, and restart the editor"
+            raise RpcError(AUTH_REQUIRED, f"{method} is not set; {hint}")
         self._logged_out = False
         return {}
 
     async def _logout(self, params: Params) -> dict[str, Any]:
-        """Ask nothing of a model until the editor authenticates again; connections that carry keys are closed."""
+        """Refuse prompts until the editor authenticates again; close connections to providers."""
         self._logged_out = True
         for agent in self._agents:
             await agent.aclose()
@@ -168,37 +188,48 @@ class Server:
         cwd, session_id = _directory(params.get("cwd"), "cwd"), new_id()
         opened = await self._open(session_id, cwd, params)
         async with self._store.log(session_id, meta={"cwd": cwd}):
-            pass  # it is there from now on, also if nothing is ever said
+            pass  # stores the session, so that it can be loaded before its first prompt
         return self._opened({"sessionId": session_id}, opened)
 
-    async def _load(self, params: Params, *, tell: bool = True) -> Response:
-        cwd, wanted = _directory(params.get("cwd"), "cwd"), cast(str, params.get("sessionId"))  # the store checks it
+    async def _load(self, params: Params, *, replays: bool = True) -> Response:
+        """Open a stored session, and show its conversation again if `replays`."""
+        cwd = _directory(params.get("cwd"), "cwd")
+        name = cast(str, params.get("sessionId"))  # the store checks it
         try:
-            messages = await self._store.load(wanted)
+            messages = await self._store.load(name)
         except (StoreError, ValueError) as error:
-            raise RpcError(NOT_FOUND, f"there is no session {wanted!r}") from error
-        opened = await self._open(wanted, cwd, params)
+            raise RpcError(NOT_FOUND, f"session {name!r} cannot be opened: {error}") from error
+        opened = await self._open(name, cwd, params)
         for message in messages:
             if isinstance(message, AssistantMessage):
                 opened.add_usage(1, message.usage)
         opened.has_title = bool(messages)
-        for update in replay(messages, opened.ids, opened.session.settings.tools or ()) if tell else ():
-            self._update(opened.session.id, update)
-            await self.peer.drain()
+        if replays:
+            for update in replay(messages, opened.ids, opened.session.settings.tools or ()):
+                self._update(opened.session.id, update)
+                await self.peer.drain()
         return self._opened({}, opened)
 
     def _opened(self, result: dict[str, Any], opened: OpenSession) -> Response:
-        """Tell of the commands behind the answer: before it, an editor does not know the session."""
+        """Return the answer for an opened session.
+
+        The list of commands is sent after the answer, because the editor does not know the session
+        before it.
+        """
         result |= {"modes": opened.modes(), "configOptions": opened.options(self._booleans)}
 
         def then() -> None:
-            update = {"sessionUpdate": "available_commands_update", "availableCommands": opened.commands()}
+            update = {
+                "sessionUpdate": "available_commands_update",
+                "availableCommands": opened.commands(),
+            }
             self._update(opened.session.id, update)
-            self._tell_troubles(opened)
+            self._show_problems(opened)
 
         return Response(result, then)
 
     async def _open(self, id: str, cwd: str, params: Params) -> OpenSession:
+        """Open a session with its agent, settings and MCP servers."""
         self._refuse_busy(self._sessions.get(id))
         more = params.get("additionalDirectories") or ()
         if not isinstance(more, (list, tuple)):
@@ -207,28 +238,31 @@ class Server:
         agent = self._make(cwd, self, directories)
         if agent not in self._agents:
             self._agents.append(agent)
-        opened = OpenSession(agent.session(id, store=self._store), self._saved(id), cwd, directories)
-        opened.session.limits = replace(read_limits(agent.settings.limits or DEFAULTS), **self._budgets)
+        session = agent.session(id, store=self._store)
+        opened = OpenSession(session, self._settings_file(id), cwd, directories)
+        limits = read_limits(agent.settings.limits or DEFAULTS)
+        session.limits = replace(limits, **self._budgets)
         opened.restore()
         meta = params.get("_meta")
         opened.set_limits(meta.get("limits") if isinstance(meta, dict) else None)
         own = agent.settings.permission
-        permission = EditorPermission(self, id, opened.ids, lambda: opened.mode, own, **self._rules)
-        opened.session.configure(permission=permission)
+        permission = EditorPermission(self, id, opened.ids, lambda: opened.mode, own, self._rules)
+        session.configure(permission=permission)
         await self._connect(opened, params.get("mcpServers"))
-        before = self._sessions.get(id)  # two loads of one session may have gone side by side
+        before = self._sessions.get(id)  # another load of the session may have run meanwhile
         self._sessions[id] = opened
         if before is not None:
             await before.close()
         return opened
 
     async def _connect(self, opened: OpenSession, given: Any) -> None:
-        """Start the MCP servers of a session; it is there without those that fail or take long."""
+        """Start the MCP servers of a session, and wait for them a limited time."""
         configs = opened.server_configs(given)
         if not configs:
             opened.closed.set()
             return
-        self.peer.tasks.start_soon(opened.run_servers, configs, partial(self._elicit, opened.session.id))
+        elicit = partial(self._elicit, opened.session.id)
+        self.peer.tasks.start_soon(opened.run_servers, configs, elicit)
         try:
             with anyio.move_on_after(CONNECT_SECONDS) as waiting:
                 await opened.connected.wait()
@@ -236,47 +270,63 @@ class Server:
             opened.closing.set()
             raise
         if waiting.cancelled_caught:
-            opened.troubles.append("MCP servers are still starting; their tools come when they are ready")
+            opened.problems.append(
+                "MCP servers are still starting; their tools are added when they are ready"
+            )
 
-    async def _elicit(self, id: str, server: str, message: str, schema: dict[str, Any]) -> dict[str, Any] | None:
-        """Put a question of an MCP server to the user, where the editor has forms; None is no."""
+    async def _elicit(
+        self, id: str, server: str, message: str, schema: dict[str, Any]
+    ) -> dict[str, Any] | None:
+        """Show the question of an MCP server as a form and return the user's input.
+
+        Return None if the user declines or the editor has no forms.
+        """
         if self.offers("elicitation", "form") is None:
             return None
-        params = {"sessionId": id, "mode": "form", "message": f"{server}: {message}", "requestedSchema": schema}
+        params = {
+            "sessionId": id,
+            "mode": "form",
+            "message": f"{server}: {message}",
+            "requestedSchema": schema,
+        }
         try:
-            said = await self.peer.request("elicitation/create", params)
+            answer = await self.peer.request("elicitation/create", params)
         except RpcError:
             return None
-        content = said.get("content") if isinstance(said, dict) and said.get("action") == "accept" else None
+        if not isinstance(answer, dict) or answer.get("action") != "accept":
+            return None
+        content = answer.get("content")
         return content if isinstance(content, dict) else None
-
-    # Prompts --------------------------------------------------------------------------------------
 
     async def _prompt(
         self, opened: OpenSession, pending: PendingPrompt, parts: Sequence[Any], meta: Any
     ) -> dict[str, Any]:
+        """Answer a prompt; if it was cancelled, the answer is never an error."""
         try:
             with continued(meta):
                 done = await self._answer(opened, pending, parts)
         except Exception:
             if pending.cancel.cancelled:
-                return plain(Outcome.CANCELLED)  # never an error, whatever the cancelling brought about
+                return plain(Outcome.CANCELLED)
             raise
         finally:
             opened.prompt = None
             pending.done.set()
         if pending.cancel.cancelled and done["stopReason"] != "cancelled":
-            return plain(Outcome.CANCELLED)  # too late for the run, not for its answer
+            return plain(Outcome.CANCELLED)  # the run had ended before it noticed the cancellation
         return done
 
-    async def _answer(self, opened: OpenSession, pending: PendingPrompt, parts: Sequence[Any]) -> dict[str, Any]:
-        self._tell_troubles(opened)
-        session, said = opened.session, await opened.command(parts)
-        if isinstance(said, str):
+    async def _answer(
+        self, opened: OpenSession, pending: PendingPrompt, parts: Sequence[Any]
+    ) -> dict[str, Any]:
+        """Answer a slash command, or run the agent on a prompt."""
+        self._show_problems(opened)
+        session, answered = opened.session, await opened.command(parts)
+        if isinstance(answered, str):
             self._show_options(opened)  # a command may have changed them
-            self._update(session.id, chunk("agent_message_chunk", said, new_id()))
+            self._update(session.id, chunk("agent_message_chunk", answered, new_id()))
             return plain(Outcome.DONE)
-        asked: Sequence[Any] = parts if said is None else said
+        prompt: Sequence[Any] = parts if answered is None else answered
         if self._logged_out:
             raise RpcError(AUTH_REQUIRED, "you have logged out; authenticate again")
         settings = session.settings
@@ -289,33 +339,42 @@ class Server:
             window=capabilities(session.agent.open(settings.model or "")).window,
             cost=opened.usage.cost or 0.0,
         )
-        title = next((one_line(part.text, 80) for part in asked if getattr(part, "text", "").strip()), "")
-        if title and not opened.has_title:  # a session is named by its first prompt, as the list does
-            opened.has_title = True
-            now = datetime.now(UTC).isoformat()
-            self._update(session.id, {"sessionUpdate": "session_info_update", "title": title, "updatedAt": now})
-        result = await session.prompt(asked, on_event=reporter, cancel=pending.cancel, unwrap=False)
+        if not opened.has_title:
+            self._set_title(opened, prompt)
+        result = await session.prompt(
+            prompt, on_event=reporter, cancel=pending.cancel, unwrap=False
+        )
         opened.add_usage(result.requests, result.usage)
         done = answer(result)
-        if words := STOP_REASONS[result.outcome][1]:
-            self._say(session.id, words, result.notice or str(result.error or ""))
+        if title := STOP_REASONS[result.outcome][1]:
+            self._show_notice(session.id, title, result.notice or str(result.error or ""))
         return done
 
-    def _tell_troubles(self, opened: OpenSession) -> None:
-        troubles, opened.troubles[:] = tuple(opened.troubles), []
-        for trouble in troubles:
-            self._say(opened.session.id, trouble)
+    def _set_title(self, opened: OpenSession, prompt: Sequence[Any]) -> None:
+        """Name a session after the first text of its first prompt, like the list of sessions."""
+        texts = (getattr(part, "text", "") for part in prompt)
+        title = next((one_line(text, 80) for text in texts if text.strip()), "")
+        if title:
+            opened.has_title = True
+            info = {"title": title, "updatedAt": datetime.now(UTC).isoformat()}
+            self._update(opened.session.id, {"sessionUpdate": "session_info_update", **info})
 
-    def _say(self, id: str, title: str, detail: str = "") -> None:
-        """Tell the user something: as a notice where the editor shows those, else as a message."""
+    def _show_problems(self, opened: OpenSession) -> None:
+        """Show the problems of MCP servers that were not shown yet."""
+        problems, opened.problems[:] = tuple(opened.problems), []
+        for problem in problems:
+            self._show_notice(opened.session.id, problem)
+
+    def _show_notice(self, id: str, title: str, detail: str = "") -> None:
+        """Show a warning to the user: as a notice if the editor has notices, else as a message."""
         if self.offers("session", "notices") is not None:
-            more = {"description": detail} if detail else {}
-            self._update(id, {"sessionUpdate": "notice", "severity": "warning", "title": title, **more})
+            notice = {"severity": "warning", "title": title}
+            if detail:
+                notice["description"] = detail
+            self._update(id, {"sessionUpdate": "notice", **notice})
         else:
             text = f"\n[{title}{': ' if detail else ''}{detail}]\n"
             self._update(id, chunk("agent_message_chunk", text, new_id()))
-
-    # Settings -------------------------------------------------------------------------------------
 
     async def _set_mode(self, params: Params) -> dict[str, Any]:
         opened = self._session(params)
@@ -329,19 +388,21 @@ class Server:
         opened.set_option(params.get("configId"), params.get("value"), self._booleans)
         opened.save()
         if opened.mode != before:
-            self._update(opened.session.id, {"sessionUpdate": "current_mode_update", "currentModeId": opened.mode})
+            update = {"sessionUpdate": "current_mode_update", "currentModeId": opened.mode}
+            self._update(opened.session.id, update)
         return {"configOptions": opened.options(self._booleans)}
 
     @property
     def _booleans(self) -> bool:
+        """True if the editor understands options that are true or false."""
         return self.offers("session", "configOptions", "boolean") is not None
 
     def _show_options(self, opened: OpenSession) -> None:
+        """Save the settings of a session and send them to the editor."""
         opened.save()
         options = opened.options(self._booleans)
-        self._update(opened.session.id, {"sessionUpdate": "config_option_update", "configOptions": options})
-
-    # Lists and ends -------------------------------------------------------------------------------
+        update = {"sessionUpdate": "config_option_update", "configOptions": options}
+        self._update(opened.session.id, update)
 
     async def _list(self, params: Params) -> dict[str, Any]:
         cursor = params.get("cursor")
@@ -356,15 +417,16 @@ class Server:
         try:
             await self._store.delete(name)
         except (StoreError, ValueError) as error:
-            raise RpcError(NOT_FOUND, f"there is no session {name!r}") from error
-        self._saved(name).unlink(missing_ok=True)
+            raise RpcError(NOT_FOUND, f"session {name!r} cannot be deleted: {error}") from error
+        self._settings_file(name).unlink(missing_ok=True)
         self._listed = None
         return {}
 
-    def _saved(self, id: str) -> Path:
+    def _settings_file(self, id: str) -> Path:
         return state_dir() / "acp" / f"{id}.settings.json"
 
     def _forget(self, params: Params) -> OpenSession:
+        """Remove a session from the open ones, cancel its prompt and return it."""
         opened = self._session(params)
         del self._sessions[opened.session.id]
         if opened.prompt is not None:
@@ -376,36 +438,52 @@ class Server:
         return {}
 
     def _session(self, params: Params) -> OpenSession:
+        """Return the open session that a request names; raise RpcError if it is not open."""
         name = params.get("sessionId")
         opened = self._sessions.get(name) if isinstance(name, str) else None
         if opened is None:
-            raise RpcError(NOT_FOUND, f"no session {name!r} is open; use session/new or session/load")
+            hint = "use session/new or session/load"
+            raise RpcError(NOT_FOUND, f"the session {name!r} is not open; {hint}")
         return opened
 
     def _refuse_busy(self, opened: OpenSession | None) -> None:
+        """Raise RpcError if a session has a prompt that is not answered yet."""
         if opened is not None and opened.prompt is not None:
-            raise RpcError(INVALID_REQUEST, "the session is busy with a prompt; cancel it or wait for it")
+            message = "the session is busy with a prompt; cancel it or wait for its end"
+            raise RpcError(INVALID_REQUEST, message)
 
     def _update(self, id: str, update: dict[str, Any]) -> None:
         self.peer.notify("session/update", {"sessionId": id, "update": update})
 
 
-async def _guarded(handler: Callable[..., Awaitable[Any]], *given: Any) -> Any:
+async def _guarded(handler: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+    """Call a handler, and translate a GlueError to RpcError."""
     try:
-        return await handler(*given)
+        return await handler(*args)
     except GlueError as error:
         raise failure(error) from error
 
 
 def _directory(path: Any, name: str) -> str:
+    """Return the path of a directory; raise RpcError if it is relative or does not exist."""
     if not isinstance(path, str) or not os.path.isabs(path):
         raise RpcError(INVALID_PARAMS, f"{name} must be an absolute path, not {path!r}")
     if not os.path.isdir(path):
-        raise RpcError(INVALID_PARAMS, f"{name} {path!r} is no directory")
+        raise RpcError(INVALID_PARAMS, f"{name} {path!r} is not a directory")
     return path
 
 
-async def serve(make: MakeAgent, source: BinaryIO, sink: BinaryIO, store: Store | None = None, *settings: Any) -> None:
-    """Serve one editor on two streams until it hangs up. The settings are those of `Server`."""
-    logging.basicConfig(stream=sys.stderr, format="%(name)s: %(message)s")  # warnings; what it logs shows in the editor
-    await Server(make, store or FileStore(state_dir() / "acp"), source, sink, *settings).serve()
+async def serve(
+    make: MakeAgent,
+    source: BinaryIO,
+    sink: BinaryIO,
+    store: Store | None = None,
+    keys: Sequence[str] = (),
+    rules: Mapping[str, Sequence[str]] | None = None,
+    budgets: Mapping[str, Any] | None = None,
+) -> None:
+    """Serve one editor until it closes the connection. The arguments are those of `Server`."""
+    # Editors show the standard error output of the server, so warnings go there.
+    logging.basicConfig(stream=sys.stderr, format="%(name)s: %(message)s")
+    opened = store or FileStore(state_dir() / "acp")
+    await Server(make, opened, source, sink, keys, rules, budgets).serve()

@@ -1,4 +1,4 @@
-"""Sessions of an editor: an open one with its settings, slash commands and MCP servers, and the list of the stored."""
+"""An open session of an editor, with its settings and MCP servers; the list of stored sessions."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from glue.errors import ConfigError, GlueError
 from glue.limits import BUDGETS, Limits
 from glue.messages import EFFORTS, Effort, Part, Text, Usage
 from glue.paths import write_private
+from glue.providers import key_available, known, lookup
 from glue.session import Session
 from glue.slash import COMMANDS, answer, change_limits, model_name, parse
 from glue.stores.store import SessionInfo
@@ -35,17 +36,18 @@ MODES = {
     "allow": ("Allow", "Run every tool without asking."),
     "read": ("Read only", "Refuse every tool that needs permission."),
 }
-# Offered as lists, because the protocol knows no numbers; other values may be set too.
+# The limits that can be set, with their titles and the values to choose from. The protocol has no
+# number fields, so values are offered as lists; other values may be set too.
 _CHOICES = {
     "max_turns": ("Turns", (8, 16, 32, 64, 128)),
     "max_requests": ("Requests", (10, 25, 50, 100, 200)),
     "token_budget": ("Token budget", (25_000, 100_000, 400_000, 1_600_000)),
 }
-PAGE = 50  # sessions of one list
+PAGE = 50  # sessions on one page of the list
 
 
 class PendingPrompt:
-    """A prompt under way, from the moment it was read."""
+    """A prompt that was received and is not answered yet."""
 
     def __init__(self) -> None:
         self.cancel = Cancel()
@@ -54,12 +56,12 @@ class PendingPrompt:
 
 @dataclass(slots=True)
 class OpenSession:
-    """One open session: what is set in it, what it has used, and its MCP servers."""
+    """One open session: its settings, the usage so far, and its MCP servers."""
 
     session: Session[Any, Any]
-    saved: Path  # what was set in it, in a small file
+    settings_file: Path
     cwd: str
-    directories: tuple[str, ...] = ()  # besides the working directory
+    directories: tuple[str, ...] = ()  # in addition to the working directory
     mode: str = "ask"
     has_title: bool = False
     servers: Servers | None = None
@@ -67,13 +69,13 @@ class OpenSession:
     ids: CallIds = field(default_factory=CallIds)
     requests: int = 0
     usage: Usage = field(default_factory=lambda: Usage(cost=0.0))
-    troubles: list[str] = field(default_factory=list)  # of MCP servers, not yet told
+    problems: list[str] = field(default_factory=list)  # of MCP servers, not yet shown
     connected: anyio.Event = field(default_factory=anyio.Event)
     closing: anyio.Event = field(default_factory=anyio.Event)
     closed: anyio.Event = field(default_factory=anyio.Event)
 
     async def close(self) -> None:
-        """Cancel its prompt, wait for the prompt's end, and let the MCP servers go."""
+        """Cancel the current prompt, wait for its end, and stop the MCP servers."""
         if self.prompt is not None:
             self.prompt.cancel.cancel()
             await self.prompt.done.wait()
@@ -81,24 +83,35 @@ class OpenSession:
         await self.closed.wait()
 
     def add_usage(self, requests: int, usage: Usage | None) -> None:
-        """Count what was used; what nobody knows the price of adds nothing to the cost."""
+        """Add requests and tokens to the usage; an unknown cost counts as zero."""
         self.requests += requests
         if usage is not None:
             self.usage += replace(usage, cost=usage.cost or 0.0)
 
-    # Settings -------------------------------------------------------------------------------------
-
     def modes(self) -> dict[str, Any]:
-        modes = [{"id": name, "name": title, "description": text} for name, (title, text) in MODES.items()]
+        """Return the current mode and all modes, in the form of the protocol."""
+        modes = [
+            {"id": name, "name": title, "description": text}
+            for name, (title, text) in MODES.items()
+        ]
         return {"currentModeId": self.mode, "availableModes": modes}
 
     def options(self, booleans: bool) -> list[dict[str, Any]]:
-        """Show what can be set as options to choose from; yes or no only where the editor knows that kind."""
-        from glue.providers import key_available, known, lookup
+        """Return all options with their choices and current values, in the form of the protocol.
 
-        rows = [lookup(name) for name in known()]
-        keyed = [f"{row.name}:{row.model}" for row in rows if row.key and row.model and key_available(row.name)]
-        modes = [{"value": name, "name": title, "description": text} for name, (title, text) in MODES.items()]
+        Args:
+            booleans: whether the editor understands options that are true or false.
+        """
+        entries = [lookup(name) for name in known()]
+        keyed = [
+            f"{entry.name}:{entry.model}"
+            for entry in entries
+            if entry.key and entry.model and key_available(entry.name)
+        ]
+        modes = [
+            {"value": name, "name": title, "description": text}
+            for name, (title, text) in MODES.items()
+        ]
         model = model_name(self.session)
         models = [{"value": name, "name": name} for name in dict.fromkeys((model, *keyed))]
         efforts = [{"value": name, "name": name.capitalize()} for name in ("default", *EFFORTS)]
@@ -110,20 +123,23 @@ class OpenSession:
         ]
         for name, (title, usual) in _CHOICES.items():
             now = getattr(self.session.limits, name)
-            values = sorted({*usual} | ({now} if now is not None else set()))
+            values = sorted({*usual} if now is None else {*usual, now})
             choices = [{"value": str(value), "name": f"{value:,}"} for value in values]
             current = "none" if now is None else str(now)
-            shown.append(_select(name, title, current, [*choices, {"value": "none", "name": "No limit"}]))
+            choices.append({"value": "none", "name": "No limit"})
+            shown.append(_select(name, title, current, choices))
         if booleans:
             cache = bool(self.session.settings.cache)
-            shown.append({"type": "boolean", "id": "cache", "name": "Prompt cache", "currentValue": cache})
+            option = {"type": "boolean", "id": "cache", "name": "Prompt cache"}
+            shown.append({**option, "currentValue": cache})
         return shown
 
     def set_option(self, name: Any, value: Any, booleans: bool) -> None:
-        """Set one option; what it does not take is an error that says what it takes."""
-        known = ("mode", "model", "effort", *_CHOICES, *(("cache",) if booleans else ()))
-        if name not in known:
-            raise RpcError(INVALID_PARAMS, f"there is no option {name!r}; there are: {', '.join(known)}")
+        """Set one option; raise RpcError with the valid names or values if it is refused."""
+        names = ("mode", "model", "effort", *_CHOICES, *(("cache",) if booleans else ()))
+        if name not in names:
+            known_names = ", ".join(names)
+            raise RpcError(INVALID_PARAMS, f"unknown option {name!r}; options: {known_names}")
         if not isinstance(value, bool if name == "cache" else str):
             wanted = "true or false" if name == "cache" else "a text"
             raise RpcError(INVALID_PARAMS, f"the value of {name!r} must be {wanted}, not {value!r}")
@@ -133,8 +149,8 @@ class OpenSession:
             self.set_model(str(value))
         elif name == "effort":
             if value not in ("default", *EFFORTS):
-                there = f"there are: default, {', '.join(EFFORTS)}"
-                raise RpcError(INVALID_PARAMS, f"there is no effort {value!r}; {there}")
+                efforts = f"default, {', '.join(EFFORTS)}"
+                raise RpcError(INVALID_PARAMS, f"unknown effort {value!r}; efforts: {efforts}")
             self.session.configure(reasoning=None if value == "default" else cast(Effort, value))
         elif name == "cache":
             self.session.configure(cache=bool(value))
@@ -142,59 +158,65 @@ class OpenSession:
             self.set_limits({name: value})
 
     def set_mode(self, mode: Any) -> None:
+        """Set the mode; raise RpcError if it is unknown."""
         if not isinstance(mode, str) or mode not in MODES:
-            raise RpcError(INVALID_PARAMS, f"there is no mode {mode!r}; there are: {', '.join(MODES)}")
+            raise RpcError(INVALID_PARAMS, f"unknown mode {mode!r}; modes: {', '.join(MODES)}")
         self.mode = mode
 
     def set_model(self, name: str) -> None:
+        """Set the model; raise RpcError if its name is wrong or its key is missing."""
         if name == model_name(self.session):
             return
         try:
-            self.session.agent.open(name)  # a wrong name, or a key that is not there, is said now
+            self.session.agent.open(name)
         except GlueError as error:
             raise RpcError(INVALID_PARAMS, str(error)) from error
         self.session.configure(model=name)
 
     def set_limits(self, given: Any) -> None:
-        """Set limits by name, as an editor asks for it."""
+        """Set limits from a mapping of names to values; raise RpcError if one is wrong."""
+        changes = given if isinstance(given, dict) else {}
         try:
-            self.session.limits = change_limits(self.session.limits, given if isinstance(given, dict) else {})
+            self.session.limits = change_limits(self.session.limits, changes)
         except (TypeError, ValueError) as error:
             raise RpcError(INVALID_PARAMS, str(error)) from None
 
     def save(self) -> None:
-        """Write down what is set, for when the session is opened again."""
+        """Write the settings to a file, for when the session is opened again."""
         session, settings = self.session, self.session.settings
-        kept: dict[str, Any] = {"mode": self.mode}
-        kept["limits"] = {name: getattr(session.limits, name) for name in BUDGETS}
+        saved: dict[str, Any] = {"mode": self.mode}
+        saved["limits"] = {name: getattr(session.limits, name) for name in BUDGETS}
         if isinstance(settings.model, str) and settings.model != session.agent.settings.model:
-            kept["model"] = settings.model
-        kept |= {name: value for name in ("reasoning", "cache") if (value := getattr(settings, name)) is not None}
-        with contextlib.suppress(ConfigError, OSError):  # what was set holds for now, whatever the disk says
-            self.saved.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_private(self.saved, json.dumps(kept))
+            saved["model"] = settings.model
+        if settings.reasoning is not None:
+            saved["reasoning"] = settings.reasoning
+        if settings.cache is not None:
+            saved["cache"] = settings.cache
+        # If the file cannot be written, the settings still apply until the session is closed.
+        with contextlib.suppress(ConfigError, OSError):
+            self.settings_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_private(self.settings_file, json.dumps(saved))
 
     def restore(self) -> None:
-        """Set again what was set before; what no longer holds, such as a model without a key, is left as it is."""
-        kept: Any = None
+        """Apply the settings from the file; skip invalid ones, such as a model without a key."""
+        saved: Any = None
         with contextlib.suppress(OSError, ValueError):
-            kept = json.loads(self.saved.read_text())
-        if not isinstance(kept, dict):
+            saved = json.loads(self.settings_file.read_text())
+        if not isinstance(saved, dict):
             return
         with contextlib.suppress(RpcError):
-            self.set_mode(kept.get("mode", self.mode))
+            self.set_mode(saved.get("mode", self.mode))
         with contextlib.suppress(RpcError):
-            self.set_limits(kept.get("limits"))
+            self.set_limits(saved.get("limits"))
         with contextlib.suppress(RpcError):
-            self.set_model(kept.get("model") or model_name(self.session))
-        if kept.get("reasoning") in EFFORTS:
-            self.session.configure(reasoning=kept["reasoning"])
-        if isinstance(kept.get("cache"), bool):
-            self.session.configure(cache=kept["cache"])
-
-    # Slash commands -------------------------------------------------------------------------------
+            self.set_model(saved.get("model") or model_name(self.session))
+        if saved.get("reasoning") in EFFORTS:
+            self.session.configure(reasoning=saved["reasoning"])
+        if isinstance(saved.get("cache"), bool):
+            self.session.configure(cache=saved["cache"])
 
     def commands(self) -> list[dict[str, Any]]:
+        """Return the slash commands and the prompts of MCP servers, in the form of the protocol."""
         prompts = self.servers.prompts if self.servers is not None else {}
         listed = [(each.name, each.help, each.argument) for each in COMMANDS if each.in_editor]
         listed += [(name, prompt.description, prompt.hint) for name, prompt in prompts.items()]
@@ -204,25 +226,27 @@ class OpenSession:
         ]
 
     async def command(self, parts: Sequence[str | Part]) -> str | Sequence[Any] | None:
-        """Answer a slash command, its mistakes too; give an MCP prompt's messages; None where it is neither."""
+        """Return the answer to a slash command, or the messages of an MCP prompt.
+
+        Return None if the parts are neither. If the command fails, the answer is its error.
+        """
         text = parts[0].text if len(parts) == 1 and isinstance(parts[0], Text) else ""
         name, argument = parse(text)
         try:
-            said = await self.servers.prompt(text) if self.servers is not None and text.startswith("/") else text
-            if said is not text:
-                return list(said)
-            used = replace(self.usage, cost=self.usage.cost or None)  # nothing, or nobody knows
+            if self.servers is not None and text.startswith("/"):
+                messages = await self.servers.prompt(text)
+                if messages is not text:  # a text that names no prompt is returned unchanged
+                    return list(messages)
+            used = replace(self.usage, cost=self.usage.cost or None)  # None: nothing, or unknown
             return await answer(self.session, name, argument, self.requests, used)
         except (GlueError, TypeError, ValueError) as error:
             return f"{text.split()[0]}: {error}"
 
-    # MCP servers ----------------------------------------------------------------------------------
-
     async def run_servers(self, configs: Sequence[ServerConfig], elicit: Any = None) -> None:
-        """Keep the MCP servers in a task of their own, from the session's beginning to its end."""
-        from glue.tools.mcp import connect
+        """Connect the MCP servers, and disconnect them when the session is closed."""
+        from glue.tools.mcp import connect  # slow to load, and most sessions have no servers
 
-        options = {"on_error": lambda _, error: self.troubles.append(str(error)), "elicit": elicit}
+        options = {"on_error": lambda _, error: self.problems.append(str(error)), "elicit": elicit}
         try:
             async with connect(configs, roots=(self.cwd, *self.directories), **options) as servers:
                 self.servers = servers
@@ -230,14 +254,14 @@ class OpenSession:
                 self.connected.set()
                 await self.closing.wait()
         except Exception as error:
-            self.troubles.append(str(error) or type(error).__name__)
+            self.problems.append(str(error) or type(error).__name__)
             logger.warning("the MCP servers of session %s failed", self.session.id, exc_info=True)
         finally:
             self.connected.set()
             self.closed.set()
 
     def server_configs(self, given: Any) -> list[ServerConfig]:
-        """Read the editor's list of MCP servers; one that is wrong costs a message, not the session."""
+        """Read the editor's list of MCP servers; skip invalid ones and add them to the problems."""
         if given is not None and not isinstance(given, list):
             raise RpcError(INVALID_PARAMS, "mcpServers must be a list")
         configs: dict[str, ServerConfig] = {}
@@ -245,20 +269,28 @@ class OpenSession:
             try:
                 config = _server_config(each, self.cwd)
             except (AttributeError, KeyError, TypeError, GlueError) as error:
-                self.troubles.append(f"an MCP server was left out, it needs a name and a command or a url: {error!r}")
+                self.problems.append(
+                    f"an MCP server was skipped: it needs a name and a command or a url: {error!r}"
+                )
                 continue
             if config.name in configs:
-                self.troubles.append(f"the MCP server {config.name!r} is there twice; the second was left out")
+                self.problems.append(
+                    f"the MCP server {config.name!r} is listed twice; the second was skipped"
+                )
             configs.setdefault(config.name, config)
         return list(configs.values())
 
 
 def _select(id: str, name: str, current: str, options: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return an option with a list of choices, in the form of the protocol."""
     return {"type": "select", "id": id, "name": name, "currentValue": current, "options": options}
 
 
 class LiveTools:
-    """An agent's tools and those of MCP servers, read anew for each prompt: a server may change its list."""
+    """The agent's own tools and the current tools of MCP servers.
+
+    It is iterated for each prompt, because a server may change its list of tools.
+    """
 
     def __init__(self, own: Iterable[AnyTool], servers: Servers) -> None:
         self._own, self._servers = tuple(own), servers
@@ -269,12 +301,15 @@ class LiveTools:
 
 
 def _server_config(each: Any, cwd: str) -> ServerConfig:
-    from glue.tools.mcp import ServerConfig
+    """Read one server of the editor's list; raise an error if it has neither command nor url."""
+    from glue.tools.mcp import ServerConfig  # slow to load, and most sessions have no servers
 
     name = str(each.get("name") or "mcp")
     if "url" in each:
         headers = {str(item["name"]): str(item["value"]) for item in each.get("headers") or ()}
-        return ServerConfig(name=name, url=str(each["url"]), headers=headers, sse=each.get("type") == "sse")
+        return ServerConfig(
+            name=name, url=str(each["url"]), headers=headers, sse=each.get("type") == "sse"
+        )
     return ServerConfig(
         name=name,
         command=str(each["command"]),
@@ -284,26 +319,42 @@ def _server_config(each: Any, cwd: str) -> ServerConfig:
     )
 
 
-# Stored sessions ----------------------------------------------------------------------------------
+def list_page(
+    sessions: Sequence[SessionInfo], cwd: Any = None, cursor: Any = None
+) -> dict[str, Any]:
+    """Return one page of the list of sessions, the last changed first.
 
+    Sessions without a prompt are left out: editors open many that the user never uses.
 
-def list_page(sessions: Sequence[SessionInfo], cwd: Any = None, cursor: Any = None) -> dict[str, Any]:
-    """List sessions, the last changed first; a cursor names the last one seen, so that new ones shift nothing."""
-    # Editors open sessions that nothing is ever said in; they can be loaded, but nobody looks for them.
-    listed = [info for info in sessions if info.title and _home(info) and cwd in (None, _home(info))]
+    Args:
+        sessions: all stored sessions.
+        cwd: the directory whose sessions are listed; None for all.
+        cursor: the `nextCursor` of the page before. It names the last session of that page, so
+            that new sessions do not shift the next one.
+    """
+    listed = [
+        info
+        for info in sessions
+        if info.title and _directory(info) and cwd in (None, _directory(info))
+    ]
     listed.sort(key=_rank)
     if cursor is not None:
         try:
             updated, name = cursor.split(" ", 1)
             after = -float(updated), name
         except (AttributeError, ValueError):
-            raise RpcError(INVALID_PARAMS, "cursor must be one that an earlier list gave") from None
+            raise RpcError(
+                INVALID_PARAMS, "cursor must be the nextCursor of an earlier list"
+            ) from None
         listed = [info for info in listed if _rank(info) > after]
-    more = {"nextCursor": f"{listed[PAGE - 1].updated!r} {listed[PAGE - 1].id}"} if len(listed) > PAGE else {}
+    more = {}
+    if len(listed) > PAGE:
+        last = listed[PAGE - 1]
+        more["nextCursor"] = f"{last.updated!r} {last.id}"
     shown = [
         {
             "sessionId": info.id,
-            "cwd": _home(info),
+            "cwd": _directory(info),
             "title": info.title,
             "updatedAt": datetime.fromtimestamp(info.updated, UTC).isoformat(),
         }
@@ -312,9 +363,11 @@ def list_page(sessions: Sequence[SessionInfo], cwd: Any = None, cursor: Any = No
     return {"sessions": shown, **more}
 
 
-def _home(info: SessionInfo) -> str:
+def _directory(info: SessionInfo) -> str:
+    """Return the working directory of a session, or an empty text if it is unknown."""
     return str((info.meta or {}).get("cwd", ""))
 
 
 def _rank(info: SessionInfo) -> tuple[float, str]:
+    """Return the sort key of a session: the last changed first, then by id."""
     return -info.updated, info.id

@@ -1,4 +1,4 @@
-"""Session updates of the Agent Client Protocol, made from a run's events and from stored messages."""
+"""Session updates of the protocol, built from the events of a run or from stored messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from glue import events
 from glue.acp.rpc import AUTH_REQUIRED, INTERNAL, INVALID_PARAMS, RpcError
 from glue.context import AnyTool
 from glue.errors import ConfigError, GlueError, MissingKey, ProviderError, ToolError
-from glue.events import Event, RunResult
+from glue.events import Event
 from glue.limits import Outcome, StopReason, estimate_tokens
 from glue.loop.transcript import estimate
 from glue.messages import (
@@ -34,11 +34,32 @@ from glue.messages import (
     new_id,
 )
 from glue.provider import TextDelta, ThinkingDelta
+from glue.result import RunResult
 from glue.text import one_line
+from glue.tools.fs import safe_open
+from glue.tools.fs.edit import edit_all, read_edits
+
+MAX_DIFF = 256 * 1024  # bytes of a file that is shown whole in a diff
+
+_TOOLS_BY_KIND = {
+    "read": (
+        "read_file list_dir git_show git_blame git_diff_branch git_log_branch git_status "
+        "git_diff_worktree"
+    ),
+    "search": "find_files grep",
+    "edit": "write_file edit_file",
+    "execute": "shell",
+    "think": "plan",
+}
+_KINDS = {name: kind for kind, names in _TOOLS_BY_KIND.items() for name in names.split()}
+_LINE_ARGUMENTS = {"read_file": "offset", "git_blame": "first"}  # the argument with the first line
 
 
 def prompt_parts(blocks: Any) -> tuple[str | Part, ...]:
-    """Take the blocks of a prompt; a link is named, an embedded text is quoted with its address."""
+    """Convert the content blocks of a prompt to message parts.
+
+    A link becomes its name and address. An embedded text is quoted together with its address.
+    """
     if not isinstance(blocks, list) or not blocks:
         raise RpcError(INVALID_PARAMS, "prompt must be a list of at least one content block")
     return tuple(_part(block) for block in blocks)
@@ -50,7 +71,10 @@ def _part(block: Any) -> Part:
         if kind == "text":
             return Text(text=_text(block["text"]))
         if kind == "image":
-            return Image(media_type=_text(block["mimeType"]), data=base64.b64decode(block["data"], validate=True))
+            return Image(
+                media_type=_text(block["mimeType"]),
+                data=base64.b64decode(block["data"], validate=True),
+            )
         if kind == "resource_link":
             return Text(text=f"[{_text(block['name'])}]({_text(block['uri'])})")
         if kind == "resource":
@@ -59,43 +83,50 @@ def _part(block: Any) -> Part:
         raise RpcError(INVALID_PARAMS, f"a {kind} block needs {error}") from error
     except (TypeError, ValueError) as error:
         raise RpcError(INVALID_PARAMS, f"not a {kind} block: {error}") from error
-    raise RpcError(INVALID_PARAMS, f"a prompt may hold text, image, resource_link and resource, not {kind!r}")
+    raise RpcError(
+        INVALID_PARAMS,
+        f"a prompt may contain text, image, resource_link and resource blocks, not {kind!r}",
+    )
 
 
 def _resource(resource: Any) -> Part:
-    """Take an embedded file: quoted where it is text, as it is where a model reads its kind."""
-    where = json.dumps(_text(resource["uri"]))
+    """Convert an embedded file: quote a text, pass on an image or a PDF, refuse anything else."""
+    address = json.dumps(_text(resource["uri"]))
     if "text" in resource:
-        return Text(text=f"<resource uri={where}>\n{_text(resource['text'])}\n</resource>")
-    data, media_type = base64.b64decode(resource["blob"], validate=True), resource.get("mimeType") or ""
+        return Text(text=f"<resource uri={address}>\n{_text(resource['text'])}\n</resource>")
+    data = base64.b64decode(resource["blob"], validate=True)
+    media_type = resource.get("mimeType") or ""
     if media_type.startswith("image/"):
         return Image(media_type=media_type, data=data)
     if media_type == "application/pdf":
         return File(media_type=media_type, data=data, name=resource["uri"].rpartition("/")[2])
     if b"\0" not in data:
         with contextlib.suppress(UnicodeDecodeError):
-            return Text(text=f"<resource uri={where}>\n{data.decode()}\n</resource>")
-    raise ValueError(f"{resource['uri']} holds {media_type or 'bytes of an unknown type'}, which no model reads here")
+            return Text(text=f"<resource uri={address}>\n{data.decode()}\n</resource>")
+    kind = media_type or "binary data without a MIME type"
+    raise ValueError(f"{resource['uri']} contains {kind}, which models cannot read")
 
 
 def _text(value: Any) -> str:
+    """Return a value if it is a valid text; raise TypeError or UnicodeEncodeError otherwise."""
     if not isinstance(value, str):
-        raise TypeError(f"a text was expected, not {value!r}")
-    value.encode()  # half a surrogate pair could not be stored
+        raise TypeError(f"expected a text, not {value!r}")
+    value.encode()  # raises for half a surrogate pair, which could not be stored
     return value
 
 
 def chunk(update: str, text: str, message_id: str) -> dict[str, Any]:
-    """Make an update of a piece of a message."""
+    """Return an update that adds a piece of text to a message."""
     return {"sessionUpdate": update, "content": text_block(text), "messageId": message_id}
 
 
 def text_block(text: str) -> dict[str, Any]:
+    """Return a content block with a text."""
     return {"type": "text", "text": text}
 
 
 def content_blocks(content: Iterable[Part]) -> list[dict[str, Any]]:
-    """Show parts as content blocks."""
+    """Convert texts and images to content blocks; leave out all other parts."""
     blocks: list[dict[str, Any]] = []
     for part in content:
         if isinstance(part, Text) and part.text:
@@ -106,13 +137,16 @@ def content_blocks(content: Iterable[Part]) -> list[dict[str, Any]]:
     return blocks
 
 
+_STATUSES = ("pending", "in_progress", "completed")
+
+
 def plan_update(entries: Sequence[Any]) -> dict[str, Any]:
-    """Show a plan; what is no entry is left out."""
+    """Return an update that shows a plan; leave out entries without content."""
     shown = [
         {
             "content": str(entry["content"]),
             "priority": _one_of(entry.get("priority"), ("high", "medium", "low"), "medium"),
-            "status": _one_of(entry.get("status"), ("pending", "in_progress", "completed"), "pending"),
+            "status": _one_of(entry.get("status"), _STATUSES, "pending"),
         }
         for entry in entries
         if isinstance(entry, dict) and entry.get("content")
@@ -120,35 +154,23 @@ def plan_update(entries: Sequence[Any]) -> dict[str, Any]:
     return {"sessionUpdate": "plan", "entries": shown}
 
 
-def _one_of(value: Any, allowed: tuple[str, ...], otherwise: str) -> str:
-    return value if isinstance(value, str) and value in allowed else otherwise
-
-
-MAX_DIFF = 256 * 1024  # bytes of a file that a diff may show whole
-
-_TOOLS = {
-    "read": "read_file list_dir git_show git_blame git_diff_branch git_log_branch git_status git_diff_worktree",
-    "search": "find_files grep",
-    "edit": "write_file edit_file",
-    "execute": "shell",
-    "think": "plan",
-}
-_KINDS = {name: kind for kind, names in _TOOLS.items() for name in names.split()}
-_LINES = {"read_file": "offset", "git_blame": "first"}  # where a tool says which line it begins at
+def _one_of(value: Any, allowed: tuple[str, ...], default: str) -> str:
+    return value if isinstance(value, str) and value in allowed else default
 
 
 @dataclass(slots=True)
 class ShownCall:
-    """A tool call under way, as the editor knows it."""
+    """A tool call that has not ended, as the editor shows it."""
 
-    id: str
+    id: str  # unique in the session, unlike the id of the call
     call: ToolCall
-    tool: AnyTool | None = None  # None where it is not known, as in a session that was loaded
+    tool: AnyTool | None = None  # None if the agent no longer has it
     diff: dict[str, Any] | None = None
     terminal: str = ""
 
     @property
     def arguments(self) -> dict[str, Any]:
+        """The parsed arguments; invalid JSON and other values are wrapped in an object."""
         try:
             arguments = json.loads(self.call.arguments or "{}", parse_constant=str)
         except (ValueError, RecursionError):
@@ -157,30 +179,37 @@ class ShownCall:
 
     @property
     def root(self) -> str:
-        """The folder that the paths of its arguments are below; empty where nobody knows."""
+        """The folder that the paths in the arguments are relative to, or an empty text."""
         return str(getattr(self.tool, "root", ""))
 
 
 class CallIds:
-    """Gives each call an id of its own in the session: models count from 1 again and again, and so do sub-agents."""
+    """Unique ids for the calls of a session.
+
+    Some models number their calls from 1 in each reply, and so do the models of sub-agents.
+    """
 
     def __init__(self) -> None:
         self._used: Counter[str] = Counter()
-        self.open: dict[tuple[str, ...], ShownCall] = {}  # by the ids of the calls around it, and its own
+        # Calls that have not ended, by the ids of the calls around them and their own id.
+        self.open: dict[tuple[str, ...], ShownCall] = {}
 
     def begin(self, key: tuple[str, ...], call: ToolCall, tool: AnyTool | None = None) -> ShownCall:
+        """Return a new call with an id that is unique in the session: "1", "1#2", "1#3"."""
         self._used[call.id] += 1
         times = self._used[call.id]
-        shown = self.open[key] = ShownCall(call.id if times == 1 else f"{call.id}#{times}", call, tool)
+        unique = call.id if times == 1 else f"{call.id}#{times}"
+        shown = self.open[key] = ShownCall(unique, call, tool)
         return shown
 
     def current(self, call_id: str) -> ShownCall | None:
-        """Give the call with this id that began last and has not ended."""
-        return next((shown for shown in reversed(self.open.values()) if shown.call.id == call_id), None)
+        """Return the newest call with this id that has not ended, or None."""
+        same = (shown for shown in reversed(self.open.values()) if shown.call.id == call_id)
+        return next(same, None)
 
 
 def tool_call(shown: ShownCall, status: str) -> dict[str, Any]:
-    """Describe a call that begins, or waits for permission."""
+    """Return the ACP fields of a tool call that begins or waits for permission."""
     name, arguments = shown.call.name, shown.arguments
     fields: dict[str, Any] = {
         "toolCallId": shown.id,
@@ -198,39 +227,46 @@ def tool_call(shown: ShownCall, status: str) -> dict[str, Any]:
 
 
 def tool_update(id: str, **fields: Any) -> dict[str, Any]:
+    """Return an update that changes fields of a call."""
     return {"sessionUpdate": "tool_call_update", "toolCallId": id, **fields}
 
 
 def tool_result(shown: ShownCall, message: ToolMessage) -> dict[str, Any]:
-    """Tell how a call ended; an edit that worked shows its diff, a terminal stays, all else shows what it gave."""
+    """Return the update at the end of a call: its terminal, its diff, or else its result."""
     status = "failed" if message.is_error else "completed"
+    raw = {"text": message.text}
     if shown.terminal:
-        content: list[dict[str, Any]] = [{"type": "terminal", "terminalId": shown.terminal}]
-    elif shown.diff is not None and not message.is_error:
-        content = [shown.diff]
-    else:
-        content = [{"type": "content", "content": block} for block in content_blocks(message.content)]
-        return tool_update(shown.id, status=status, content=content)
-    return tool_update(shown.id, status=status, content=content, rawOutput={"text": message.text})
+        terminal = {"type": "terminal", "terminalId": shown.terminal}
+        return tool_update(shown.id, status=status, content=[terminal], rawOutput=raw)
+    if shown.diff is not None and not message.is_error:
+        return tool_update(shown.id, status=status, content=[shown.diff], rawOutput=raw)
+    blocks = content_blocks(message.content)
+    content = [{"type": "content", "content": block} for block in blocks]
+    return tool_update(shown.id, status=status, content=content)
 
 
 def touched_path(root: str, path: str) -> str:
-    """Give the file that a path below a root leads to: folders that are links are followed, the last name is not."""
+    """Return the absolute path of a file, with linked folders resolved but not the file itself.
+
+    The result begins with the root as the editor wrote it, even if the root is a link.
+    """
     folder, name = os.path.split(os.path.normpath(os.path.join(root, path)))
     below = os.path.relpath(os.path.realpath(folder), os.path.realpath(root))
-    return os.path.normpath(os.path.join(root, below, name))  # the root as the editor knows it
+    return os.path.normpath(os.path.join(root, below, name))
 
 
 def edited_path(shown: ShownCall) -> str:
-    """Give the file that a call is to change, below its root; empty where it changes none, or nobody knows its root."""
+    """Return the path of the file that a call changes, relative to its root.
+
+    The path is empty if the call changes no file or if its root is unknown.
+    """
     path = shown.arguments.get("path")
-    return path if shown.root and _KINDS.get(shown.call.name) == "edit" and isinstance(path, str) else ""
+    is_edit = bool(shown.root) and _KINDS.get(shown.call.name) == "edit"
+    return path if is_edit and isinstance(path, str) else ""
 
 
 def disk_text(root: str, path: str) -> str | None:
-    """Read a file below a root; None where there is none, or one too large to show."""
-    from glue.tools.fs import safe_open
-
+    """Return the text of a file below a root, or None if it is missing or too large to show."""
     try:
         with safe_open(root, path) as file:
             data = file.read(MAX_DIFF + 1)
@@ -240,16 +276,21 @@ def disk_text(root: str, path: str) -> str | None:
 
 
 def diff_of(shown: ShownCall, before: str | None) -> dict[str, Any] | None:
-    """Show the whole file before and after a call; where that cannot be told, the pieces that are quoted."""
+    """Return a diff of the whole file before and after a call, or None if the call changes no file.
+
+    If the edit does not fit the text before, the diff shows the old and new text of the arguments.
+    """
     call, path = shown.call, edited_path(shown)
     if not path:
         return None
     arguments = shown.arguments
     diff = {"type": "diff", "path": touched_path(shown.root, path)}
     if call.name == "write_file" and isinstance(arguments.get("content"), str):
-        return {**diff, **({} if before is None else {"oldText": before}), "newText": arguments["content"]}
+        old_text = {} if before is None else {"oldText": before}
+        return {**diff, **old_text, "newText": arguments["content"]}
     if call.name == "edit_file" and before is not None:
-        with contextlib.suppress(ToolError, KeyError, TypeError, ValueError, AttributeError):  # the tool will say it
+        # If the edit is wrong, the tool itself reports the error.
+        with contextlib.suppress(ToolError, KeyError, TypeError, ValueError, AttributeError):
             return {**diff, "oldText": before, "newText": edited_text(before, arguments)}
     old, new = arguments.get("old"), arguments.get("new")
     if call.name == "edit_file" and isinstance(old, str) and isinstance(new, str) and old:
@@ -258,32 +299,32 @@ def diff_of(shown: ShownCall, before: str | None) -> dict[str, Any] | None:
 
 
 def edited_text(before: str, arguments: dict[str, Any]) -> str:
-    """Give the text after an edit, as the tool itself would make it; raises ToolError."""
-    from glue.tools.fs.edit import edit_all, read_edits
-
+    """Return the text after an edit, by the rules of edit_file; raise ToolError if it fails."""
     return edit_all(before.encode(), read_edits(arguments)).content.decode()
 
 
 def _title(name: str, arguments: dict[str, Any]) -> str:
+    """Return the tool's name, with its path, command, pattern or revision if there is one."""
     for key in ("path", "command", "pattern", "revision"):
         value = arguments.get(key)
         if value:
-            shown = value if isinstance(value, str) else " ".join(map(str, value)) if isinstance(value, list) else ""
-            return one_line(f"{name} {shown}", 200)
+            words = " ".join(map(str, value)) if isinstance(value, list) else value
+            return one_line(f"{name} {words if isinstance(words, str) else ''}", 200)
     return name
 
 
 def _location(shown: ShownCall) -> dict[str, Any] | None:
-    """Say which file a call is about, and at which line where that is known."""
+    """Return the path of a call, with the line if it is known; None for a call without a path."""
     name, arguments, diff = shown.call.name, shown.arguments, shown.diff
     path = arguments.get("path")
     if name not in _KINDS or not shown.root or not isinstance(path, str) or not path:
         return None
     location: dict[str, Any] = {"path": touched_path(shown.root, path)}
-    line = arguments.get(_LINES.get(name, ""))
+    line = arguments.get(_LINE_ARGUMENTS.get(name, ""))
     if diff is not None and name == "edit_file" and diff["oldText"] != arguments.get("old"):
         pairs = zip(diff["oldText"].splitlines(), diff["newText"].splitlines(), strict=False)
-        line = 1 + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))  # the first that changes
+        unchanged = takewhile(lambda pair: pair[0] == pair[1], pairs)
+        line = 1 + sum(1 for _ in unchanged)  # the first line that changes
     if isinstance(line, int) and not isinstance(line, bool) and line >= 1:
         location["line"] = line
     return location
@@ -291,16 +332,26 @@ def _location(shown: ShownCall) -> dict[str, Any] | None:
 
 @dataclass(slots=True, kw_only=True)
 class Reporter:
-    """A listener that sends what a run says to the editor, and waits for an editor that is slow."""
+    """A listener that sends the events of a run to the editor as session updates.
+
+    Args:
+        send: sends an update.
+        drain: waits while the editor is far behind with reading. The run awaits this method.
+        ids: the calls that the editor shows.
+        tools: the tools of the agent.
+        compaction: whether the editor understands updates about compactions.
+        window: the context window of the model in tokens, if it is known.
+        cost: the cost of the session before this run, in dollars.
+    """
 
     send: Callable[[dict[str, Any]], None]
-    drain: Callable[[], Awaitable[None]]  # the run waits for it
+    drain: Callable[[], Awaitable[None]]
     ids: CallIds
     tools: Sequence[AnyTool]
-    compaction: bool  # whether the editor knows such updates
+    compaction: bool
     window: int | None
     cost: float
-    _message: str = ""  # the id of the chain that is being told
+    _message: str = ""  # the message id of the current chain
     _in_chain: bool = False
     _request: Sequence[Message] = ()
 
@@ -320,35 +371,48 @@ class Reporter:
         elif isinstance(event, (events.ToolStart, events.ToolUpdate, events.ToolEnd)):
             self._tool(event, ())
         elif isinstance(event, events.Compacted) and self.compaction:
-            self.send({"sessionUpdate": "compaction_update", "compactionId": new_id(), "status": "completed"})
+            done = {"compactionId": new_id(), "status": "completed"}
+            self.send({"sessionUpdate": "compaction_update", **done})
         elif isinstance(event, events.MessageEnd) and isinstance(event.message, AssistantMessage):
             self._in_chain = self._in_chain or event.message.stop_reason is StopReason.PAUSE_TURN
-            self._used(event.message)
+            self._send_usage(event.message)
 
-    def _tool(self, event: events.ToolStart | events.ToolUpdate | events.ToolEnd, above: tuple[str, ...]) -> None:
-        """Tell of a call, of this run or of a sub-agent's: what its tools do is shown like any other."""
+    def _tool(
+        self, event: events.ToolStart | events.ToolUpdate | events.ToolEnd, above: tuple[str, ...]
+    ) -> None:
+        """Send an update about a call of this run or of a sub-agent.
+
+        `above` has the ids of the calls that started the sub-agent, the outermost first.
+        """
         if isinstance(event, events.ToolStart):
-            self._started(event.call, (*above, event.call.id))
+            self._start(event.call, (*above, event.call.id))
         elif isinstance(event, events.ToolEnd):
             if (shown := self.ids.open.pop((*above, event.call.id), None)) is not None:
                 self.send(tool_result(shown, event.message))
         elif isinstance(event.event, (events.ToolStart, events.ToolUpdate, events.ToolEnd)):
             self._tool(event.event, (*above, event.call_id))
         elif event.event is None:
-            self._updated(event, (*above, event.call_id))
+            self._progress(event, (*above, event.call_id))
 
-    def _started(self, call: ToolCall, key: tuple[str, ...]) -> None:
-        above = self.ids.open.get(key[:-1])
-        agent = getattr(above.tool, "agent", None) if above is not None else None
-        tools = self.tools if above is None else agent.settings.tools if agent is not None else ()
-        tool = next((tool for tool in tools or () if tool.spec.name == call.name), None)
+    def _start(self, call: ToolCall, key: tuple[str, ...]) -> None:
+        """Show a call that begins."""
+        tool = next((tool for tool in self._tools_at(key) if tool.spec.name == call.name), None)
         shown = self.ids.begin(key, call, tool)
         if not getattr(tool, "in_editor", False) and (path := edited_path(shown)):
             shown.diff = diff_of(shown, disk_text(shown.root, path))
         status = "pending" if getattr(tool, "needs_permission", False) else "in_progress"
         self.send({"sessionUpdate": "tool_call", **tool_call(shown, status)})
 
-    def _updated(self, event: events.ToolUpdate, key: tuple[str, ...]) -> None:
+    def _tools_at(self, key: tuple[str, ...]) -> Sequence[AnyTool]:
+        """Return the tools of the agent, or of the sub-agent, that makes a call."""
+        parent = self.ids.open.get(key[:-1])
+        if parent is None:
+            return self.tools
+        agent = getattr(parent.tool, "agent", None)
+        return tuple(agent.settings.tools or ()) if agent is not None else ()
+
+    def _progress(self, event: events.ToolUpdate, key: tuple[str, ...]) -> None:
+        """Show the plan, terminal, diff or text that a running call reports."""
         data = event.data if isinstance(event.data, dict) else {}
         shown = self.ids.open.get(key)
         content: dict[str, Any] | None = None
@@ -364,38 +428,51 @@ class Reporter:
         if shown is not None and content is not None:
             self.send(tool_update(shown.id, status="in_progress", content=[content]))
 
-    def _used(self, message: AssistantMessage) -> None:
-        """Tell how full the context is, where the window is known; where the provider does not say, by estimate."""
+    def _send_usage(self, message: AssistantMessage) -> None:
+        """Send how many tokens of the context window are used, if its size is known.
+
+        If the provider reports no usage, the number is estimated.
+        """
         usage = message.usage
         if usage is not None and usage.cost is not None:
             self.cost += usage.cost
         if self.window is None:
             return
-        used = usage.total if usage is not None else estimate((*self._request, message), estimate_tokens)
-        update: dict[str, Any] = {"sessionUpdate": "usage_update", "used": used, "size": self.window}
-        if usage is None:
+        update: dict[str, Any] = {"sessionUpdate": "usage_update", "size": self.window}
+        if usage is not None:
+            update["used"] = usage.total
+        else:
+            update["used"] = estimate((*self._request, message), estimate_tokens)
             update["_meta"] = {"estimated": True}
         if self.cost:
             update["cost"] = {"amount": self.cost, "currency": "USD"}
         self.send(update)
 
 
-STOP_REASONS = {  # with what the user is told where a turn did not simply end
+# The protocol's stop reason by outcome, and a message for the user if the run did not simply end.
+STOP_REASONS = {
     Outcome.DONE: ("end_turn", ""),
     Outcome.WRAPPED_UP: ("end_turn", ""),
     Outcome.MAX_TURNS: ("max_turn_requests", "Stopped at the limit of turns or requests"),
-    Outcome.BUDGET: ("max_tokens", "Stopped: the budget of this prompt is spent"),
-    Outcome.HALTED: ("end_turn", "Stopped: the model went round in circles"),
-    Outcome.STALLED: ("end_turn", "Stopped: the model got no further"),
-    Outcome.CONTEXT_WINDOW: ("max_tokens", "Stopped: the conversation no longer fits the model"),
+    Outcome.BUDGET: ("max_tokens", "Stopped: the budget of this prompt is used up"),
+    Outcome.PAUSED: ("end_turn", "Paused: calls wait for a decision"),
+    Outcome.HALTED: ("end_turn", "Stopped: the model repeated the same call or error"),
+    Outcome.STALLED: ("end_turn", "Stopped: the model made no progress"),
+    Outcome.CONTEXT_WINDOW: (
+        "max_tokens",
+        "Stopped: the conversation no longer fits the context window",
+    ),
     Outcome.TRUNCATED: ("max_tokens", "The answer was cut off"),
-    Outcome.REFUSED: ("refusal", "The model refused; this prompt has left the conversation"),
+    Outcome.REFUSED: (
+        "refusal",
+        "The model refused; this prompt was removed from the conversation",
+    ),
     Outcome.CANCELLED: ("cancelled", ""),
 }
 
 
 def answer(result: RunResult[Any]) -> dict[str, Any]:
-    """Give the protocol's stop reason for an outcome; a failure is an error with what is known of it."""
+    """Return the answer to a prompt: stop reason and figures; raise RpcError if the run failed."""
     if result.outcome is Outcome.FAILED:
         raise failure(result.error, result)
     usage = result.usage
@@ -404,7 +481,11 @@ def answer(result: RunResult[Any]) -> dict[str, Any]:
         "outcome": str(result.outcome),
         "turns": result.turns,
         "requests": result.requests,
-        "usage": {"inputTokens": usage.input, "outputTokens": usage.output, "totalTokens": usage.total},
+        "usage": {
+            "inputTokens": usage.input,
+            "outputTokens": usage.output,
+            "totalTokens": usage.total,
+        },
         **({"cost": result.cost} if result.cost is not None else {}),
         **({"notice": result.notice} if result.notice else {}),
         **({"detail": str(result.error)} if result.error else {}),
@@ -413,16 +494,21 @@ def answer(result: RunResult[Any]) -> dict[str, Any]:
 
 
 def plain(outcome: Outcome) -> dict[str, Any]:
-    """Answer a prompt that no model was asked about."""
+    """Return the answer to a prompt that was not sent to a model."""
     return {"stopReason": STOP_REASONS[outcome][0], "_meta": {"outcome": str(outcome)}}
 
 
 def failure(error: BaseException | None, result: RunResult[Any] | None = None) -> RpcError:
-    """Make the error that a request is answered with."""
+    """Return the JSON-RPC error for an exception, with the figures of the run if there was one."""
     data: dict[str, Any] = {"outcome": str(Outcome.FAILED), "error": type(error).__name__}
     code = INTERNAL
     if isinstance(error, ProviderError):
-        data |= {"kind": error.kind, "provider": error.provider, "model": error.model, "status": error.status}
+        data |= {
+            "kind": error.kind,
+            "provider": error.provider,
+            "model": error.model,
+            "status": error.status,
+        }
         code = AUTH_REQUIRED if error.kind == "auth" else INTERNAL
     elif isinstance(error, ConfigError):
         code = AUTH_REQUIRED if isinstance(error, MissingKey) else INVALID_PARAMS
@@ -434,17 +520,20 @@ def failure(error: BaseException | None, result: RunResult[Any] | None = None) -
 _CHUNKS = {Text: "agent_message_chunk", Thinking: "agent_thought_chunk"}
 
 
-def replay(messages: Sequence[Message], ids: CallIds, tools: Iterable[AnyTool] = ()) -> Iterator[dict[str, Any]]:
-    """Tell everything again, but for refused prompts: those have left the context."""
+def replay(
+    messages: Sequence[Message], ids: CallIds, tools: Iterable[AnyTool] = ()
+) -> Iterator[dict[str, Any]]:
+    """Yield the updates that show a stored conversation again, without refused prompts."""
     known = {tool.spec.name: tool for tool in tools}
-    chain = ""  # the id that a continuation goes on with
+    chain = ""  # the message id of a reply that the next message continues
     for message in _without_refused(messages):
         if isinstance(message, UserMessage):
             if message.origin != "continue":
                 chain = ""
             if message.origin in HUMAN_ORIGINS:
                 for block in content_blocks(message.content):
-                    yield {"sessionUpdate": "user_message_chunk", "content": block, "messageId": message.id}
+                    update = {"content": block, "messageId": message.id}
+                    yield {"sessionUpdate": "user_message_chunk", **update}
         elif isinstance(message, AssistantMessage):
             chain = chain or message.id
             for part in message.content:
@@ -452,25 +541,37 @@ def replay(messages: Sequence[Message], ids: CallIds, tools: Iterable[AnyTool] =
                     yield chunk(_CHUNKS[type(part)], part.text, chain)
             for call in message.calls:
                 shown = ids.begin((call.id,), call, known.get(call.name))
-                shown.diff = diff_of(shown, None)  # of what was quoted: the file has moved on
+                # The file may have changed since, so the diff shows only texts of the arguments.
+                shown.diff = diff_of(shown, None)
                 yield {"sessionUpdate": "tool_call", **tool_call(shown, "in_progress")}
             if message.stop_reason not in (StopReason.PAUSE_TURN, StopReason.MAX_TOKENS):
                 chain = ""
         elif (ended := ids.open.pop((message.call_id,), None)) is not None:
             yield tool_result(ended, message)
-    for left in ids.open.values():  # the process was killed before it had their results
+    for left in ids.open.values():  # the process was killed before these calls ended
         content = [{"type": "content", "content": text_block("interrupted")}]
         yield tool_update(left.id, status="failed", content=content)
     ids.open.clear()
 
 
 def _without_refused(messages: Sequence[Message]) -> Iterator[Message]:
-    """Leave out runs that were refused; what a compaction took out of the context is still told."""
-    prompts = [at for at, each in enumerate(messages) if isinstance(each, UserMessage) and each.origin == "user"]
+    """Yield the messages without those of refused runs.
+
+    Messages that a compaction has excluded are yielded. The results that a policy delivered in
+    place of a tool are left out, because no call belongs to them.
+    """
+    prompts = [
+        place
+        for place, message in enumerate(messages)
+        if isinstance(message, UserMessage) and message.origin == "user"
+    ]
     starts = sorted({0, *prompts, len(messages)})
     for start, stop in pairwise(starts):
         run = messages[start:stop]
         replies = [message for message in run if isinstance(message, AssistantMessage)]
         was_refused = not replies or replies[-1].stop_reason is StopReason.REFUSAL
-        if not was_refused or not all(message.excluded for message in run):
-            yield from (each for each in run if not (isinstance(each, ToolMessage) and each.call_id == "delivered"))
+        if was_refused and all(message.excluded for message in run):
+            continue
+        for message in run:
+            if not (isinstance(message, ToolMessage) and message.call_id == "delivered"):
+                yield message

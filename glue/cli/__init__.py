@@ -1,1 +1,1 @@
-"""The command line: a module for each command, or for a few that share their subject; app.py has the table."""
+"""The command line: a module for each command, and app.py with the table of commands."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import signal
 import sys
-from collections.abc import Awaitable, Callable
-from contextlib import nullcontext, suppress
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,26 +16,30 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from glue import slash
 from glue.agent import Agent
-from glue.cli.app import end_process, live_threads
-from glue.cli.options import Sources, chat_options, read_part
-from glue.cli.output import Printer, Screen, usage_line
-from glue.cli.run import Run, check_session, exit_code, explain, terminal_echo, write_answer
+from glue.cli.agentfile import open_agent
+from glue.cli.approval import ask_yes_or_no
+from glue.cli.inputs import read_part
+from glue.cli.linereader import LineReader
+from glue.cli.options import Sources, chat_options
+from glue.cli.printer import Printer, usage_line
+from glue.cli.process import exit_code_despite_threads, live_threads, terminal_echo
+from glue.cli.run import Run, check_session, exit_code, explain, write_answer
+from glue.cli.screen import Screen, is_interactive
 from glue.cli.sessions import sort_by_tree
+from glue.cli.waiting import shown, waiting_lines, with_command
 from glue.compaction import INTRODUCTION, PROMPT, render
 from glue.context import Cancel
 from glue.errors import ConfigError, GlueError
-from glue.events import RunResult
 from glue.limits import Outcome
-from glue.messages import AssistantMessage, Usage, UserMessage, new_id, user
+from glue.messages import AssistantMessage, Message, Usage, UserMessage, new_id, user
 from glue.provider import capabilities
+from glue.result import RunResult
 from glue.stores import open_store
 from glue.stores.memory import MemoryStore
 from glue.stores.store import copy
-from glue.text import clean_text, cut, dollars, one_line
+from glue.text import clean_text, cut, format_dollars, one_line
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from glue.session import Session
 
 T = TypeVar("T")
@@ -44,20 +48,16 @@ T = TypeVar("T")
 @click.command()
 @click.argument("file", required=False, metavar="[FILE.py]")
 @chat_options
-@click.option("-v", "--verbose", count=True, help="Thinking and the results of tools too.")
+@click.option("-v", "--verbose", count=True, help="Print thinking and tool results too.")
 def chat(file: str | None, **given: Any) -> None:
-    """Talk to the agent of FILE.py, or to a model.
+    """Chat with the agent of FILE.py, or with a model.
 
-    Ctrl-C cancels the answer, a second one leaves. /help lists what can be typed. With the extra [chat] there are
-    editing, history, completion, Markdown and a status line; without it, plain lines.
+    Ctrl-C cancels the answer, a second Ctrl-C leaves. /help lists the slash commands. The extra
+    [chat] adds line editing, history, completion, Markdown and a status line.
     """
-    agent = None
-    if file is not None:
-        from glue.cli.agentfile import open_agent
-
-        agent = open_agent(file)
+    agent = open_agent(file) if file is not None else None
     check_session(given)
-    # SIGINT is for the main thread; asyncio in the other one must not take it.
+    # The main thread handles SIGINT, not the event loop in the other thread.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     before = live_threads()
     with start_blocking_portal() as portal:
@@ -68,57 +68,12 @@ def chat(file: str | None, **given: Any) -> None:
                 code = chat.loop()
         finally:
             portal.call(chat.agent.aclose)
-    sys.exit(end_process(code, before))
-
-
-QUOTES = '"""'
-
-
-class LineReader:
-    """Reads plain lines: without the extra [chat], on a dumb terminal, and from a pipe."""
-
-    echoes_interrupt = True  # ^C is left standing at the prompt
-    help = f"A line that ends in \\ goes on in the next; {QUOTES} begins and ends a longer text."
-
-    def __init__(self, out: Screen) -> None:
-        self.out = out
-        self.is_terminal = sys.stdin.isatty() and out.is_terminal
-        self.was_interrupted = False  # by the Ctrl-C right before
-        if self.is_terminal and not out.is_dumb:
-            with suppress(ImportError):  # it edits the line, and takes a paste of many lines as one
-                import readline
-
-                readline.parse_and_bind("set enable-bracketed-paste on")
-
-    def read(self) -> str:
-        """Read one entry; it may span lines. EOFError at the end."""
-        line = self._line("> ")
-        self.was_interrupted = False
-        if not line.strip().startswith(QUOTES):
-            while line.endswith("\\"):
-                line = line[:-1] + "\n" + self._line(". ")
-            return line
-        text = line.strip().removeprefix(QUOTES)
-        while not text.rstrip().endswith(QUOTES):
-            text += "\n" + self._line(". ")
-        return text.rstrip().removesuffix(QUOTES).strip("\n")
-
-    def _line(self, prompt: str) -> str:
-        if not self.is_terminal:
-            line = sys.stdin.readline()
-            if not line:
-                raise EOFError
-            return line.rstrip("\r\n")
-        # The marks tell readline what takes no room.
-        return input(f"\x01\x1b[36m\x02{prompt}\x01\x1b[0m\x02" if self.out.has_colour else prompt)
-
-    def end(self) -> None:
-        """Leave the line in which ^C stands."""
-        if self.is_terminal:
-            self.out.write("\n")
+    sys.exit(exit_code_despite_threads(code, before))
 
 
 class Chat:
+    """A chat in the terminal; the event loop runs in another thread, behind `portal`."""
+
     def __init__(self, sources: Sources, portal: BlockingPortal) -> None:
         self.sources, self.portal = sources, portal
         out, err, verbose = Screen(sys.stdout), Screen(sys.stderr), sources.given["verbose"]
@@ -127,21 +82,24 @@ class Chat:
         self.printer = Printer(out, err, verbose=verbose, results=self.reader.is_terminal)
         if self.reader.is_terminal and not out.is_dumb:
             try:
+                # Loads prompt_toolkit and rich, optional dependencies.
                 from glue.cli.console import Editor, MarkdownPrinter
             except ImportError:
-                self.hint = "; pip install 'glue-agents[chat]' for history, completion and Markdown"
+                self.hint = "; pip install 'glue-agents[chat]' adds history, completion, Markdown"
             else:
-                self.reader = Editor(out, self.status, lambda: [each.id for each in portal.call(self.store.list)])
+                self.reader = Editor(
+                    out, self.status, lambda: [each.id for each in portal.call(self.store.list)]
+                )
                 self.printer = MarkdownPrinter(out, err, verbose=verbose, results=True)
         self.run = Run(sources, self.printer)
         self.agent = self.run.agent
         self.requests, self.total = 0, Usage(cost=0.0)
-        self.context = 0  # tokens of the last request and its answer
+        self.context = 0  # tokens of the last request and its reply
         self.session: Session[Any, Any]
-        self.kept = ""  # where the conversation is kept, or nowhere
+        self.saved_as = ""  # the name of the session in the store; "" if it is only in memory
 
     def status(self) -> str:
-        """Say in one line: model, context used, tokens, cost."""
+        """Return the status line: model, share of the context window, tokens, cost, session."""
         words = [slash.model_name(self.session)]
         window = capabilities(self.agent.open(self.session.settings.model or "")).window
         if self.context and window:
@@ -149,58 +107,65 @@ class Chat:
         total = self.total
         if total.total:
             words.append(f"{total.input:,} in, {total.output:,} out")
-            words += [dollars(total.cost)] if total.cost is not None else []
-        words += [f"kept as {self.kept}"] if self.kept else []
+            words += [format_dollars(total.cost)] if total.cost is not None else []
+        words += [f"saved as {self.saved_as}"] if self.saved_as else []
         return cut(one_line("  ·  ".join(words)), self.printer.out.width - 1)
 
     def recap(self) -> None:
-        """Show the last exchange of a conversation that goes on."""
-        messages = [message for message in self.portal.call(self.session.load) if not message.excluded]
-        asked = next((m for m in reversed(messages) if isinstance(m, UserMessage) and m.origin == "user"), None)
-        said = next((m for m in reversed(messages) if isinstance(m, AssistantMessage) and m.text.strip()), None)
+        """Show the last prompt and the last answer of a session that is continued."""
+        loaded = self.portal.call(self.session.load)
+        messages = [message for message in loaded if not message.excluded]
+        prompts = [message.text for message in messages if _is_prompt(message)]
+        answers = [message.text for message in messages if isinstance(message, AssistantMessage)]
+        answers = [text for text in answers if text.strip()]
         self.note(f"{one_line(self.session.id)}: {len(messages)} messages")
-        if asked is not None:
-            self.printer.note("> " + one_line(asked.text, self.printer.err.width - 3))
-        if said is not None:
-            lines = clean_text(said.text).strip().splitlines()
+        if prompts:
+            self.printer.note("> " + one_line(prompts[-1], self.printer.err.width - 3))
+        if answers:
+            lines = clean_text(answers[-1]).strip().splitlines()
             for line in lines[:8]:
                 self.printer.note(cut(line, self.printer.err.width - 1))
             if len(lines) > 8:
-                self.printer.note(f"… {len(lines) - 8} more lines; `glue sessions show {one_line(self.session.id)}`")
+                command = f"`glue sessions show {one_line(self.session.id)}`"
+                self.printer.note(f"… {len(lines) - 8} more lines; {command}")
 
     async def begin(self) -> None:
-        """Open the conversation: a named one from the store, else one in memory."""
+        """Open the session that the options name, or a new one in memory."""
         given = self.sources.given
-        model = self.run.overrides()["model"]
-        self.agent.open(model)  # a wrong name or a missing key is said now, not after the first prompt
+        # Report a wrong model or a missing key now, not after the first prompt.
+        self.agent.open(self.run.overrides()["model"])
         self.store = open_store(self.sources.find("store") or "")
         if given["session"] or given["resume"]:
             self.session = await self.run.session(self.store)
             await self.session.load()
-            self.kept = self.session.id
+            self.saved_as = self.session.id
         else:
             self.session = self.agent.session(store=MemoryStore(), **self.run.overrides())
 
     def note(self, text: str, colour: str = "cyan") -> None:
-        """Write lines of our own, on a terminal wrapped at words."""
-        width = max(self.printer.err.width - 1, 20) if self.printer.err.is_terminal else len(text) + 1
+        """Write lines on stderr; wrap them at words on a terminal."""
+        err = self.printer.err
+        width = max(err.width - 1, 20) if err.is_terminal else len(text) + 1
         for line in text.splitlines():
-            for piece in wrap(line, width, subsequent_indent="    ", break_on_hyphens=False) or [""]:
+            pieces = wrap(line, width, subsequent_indent="    ", break_on_hyphens=False)
+            for piece in pieces or [""]:
                 self.printer.note(piece, colour)
 
     def fail(self, error: object) -> None:
+        """Write an error on stderr."""
         self.note(f"glue: {one_line(str(error))}", "red")
 
     def loop(self) -> int:
-        """Read and answer, line by line."""
+        """Read prompts and answer them until the user leaves; return the exit code."""
         if self.reader.is_terminal:
-            kept = f", kept as {self.kept}" if self.kept else ""
-            self.printer.note(
-                f"{one_line(slash.model_name(self.session))}{kept}; /help for help, Ctrl-D to leave{self.hint}"
-            )
-            if self.kept and self.portal.call(self.session.load):
+            model = one_line(slash.model_name(self.session))
+            saved = f", saved as {self.saved_as}" if self.saved_as else ""
+            self.printer.note(f"{model}{saved}; /help for help, Ctrl-D to leave{self.hint}")
+            if self.saved_as and self.portal.call(self.session.load):
                 self.recap()
         code = 0
+        if self.answer_waiting() is None:
+            return 130
         while True:
             try:
                 text = self.reader.read()
@@ -229,20 +194,36 @@ class Chat:
                 code = 0 if self.reader.is_terminal else answered
 
     def turn(self, text: str) -> int | None:
-        """Say something and show the answer; None where the user interrupted twice."""
+        """Send a prompt and show the answer; return its exit code, or None if interrupted twice."""
         named = [Path(name).expanduser() for name in re.findall(r"(?<!\S)@(\S+)", text)]
         try:
             parts = [read_part(str(path)) for path in named if path.is_file()]
             for path in named:
                 if not path.is_file():
-                    self.note(f"there is no file {one_line(str(path))}: the word is sent as it is", "yellow")
+                    name = one_line(str(path))
+                    self.note(f"the file {name} does not exist; the word is sent as text", "yellow")
         except ConfigError as error:
             self.fail(error)
             return 2
+        if self.portal.call(self.session.pending):
+            code = self.answer_waiting()
+            if code is None or self.portal.call(self.session.pending):
+                self.note("the prompt was not sent, because calls wait for an answer", "yellow")
+                return code
+        return self._turn(self._prompt, text, *parts)
+
+    def _turn(
+        self, work: Callable[..., Awaitable[Any]], *args: Any, later: Collection[str] = ()
+    ) -> int | None:
+        """Wait for a run and show how it ended; return its exit code, or None if interrupted.
+
+        `later` has the ids of calls that the user does not want to decide now.
+        """
         with terminal_echo(False) if self.reader.is_terminal else nullcontext():
-            ended = self._wait(self._prompt, text, *parts)
+            ended = self._wait(work, *args)
         if isinstance(ended, RunResult):
-            return self._show(ended)
+            code = self._show(ended)
+            return self.answer_waiting(later) if ended.pending else code
         self.printer.settle()
         if ended is None:
             return None
@@ -251,39 +232,103 @@ class Chat:
         self.fail(ended)
         return 1
 
-    def _wait(self, work: Callable[..., Awaitable[T]], *args: Any) -> T | None:
-        """Wait for what runs in the event loop; the first Ctrl-C cancels it, after the second there is no answer."""
-        cancel = self.run.cancel = Cancel()
-        ended: Future[T] = self.portal.start_task_soon(work, *args)
-        while True:
+    def answer_waiting(self, later: Collection[str] = ()) -> int | None:
+        """Ask about the calls that wait, except those in `later`, and continue with the answers.
+
+        Return the exit code, or None if the user interrupted twice.
+        """
+        calls = self.portal.call(self.session.pending)
+        if not calls:
+            return 0
+        self.printer.settle()
+        if not is_interactive():
+            options = ["--store", self.sources.find("store")] if self.sources.find("store") else []
+            for line in waiting_lines(calls, self.saved_as, options):
+                self.printer.note(line, "yellow")
+            return Outcome.PAUSED.exit_code
+        decisions: dict[str, Any] = {}
+        err = self.printer.err
+        for call in calls:
+            if call.id in later:
+                continue
+            err.line(shown(call, err))
             try:
-                return ended.result()
+                decision = ask_yes_or_no(call, err)
             except KeyboardInterrupt:
                 self.reader.end()
-                if cancel.cancelled:
-                    return None
-                cancel.cancel()
+                break
+            if decision is not None:
+                decisions[call.id] = decision
+        if decisions:
+            undecided = [call.id for call in calls if call.id not in decisions]
+            return self._turn(self._resume, decisions, later=undecided)
+        waits = "call waits" if len(calls) == 1 else "calls wait"
+        self.note(f"{len(calls)} {waits} for an answer; the next prompt asks again", "yellow")
+        return Outcome.PAUSED.exit_code
+
+    def _wait(self, work: Callable[..., Awaitable[T]], *args: Any) -> T | None:
+        """Run work in the event loop and return its result.
+
+        The first Ctrl-C cancels the work; after the second, return None without waiting.
+        """
+        cancel = self.run.cancel = Cancel()
+
+        def interrupt(*_: object) -> None:
+            self.reader.end()
+            if cancel.cancelled:
+                raise KeyboardInterrupt
+            cancel.cancel()
+
+        # A handler, because an exception could also be raised while the work is being started.
+        before = signal.signal(signal.SIGINT, interrupt)
+        try:
+            return self.portal.start_task_soon(work, *args).result()
+        except KeyboardInterrupt:
+            return None
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    async def _resume(self, decisions: Mapping[str, Any]) -> RunResult[Any] | BaseException:
+        try:
+            async with self.run.spinning():
+                return await self.session.resume(
+                    decisions=decisions,
+                    on_event=self.printer,
+                    cancel=self.run.cancel,
+                    unwrap=False,
+                )
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            return error
 
     async def _prompt(self, text: str, *parts: Any) -> RunResult[Any] | BaseException:
         try:
             async with self.run.spinning():
-                first = text if self.run.servers is None else await self.run.servers.prompt(text)
-                said = [first, *parts] if isinstance(first, str) else first  # a server's prompt is messages
-                return await self.session.prompt(said, on_event=self.printer, cancel=self.run.cancel, unwrap=False)
+                prompt: Any = [text, *parts]
+                if self.run.servers is not None:
+                    found = await self.run.servers.prompt(text)
+                    if not isinstance(found, str):  # the messages of an MCP server's prompt
+                        prompt = found
+                return await self.session.run(
+                    with_command(prompt, self.sources),
+                    on_event=self.printer,
+                    cancel=self.run.cancel,
+                    unwrap=False,
+                )
         except (Exception, SystemExit, KeyboardInterrupt) as error:
-            return error  # raised here, a tool's sys.exit would end the event loop under the chat
+            return error  # if raised here, a tool's sys.exit would end the event loop of the chat
 
     def _show(self, result: RunResult[Any]) -> int:
         self.requests += result.requests
         self.total += result.usage
-        usages = [each.usage for each in result.messages if isinstance(each, AssistantMessage) and each.usage]
+        replies = [each for each in result.messages if isinstance(each, AssistantMessage)]
+        usages = [reply.usage for reply in replies if reply.usage]
         self.context = usages[-1].total if usages else self.context
         if result.output is not None:
             write_answer(result, self.printer)
         self.printer.settle()
         if result.outcome is Outcome.CANCELLED:
-            self.printer.note("(cancelled; the conversation goes on from here)", "yellow")
-        elif result.error is not None:
+            self.printer.note("(cancelled; you can continue from here)", "yellow")
+        elif result.error is not None and result.outcome is not Outcome.PAUSED:
             self.fail(explain(result.error))
         if result.notice:
             self.note(f"glue: {result.notice}", "yellow")
@@ -294,28 +339,31 @@ class Chat:
     # Slash commands -------------------------------------------------------------------------------
 
     def command(self, name: str, argument: str) -> None:
-        """Do what was typed after a slash."""
-        said = self.portal.call(slash.answer, self.session, name, argument, self.requests, self.total)
-        if said is not None:
-            self.note(said)
+        """Run a slash command."""
+        reply = self.portal.call(
+            slash.answer, self.session, name, argument, self.requests, self.total
+        )
+        if reply is not None:
+            self.note(reply)
         elif hasattr(self, f"do_{name}"):
             getattr(self, f"do_{name}")(argument)
         else:
-            self.fail(f"there is no /{name}; /help lists what there is")
+            self.fail(f"unknown command /{name}; /help lists the commands")
 
     def do_help(self, argument: str) -> None:
-        typed = {f"/{each.name} {each.argument}".rstrip(): each.help for each in slash.COMMANDS}
-        width = max(map(len, typed))
-        for text, told in typed.items():
-            self.note(f"{text:<{width}}  {told}")
+        """List the slash commands and the keys."""
+        usages = {f"/{each.name} {each.argument}".rstrip(): each.help for each in slash.COMMANDS}
+        width = max(map(len, usages))
+        for usage, text in usages.items():
+            self.note(f"{usage:<{width}}  {text}")
         self.note(self.reader.help)
-        self.note("@FILE sends a file along. Ctrl-C cancels an answer; a second one leaves.")
+        self.note("@FILE attaches a file. Ctrl-C cancels an answer; a second Ctrl-C leaves.")
 
     def do_fork(self, rest: str) -> None:
-        """Go on in a copy, of all or of the first so many prompts."""
+        """Continue in a copy of the session, with all of its prompts or the first N."""
         before = self.session
         messages = self.portal.call(before.load)
-        at = [i for i, each in enumerate(messages) if isinstance(each, UserMessage) and each.origin == "user"]
+        at = [index for index, message in enumerate(messages) if _is_prompt(message)]
         prompts = len(at)
         at.append(len(messages))
         try:
@@ -324,15 +372,19 @@ class Chat:
             raise ConfigError(f"/fork takes a number of prompts, not {rest!r}") from None
         number = number if number >= 0 else prompts + number
         if not 0 <= number <= prompts:
-            raise ConfigError(f"there are {prompts} prompts; /fork takes a number up to that")
+            raise ConfigError(f"/fork takes a number from 0 to {prompts}, the number of prompts")
         self.session = self.portal.call(before.fork, at[number] if rest else None)
-        if self.kept:
-            self.kept = self.session.id
-        self.note(f"forked {before.id} after {at[number]} messages; you are in {self.session.id}")
+        if self.saved_as:
+            self.saved_as = self.session.id
+        self.note(
+            f"forked {before.id} after {at[number]} messages;"
+            f" this chat continues in session {self.session.id}"
+        )
 
     def do_save(self, name: str) -> None:
-        if self.kept and not name:
-            self.note(f"kept as {one_line(self.kept)}")
+        """Copy the session to the store, under a name."""
+        if self.saved_as and not name:
+            self.note(f"saved as {one_line(self.saved_as)}")
             return
         named = name or self.session.id
         before = self.session
@@ -343,61 +395,78 @@ class Chat:
             self.session = before.reopen(named, self.store)
 
         self.portal.call(save)
-        self.kept = named
-        self.note(f"kept as {one_line(named)}; `glue chat -s {one_line(named)}` goes on with it")
+        self.saved_as = named
+        self.note(f"saved as {one_line(named)}; `glue chat -s {one_line(named)}` continues it")
 
     def do_new(self, name: str) -> None:
+        """Start a new session; store it if it has a name or the previous session is stored."""
         before = self.session
-        kept = bool(self.kept)
-        self.session = before.reopen(name or new_id(), self.store if kept or name else MemoryStore())
-        self.kept = self.session.id if kept or name else ""
+        is_stored = bool(self.saved_as or name)
+        store = self.store if is_stored else MemoryStore()
+        self.session = before.reopen(name or new_id(), store)
+        self.saved_as = self.session.id if is_stored else ""
         self.requests, self.total = 0, Usage(cost=0.0)
-        left = f"/resume {one_line(before.id)} goes back" if before.store is self.store else "the last one is gone"
-        self.note(f"a new conversation{f', kept as {one_line(self.kept)}' if self.kept else ''}; {left}")
+        saved = f", saved as {one_line(self.saved_as)}" if self.saved_as else ""
+        last = "the previous session was not saved"
+        if before.store is self.store:
+            last = f"/resume {one_line(before.id)} returns to the previous session"
+        self.note(f"new session{saved}; {last}")
 
     def do_resume(self, name: str) -> None:
+        """Continue a stored session; without a name, list the sessions."""
         if not name:
             self.do_tree("")
-            self.note("/resume NAME goes on with one of them")
+            self.note("/resume NAME continues a session")
             return
         if name not in {info.id for info in self.portal.call(self.store.list)}:
-            raise ConfigError(f"there is no conversation {name!r}; /tree lists them")
+            raise ConfigError(f"unknown session {name!r}; /tree lists the sessions")
         self.session = self.session.reopen(name, self.store)
-        self.kept = name
+        self.saved_as = name
         self.requests, self.total = 0, Usage(cost=0.0)
         self.recap()
+        self.answer_waiting()
 
     def do_tree(self, argument: str) -> None:
-        """List the stored conversations, forks below their parents."""
+        """List the stored sessions, forks below their parents."""
         found = self.portal.call(self.store.list)
         for depth, info in sort_by_tree(found[:50]):
-            mark = "*" if info.id == self.kept else " "
+            mark = "*" if info.id == self.saved_as else " "
             line = f"{mark} {'  ' * depth}{one_line(info.id)}  {one_line(info.title)}"
             self.printer.note(cut(line, self.printer.err.width - 1), "cyan")
         if not found:
-            self.note("no conversations are kept; /save keeps this one")
+            self.note("no sessions are stored; /save stores this one")
 
     def do_compact(self, argument: str) -> None:
-        """Put a summary in the place of the conversation so far; the messages stay in the transcript, excluded."""
+        """Send a summary instead of the messages so far, which stay in the transcript."""
         session = self.session
+        if self.portal.call(session.pending):
+            raise ConfigError("calls wait for an answer, so the session cannot be compacted now")
 
         async def compact() -> str:
-            live = [message for message in await session.load() if not message.excluded]
-            if len(live) < 2:
-                return "there is nothing to compact yet"
-            model = session.agent.open(session.settings.model or "")  # the chat's own, which closes with it
+            messages = [message for message in await session.load() if not message.excluded]
+            if len(messages) < 2:
+                return "the session has nothing to compact yet"
+            # The chat's own provider, which is closed when the chat ends.
+            model = session.agent.open(session.settings.model or "")
             agent = Agent(model, instructions=PROMPT, max_tokens=2_000)
             async with self.run.spinning():
-                self.printer.spinner.start("compacting")
-                result = await agent.run(render(live), cancel=self.run.cancel, unwrap=False)
+                self.printer.progress.start("compacting")
+                result = await agent.run(render(messages), cancel=self.run.cancel, unwrap=False)
             self.requests += result.requests
             self.total += result.usage
             if result.error is not None or not result.text.strip():
-                raise result.error or ConfigError("the model gave no summary; nothing has changed")
+                raise result.error or ConfigError("the model wrote no summary; nothing has changed")
             async with session.store.log(session.id) as log:
-                await log.exclude([message.id for message in live])
+                await log.exclude([message.id for message in messages])
                 await log.append(user(INTRODUCTION + result.text, origin="summary"))
-            return f"{len(live)} messages are now one summary of {len(result.text):,} characters"
+            return (
+                f"{len(messages)} messages are now one summary of {len(result.text):,} characters"
+            )
 
         self.note(self._wait(compact) or "cancelled; nothing has changed")
         self.session = session.reopen(session.id, session.store)
+
+
+def _is_prompt(message: Message) -> bool:
+    """Return whether the user wrote the message; the loop adds others."""
+    return isinstance(message, UserMessage) and message.origin == "user"

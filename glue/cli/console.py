@@ -1,9 +1,8 @@
-"""Terminal of the chat with the extra [chat]: editing, history and completion; Markdown as it streams."""
+"""The terminal of a chat with the extra [chat]: a prompt editor, and Markdown while it streams."""
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -20,23 +19,30 @@ from rich.markdown import Markdown
 from rich.segment import Segment
 
 from glue import slash
-from glue.cli.chat import LineReader
+from glue.cli.linereader import LineReader
 from glue.cli.options import complete_model
-from glue.cli.output import Printer, Screen
+from glue.cli.printer import Printer
+from glue.cli.screen import Screen
+from glue.markdown import Fence
 from glue.paths import state_dir
 from glue.text import clean_text
 
-_PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])  # a tag is text, and is shown
-_FENCE = re.compile(r" {0,3}(```+|~~~+)")
+# HTML tags are shown as text.
+_PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
 
 
 class Editor(LineReader):
-    """Reads prompts: several lines, history across sessions, completion, and a status line below."""
+    """A prompt editor: several lines, history across sessions, completion, a status line below."""
 
     echoes_interrupt = False
-    help = "Alt-Enter begins a new line, a paste of many lines is one prompt, Tab completes commands and @FILE."
+    help = (
+        "Alt-Enter begins a new line. A paste of several lines is one prompt. "
+        "Tab completes commands and @FILE."
+    )
 
-    def __init__(self, out: Screen, status: Callable[[], str], sessions: Callable[[], Iterable[str]]) -> None:
+    def __init__(
+        self, out: Screen, status: Callable[[], str], sessions: Callable[[], Iterable[str]]
+    ) -> None:
         self.out, self.is_terminal, self.was_interrupted = out, True, False
         keys = KeyBindings()
         keys.add("enter")(lambda event: event.current_buffer.validate_and_handle())
@@ -53,7 +59,7 @@ class Editor(LineReader):
         )
 
     def read(self) -> str:
-        """Read one prompt; EOFError at the end."""
+        """Read one prompt; raise EOFError at the end of the input."""
         text = self._session.prompt(ANSI(self.out.paint("> ", "cyan")))
         self.was_interrupted = False
         return text
@@ -65,12 +71,12 @@ def _history() -> FileHistory | InMemoryHistory:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.close(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600))
     except OSError:
-        return InMemoryHistory()  # a history is a comfort; a chat works without
+        return InMemoryHistory()  # a chat also works without a stored history
     return FileHistory(str(path))
 
 
 class _Completer(Completer):
-    """Complete slash commands, their models and sessions, and files behind an @."""
+    """Completion of slash commands, models after /model, sessions after /resume, files after @."""
 
     def __init__(self, sessions: Callable[[], Iterable[str]]) -> None:
         self._sessions = sessions
@@ -90,11 +96,15 @@ class _Completer(Completer):
         elif name == "/model":
             yield from (Completion(each, -len(rest)) for each in complete_model(rest))
         elif name == "/resume":
-            yield from (Completion(each, -len(rest)) for each in self._sessions() if each.startswith(rest))
+            sessions = (each for each in self._sessions() if each.startswith(rest))
+            yield from (Completion(each, -len(rest)) for each in sessions)
 
 
 class MarkdownPrinter(Printer):
-    """A printer that renders Markdown: finished blocks once, the block under way again with each piece."""
+    """A printer that renders Markdown while it streams.
+
+    A finished block is printed once; the unfinished last block is redrawn with each piece of text.
+    """
 
     def __init__(self, out: Screen, err: Screen, **options: Any) -> None:
         super().__init__(out, err, **options)
@@ -103,7 +113,8 @@ class MarkdownPrinter(Printer):
         self._live: Live | None = None
 
     def text(self, text: str) -> None:
-        self.spinner.hide()
+        """Print finished blocks, and redraw the unfinished one."""
+        self.progress.hide()
         self._pending += clean_text(text)
         self.wrote = True
         done, self._pending = finished_blocks(self._pending)
@@ -121,10 +132,11 @@ class MarkdownPrinter(Printer):
                     redirect_stderr=False,
                 )
                 self._live.start()
-            self._live.update(_Block(self._pending, last=max(self.console.height - 4, 1)), refresh=True)
+            visible = max(self.console.height - 4, 1)
+            self._live.update(_Block(self._pending, last=visible), refresh=True)
 
     def settle(self) -> None:
-        """Print what is under way, for good."""
+        """Print the unfinished block for good."""
         self._erase()
         if self._pending.strip():
             self.console.print(_Block(self._pending))
@@ -138,7 +150,7 @@ class MarkdownPrinter(Printer):
 
 
 class _Block:
-    """A piece of Markdown without blank lines around it; where `last` is given, only so many of its last lines."""
+    """A piece of Markdown without blank lines around it; if `last` is set, only its last lines."""
 
     def __init__(self, text: str, last: int = 0) -> None:
         self.inner = Markdown("", hyperlinks=False, code_theme="ansi_dark")
@@ -157,16 +169,12 @@ class _Block:
 
 
 def finished_blocks(text: str) -> tuple[str, str]:
-    """Part a text where its last block begins: after a blank line that stands in no fence."""
+    """Split Markdown at its last blank line outside a code fence: finished blocks, and the rest."""
     at = end = 0
-    fence = ""
+    fence = Fence()
     for line in text.splitlines(keepends=True):
         at += len(line)
-        if mark := _FENCE.match(line):
-            if not fence:
-                fence = mark[1]
-            elif mark[1][0] == fence[0] and len(mark[1]) >= len(fence):
-                fence = ""
-        elif not line.strip() and not fence and line.endswith("\n"):
+        fence.read(line)
+        if not line.strip() and not fence.mark and line.endswith("\n"):
             end = at
     return text[:end], text[end:]

@@ -1,4 +1,4 @@
-"""`glue doctor`: checks of Python, keys, git, stores and network, one line each."""
+"""`glue doctor`: check Python, keys, git, stores and network, with one line for each check."""
 
 from __future__ import annotations
 
@@ -18,74 +18,89 @@ from urllib.parse import urlsplit
 import anyio
 import click
 
-from glue.cli.config import settings
-from glue.cli.output import Screen
+import glue
+from glue.cli.keys import used_variable
+from glue.cli.screen import Screen
+from glue.cli.settings import settings
 from glue.errors import ConfigError, GlueError
 from glue.providers import default, find_base_url, known, lookup, split
+from glue.providers.connection import Address, proxy_for
+from glue.providers.http import load_engine, ssl_context
 from glue.providers.models import date
 from glue.stores import check_store, is_address, open_store, store_name, store_path
 from glue.text import count, one_line
 
 
 class Check(NamedTuple):
-    """One line; `advice` is empty where all is well."""
+    """One line of the report; `advice` is empty if there is nothing to do."""
 
     name: str
     found: str
     advice: str = ""
-    is_fault: bool = True
+    is_fault: bool = True  # False: the advice is only a hint
 
 
 @click.command()
-@click.option("--reach", "reach", is_flag=True, help="See whether the providers with keys can be reached.")
-@click.option("--provider", "names", multiple=True, metavar="NAME", help="Reach this provider, key or not.")
+@click.option("--reach", is_flag=True, help="Connect to the servers of providers whose key is set.")
+@click.option(
+    "--provider",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Connect to the server of this provider, with or without a key. Repeatable.",
+)
 def doctor(reach: bool, names: tuple[str, ...]) -> None:
-    """Check this machine: Python, keys, git, stores, proxy and certificates. Leaves with 1 where something is wrong.
+    """Check Python, keys, git, stores, proxy and certificates. Exits with 1 if there is a fault.
 
-    Nothing is sent anywhere unless --reach or --provider asks for it, and then no key and no prompt.
+    Marks: ok is fine, -- is a hint, !! is a fault. Only --reach and --provider connect to servers;
+    they send neither a key nor a prompt.
     """
     for name in names:
         lookup(name)
     out = Screen(sys.stdout)
     faults = 0
     for check in checks(reach, names):
-        bad = bool(check.advice) and check.is_fault
-        faults += bad
-        mark = out.paint("!!", "red") if bad else out.paint("ok", "green") if not check.advice else "--"
-        told = f"{check.found}; {check.advice}" if check.advice else check.found
-        click.echo(f"{mark}  {check.name:<14} {one_line(told)}")
+        is_fault = bool(check.advice) and check.is_fault
+        faults += is_fault
+        mark = "--" if check.advice else out.paint("ok", "green")
+        mark = out.paint("!!", "red") if is_fault else mark
+        text = f"{check.found}; {check.advice}" if check.advice else check.found
+        click.echo(f"{mark}  {check.name:<14} {one_line(text)}")
     sys.exit(1 if faults else 0)
 
 
 def checks(reach: bool, names: tuple[str, ...]) -> Iterator[Check]:
+    """Run all checks; connect to servers only if `reach` is set or `names` are given."""
     system = "" if os.name == "posix" else " on a system that is not POSIX"
     yield Check("python", ".".join(map(str, sys.version_info[:3])) + system)
     yield from _package()
     try:
         found = settings()
-        for spec in split(found["model"].value) if "model" in found else ():
-            lookup(spec)
-        made = ", ".join(f"{name} from {setting.source}" for name, setting in found.items())
-        yield Check("settings", made or "none made")
+        if "model" in found:
+            for name in split(found["model"].value):
+                lookup(name)  # raises ConfigError for a wrong name
+        sources = ", ".join(f"{name} from {setting.source}" for name, setting in found.items())
+        yield Check("settings", sources or "none")
     except ConfigError as error:
-        yield Check("settings", "wrong", str(error))
+        yield Check("settings", "invalid", str(error))
     yield from _keys()
     days = (datetime.now(UTC) - datetime.fromisoformat(date()).replace(tzinfo=UTC)).days
-    newer = "a newer glue-agents has newer ones" if days > 120 else ""
+    newer = "update glue-agents for newer ones" if days > 120 else ""
     yield Check("prices", f"of {date()}, {days} days old", newer, False)
     yield _git()
     yield _store()
     yield from _network()
     encoding = (getattr(sys.stdout, "encoding", "") or "unknown").lower()
-    wider = "" if encoding.replace("-", "") == "utf8" else "set PYTHONIOENCODING=utf-8 to see all letters"
-    yield Check("terminal", encoding, wider, False)
-    for name, fault in reachable(names) if reach or names else ():
-        yield Check(f"reach {name}", fault or "answers", fault and "check the network, the proxy and the address")
+    is_utf8 = encoding.replace("-", "") == "utf8"
+    advice = "" if is_utf8 else "set PYTHONIOENCODING=utf-8 to see all characters"
+    yield Check("terminal", encoding, advice, False)
+    if reach or names:
+        for name, fault in reachable(names):
+            advice = "check the network, the proxy and the address" if fault else ""
+            yield Check(f"reach {name}", fault or "responds", advice)
 
 
 def _package() -> Iterator[Check]:
-    import glue
-
     folder = Path(glue.__file__).parent
     versions: dict[str, str] = {}
     for name in ("glue-agents", "glue-core", "glueviz", "httpx2", "httpx", "sniffio"):
@@ -95,29 +110,35 @@ def _package() -> Iterator[Check]:
         yield Check("glue", f"{versions['glue-agents']} in {folder}")
     else:
         yield Check("glue", f"not installed, run from {folder}", "pip install glue-agents", False)
-    if other := next((name for name in ("glue-core", "glueviz") if name in versions), ""):
-        advice = "it brings a package `glue` too; give each a virtual environment of its own"
+    other = next((name for name in ("glue-core", "glueviz") if name in versions), "")
+    if other:
+        advice = "it has a package `glue` too; install each in its own virtual environment"
         yield Check("clash", f"{other} {versions[other]} is installed here", advice)
     engine = "httpx2" if "httpx2" in versions else "httpx"
     if engine in versions:
         yield Check("http", f"{engine} {versions[engine]}")
-    if missing := next((name for name in (engine, "sniffio") if name not in versions), ""):
+    missing = next((name for name in (engine, "sniffio") if name not in versions), "")
+    if missing:
         yield Check("http", f"{missing} is not installed", f"pip install {missing}")
 
 
 def _keys() -> Iterator[Check]:
     keys = {}
     for name in known():
-        row = lookup(name)
-        variable = next((key for key in row.key if os.environ.get(key)), "")
-        if not variable or row.quirks.local:
+        entry = lookup(name)
+        variable = used_variable(entry)
+        if not variable or entry.quirks.local:
             continue
         keys[name] = variable
         value = os.environ[variable]
         if value != value.strip() or not value.isprintable() or not value.isascii():
-            yield Check("key", f"{variable} holds a space, a line end or a letter no header can carry", "set it again")
+            yield Check(
+                "key",
+                f"{variable} has a space, a line end or a character that no header can contain",
+                "set it again",
+            )
         try:
-            find_base_url(row, os.environ)
+            find_base_url(entry, os.environ)
         except ConfigError as error:
             yield Check("key", f"{variable} is set", str(error))
     yield Check(
@@ -127,77 +148,94 @@ def _keys() -> Iterator[Check]:
         False,
     )
     try:
-        yield Check("model", f"{default()} unless named otherwise")
+        yield Check("model", f"{default()} by default")
     except ConfigError:
-        yield Check("model", "no default", "set GLUE_MODEL or a key; -m names one for a run", False)
+        yield Check("model", "no default", "set GLUE_MODEL or a key, or use -m", False)
 
 
 def _git() -> Check:
     program = shutil.which("git")
     if program is None:
-        return Check("git", "not found", "install git 2.30 or newer; the git tools and `glue review` need it")
+        return Check(
+            "git", "not found", "install git 2.30 or newer; the git tools and `glue review` need it"
+        )
     try:
-        told = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
+        output = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, timeout=10, check=False
+        ).stdout
     except (OSError, subprocess.SubprocessError) as error:
         return Check("git", f"{program} does not run", str(error))
-    found = re.search(r"(\d+)\.(\d+)[\d.]*", told)
+    found = re.search(r"(\d+)\.(\d+)[\d.]*", output)
     if found is None:
-        return Check("git", f"{program} says {told!r}", "install git 2.30 or newer")
+        return Check("git", f"{program} prints {output!r}", "install git 2.30 or newer")
     old = (int(found[1]), int(found[2])) < (2, 30)
     return Check("git", found[0], "2.30 or newer is needed" if old else "")
 
 
 def _store() -> Check:
     try:
-        made = settings().get("store")
-        if made and is_address(made.value):
-            found = anyio.run(open_store(made.value).list)
-            return Check("store", f"{store_name(made.value)}, {len(found)} conversations")
-        path = store_path(made.value if made else "")
+        setting = settings().get("store")
+        if setting and is_address(setting.value):
+            found = anyio.run(open_store(setting.value).list)
+            return Check("store", f"{store_name(setting.value)}, {count(len(found), 'session')}")
+        path = store_path(setting.value if setting else "")
         if not path.exists():
             above = next(folder for folder in path.parents if folder.exists())
-            fine = os.access(above, os.W_OK | os.X_OK)
-            return Check("store", f"{path}, not begun", "" if fine else f"{above} cannot be written")
+            is_writable = os.access(above, os.W_OK | os.X_OK)
+            advice = "" if is_writable else f"{above} cannot be written"
+            return Check("store", f"{path}, not created yet", advice)
         if not os.access(path, os.W_OK):
-            return Check("store", str(path), "it cannot be written; mend its permissions or name another with --store")
-
+            return Check(
+                "store",
+                str(path),
+                "it cannot be written; change its permissions or use another one with --store",
+            )
         sessions, damaged = anyio.run(check_store, open_store(str(path)))
         if damaged:
             return Check("store", str(path), f"{'; '.join(damaged)}; move them away")
     except (GlueError, OSError) as error:
         return Check("store", "cannot be read", str(error))
-    return Check("store", f"{path}, {count(sessions, 'conversation')}, all readable")
+    return Check("store", f"{path}, {count(sessions, 'session')}, all readable")
 
 
 def _network() -> Iterator[Check]:
     names = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY")
-    found = {name: value for name in names if (value := os.environ.get(name.lower()) or os.environ.get(name))}
+    values = {name: os.environ.get(name.lower()) or os.environ.get(name) for name in names}
+    found = {name: value for name, value in values.items() if value}
     for name, value in found.items():
-        if name == "NO_PROXY":
-            continue
-        try:
-            parts = urlsplit(value)
-            fine = parts.scheme in ("http", "https", "socks5", "socks5h") and bool(parts.hostname)
-        except ValueError:
-            fine = False
-        if not fine:
-            yield Check("proxy", f"{name} is no address", "it must look like http://host:port")
+        if name != "NO_PROXY" and not _is_proxy(value):
+            yield Check("proxy", f"{name} is not a URL", "it must look like http://host:port")
     hosts = ", ".join(f"{name} {value.rpartition('@')[2]}" for name, value in found.items())
     yield Check("proxy", hosts or "none set")
-    own = {name: named for name in ("SSL_CERT_FILE", "SSL_CERT_DIR") if (named := os.environ.get(name))}
-    for name, named in own.items():
-        if not (os.path.isfile(named) if name.endswith("FILE") else os.path.isdir(named)):
-            yield Check("certificates", f"{name} names {named}", "which is not there; unset it or mend it")
+    own = {name: os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")}
+    own = {name: path for name, path in own.items() if path}
+    for name, path in own.items():
+        exists = os.path.isfile if name.endswith("FILE") else os.path.isdir
+        if not exists(path or ""):
+            advice = "the path does not exist; unset or correct the variable"
+            yield Check("certificates", f"{name} is {path}", advice)
             return
-    yield Check("certificates", next((f"{name} {named}" for name, named in own.items()), "the usual ones"))
+    texts = [f"{name} {path}" for name, path in own.items()]
+    yield Check("certificates", texts[0] if texts else "the default ones")
 
 
-SECONDS = 5.0
+def _is_proxy(value: str) -> bool:
+    try:
+        parts = urlsplit(value)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https", "socks5", "socks5h") and bool(parts.hostname)
+
+
+CONNECT_SECONDS = 5.0
 
 
 def reachable(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Try those that are named, or those whose key is set; give each with what is wrong, "" for nothing."""
-    chosen = list(names) or [name for name in known() if any(os.environ.get(key) for key in lookup(name).key)]
+    """Connect to the servers of providers; return each name with its fault, "" if it responds.
+
+    Without names, check the providers whose key is set.
+    """
+    chosen = list(names) or [name for name in known() if used_variable(lookup(name))]
     found: dict[str, str] = {}
 
     async def check(name: str) -> None:
@@ -213,25 +251,23 @@ def reachable(names: Sequence[str]) -> list[tuple[str, str]]:
 
 
 async def _fault(name: str) -> str:
-    from glue.providers.connection import Address, proxy_for
-    from glue.providers.http import load_engine, ssl_context
-
+    """Connect to the server of a provider; return the fault, or "" if it responds."""
     where = name
     try:
-        row = lookup(name)
-        if not row.wire:
+        entry = lookup(name)
+        if not entry.wire:
             return ""
-        address = Address(find_base_url(row, os.environ), row.name, ())
+        address = Address(find_base_url(entry, os.environ), entry.name, ())
         parts = urlsplit(proxy_for(address, os.environ) or address.origin)
         is_tls = parts.scheme == "https"
         port = parts.port or (443 if is_tls else 80)
         where = f"{parts.hostname}:{port}"
-        with anyio.fail_after(SECONDS):
+        with anyio.fail_after(CONNECT_SECONDS):
             context = ssl_context(load_engine()) if is_tls else None
             stream = await anyio.connect_tcp(parts.hostname or "", port, ssl_context=context)  # type: ignore[arg-type]
             await anyio.aclose_forcefully(stream)
     except TimeoutError:
-        return f"{where} does not answer within {SECONDS:g} s"
+        return f"{where} does not respond within {CONNECT_SECONDS:g} s"
     except ConfigError as error:
         return str(error)
     except Exception as error:  # a TLS failure is an OSError too

@@ -1,36 +1,52 @@
-"""`glue run`: run an agent file, or a model with ready-made tools, once."""
+"""`glue run` and `Agent.cli`: run an agent, or a model with built-in tools, once."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
-import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager, redirect_stdout
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, redirect_stdout
+from select import select
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import anyio
 import click
 
 from glue.agent import Agent
-from glue.cli.app import end_process, live_threads
-from glue.cli.options import Sources, read_attachment, read_prompt, run_options, unread_pipe
-from glue.cli.output import EventWriter, Printer, Screen, answer_of, is_interactive, keys, question, usage_line
+from glue.cli.agentfile import open_agent
+from glue.cli.app import run_command
+from glue.cli.inputs import has_unread_pipe, read_attachment, read_prompt
+from glue.cli.keys import used_variable
+from glue.cli.options import Sources, run_options
+from glue.cli.printer import EventWriter, Printer, usage_line
+from glue.cli.process import (
+    cancel_on_signal,
+    exit_code_despite_threads,
+    live_threads,
+    terminal_echo,
+)
+from glue.cli.runs import RunLog
+from glue.cli.screen import Screen, is_interactive
+from glue.codec import to_plain
 from glue.context import Cancel
-from glue.errors import ConfigError, GlueError, ProviderError
-from glue.events import RunResult, error_to_json, join, result_to_json
+from glue.errors import ConfigError, GlueError, ProviderError, RunPaused
 from glue.limits import Outcome
-from glue.permission import Decision, PermissionRequest
+from glue.listeners import join
+from glue.pending import PendingCall
+from glue.permission import Decision, PermissionRequest, defer
 from glue.provider import Provider
+from glue.providers import lookup
+from glue.result import RunResult, error_to_json, result_to_json
+from glue.stores import open_store, store_name
 from glue.tasks import background
+from glue.telemetry import setup
 from glue.text import clean_text, one_line
 
 if TYPE_CHECKING:
-    from anyio.abc import TaskGroup, TaskStatus
+    from anyio.abc import TaskGroup
 
-    from glue.cli.runs import RunLog
     from glue.session import Session
     from glue.stores.store import Store
     from glue.tools.mcp import Servers
@@ -40,9 +56,10 @@ if TYPE_CHECKING:
 @click.argument("words", nargs=-1, metavar="[FILE.py] PROMPT...")
 @run_options
 def run(words: tuple[str, ...], **given: Any) -> None:
-    """Run the agent of FILE.py, or without one a model, with PROMPT.
+    """Run the agent of FILE.py with PROMPT. Without FILE.py, run a model.
 
-    PROMPT is words, @FILE for a file's content, - for stdin; without any, stdin is read.
+    PROMPT is words, @FILE for the content of a file, and - for stdin. Without PROMPT, stdin is
+    read.
 
     \b
     glue run hello.py "Weather in Toronto?"
@@ -51,25 +68,55 @@ def run(words: tuple[str, ...], **given: Any) -> None:
     """
     agent, path = None, None
     if words and words[0].endswith(".py") and not words[0].startswith("@"):
-        from glue.cli.agentfile import open_agent
-
         path, words = words[0], words[1:]
         agent = open_agent(path)
     sys.exit(execute(agent, words, given, path=path))
 
 
+def run_agent(agent: Agent[Any, Any], *, prompt: str = "") -> None:
+    """Run an agent with the program's own command line; exit with the code of the outcome.
+
+    This is `Agent.cli`. `prompt` is the prompt if the command line has none.
+    """
+    default_prompt = prompt
+    file = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+    path = file if os.path.isfile(file) else None  # inside a zipapp there is no such file
+
+    @click.command(context_settings={"help_option_names": ["-h", "--help"]})
+    @click.argument("prompt", nargs=-1)
+    @run_options
+    def command(prompt: tuple[str, ...], **given: Any) -> None:
+        """Run the agent with PROMPT: words, @FILE for the content of a file, - for stdin.
+
+        Without PROMPT, stdin is read.
+        """
+        if default_prompt and not prompt and not has_unread_pipe():
+            prompt = (default_prompt,)
+        sys.exit(execute(agent, prompt, given, path=path))
+
+    if agent.name:
+        command.help = (command.help or "").replace("the agent", f"the agent {agent.name}", 1)
+    run_command(command, None, os.path.basename(sys.argv[0]) or "agent")
+
+
 def check_session(given: Mapping[str, Any]) -> None:
-    """Refuse what names no conversation, or two."""
+    """Refuse an empty session name, and --session together with --continue."""
     if given["session"] == "":
         raise click.UsageError("--session needs a name")
     if given["session"] and given["resume"]:
-        raise click.UsageError("--session names the conversation, --continue takes the last: give one of them")
+        raise click.UsageError(
+            "--session names a session, --continue takes the most recent one; use one of them"
+        )
 
 
 def execute(
-    agent: Agent[Any, Any] | None, words: Sequence[str], given: Mapping[str, Any], *, path: str | None = None
+    agent: Agent[Any, Any] | None,
+    words: Sequence[str],
+    given: Mapping[str, Any],
+    *,
+    path: str | None = None,
 ) -> int:
-    """Run an agent, or a model by name where there is none; give the exit code."""
+    """Run the agent, or if it is None the model that the options name; return the exit code."""
     _check(given)
     before = live_threads()
     prompt = (*read_prompt(words), *(read_attachment(each) for each in given.get("attach") or ()))
@@ -77,39 +124,53 @@ def execute(
     out, err = Screen(sys.stdout), Screen(sys.stderr)
     quiet = given["quiet"] or given["as_json"]
     printer = Printer(out, err, quiet=quiet, verbose=given["verbose"], stream=out.is_terminal)
-    if words and not given["quiet"] and "-" not in words and unread_pipe():
-        printer.note("note: stdin was not read, as a prompt was given; add - to the prompt to include it", "yellow")
+    if words and not given["quiet"] and "-" not in words and has_unread_pipe():
+        printer.note(
+            "note: stdin was not read, because a prompt was given; add - to the prompt to read it",
+            "yellow",
+        )
     if given.get("otel"):
-        from glue.telemetry import setup
-
         setup()
     if given["verbose"] > 1:
-        log_to(err)
+        _log_to(err)
     with ExitStack() as stack:
         if given["as_json"]:
-            stack.enter_context(redirect_stdout(sys.stderr))  # what a tool prints is no event
+            # Tools may print; only events go to stdout.
+            stack.enter_context(redirect_stdout(sys.stderr))
         sent = wrap = None
         if given["show_wire"]:
-            from glue.cli.runs import print_requests
+            from glue.cli.wire import print_requests  # loads the HTTP client
 
             def write(text: str) -> None:
                 printer.note(clean_text(text) if err.is_terminal else text, "cyan")
 
             sent = stack.enter_context(print_requests(write, curl=given["as_curl"]))
         if given["record"] or given["replay"]:
-            from glue.cli.runs import record_to, replay_from
+            from glue.cli.cassette import record_to, replay_from  # few runs need it
 
-            wrap = stack.enter_context(record_to(given["record"]) if given["record"] else replay_from(given["replay"]))
+            wrap = stack.enter_context(
+                record_to(given["record"]) if given["record"] else replay_from(given["replay"])
+            )
         run = Run(sources, printer, wrap)
-        try:
-            result = anyio.run(run.attended, prompt)
-        except GlueError as error:
-            if run.log is not None:
-                run.log.end({"type": "error", "error": error_to_json(error)})
-            raise
+        code = run_to_the_end(run, prompt)
         if sent is not None and not sent:
-            printer.note("nothing went over a wire: this provider has none", "cyan")
-    return end_process(run.finish(result), before)
+            printer.note("no request was sent: this provider does not use HTTP", "cyan")
+    return exit_code_despite_threads(code, before)
+
+
+def run_to_the_end(
+    run: Run, prompt: Any = None, *, decisions: Mapping[str, Any] | None = None
+) -> int:
+    """Run a prompt, or continue with decisions; print how it ended and return the exit code."""
+    try:
+        result = anyio.run(run.attended, prompt, decisions)
+    except RunPaused as error:  # a new prompt, but calls of the session wait
+        return run.refuse(error)
+    except GlueError as error:
+        if run.log is not None:
+            run.log.end({"type": "error", "error": error_to_json(error)})
+        raise
+    return run.finish(result)
 
 
 def _check(given: Mapping[str, Any]) -> None:
@@ -122,10 +183,8 @@ def _check(given: Mapping[str, Any]) -> None:
         raise click.UsageError("--quiet and --verbose exclude each other")
 
 
-def log_to(err: Screen) -> None:
-    """Write the log of the package to stderr."""
-    import logging
-
+def _log_to(err: Screen) -> None:
+    """Write the log of the package to stderr, debug messages included."""
     handler = logging.StreamHandler(err.file)
     handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
     logger = logging.getLogger("glue")
@@ -134,90 +193,128 @@ def log_to(err: Screen) -> None:
 
 
 class Run:
-    """An agent with what the command line says of it."""
+    """An agent, the settings of the command line for it, and the printer that shows its run.
 
-    def __init__(self, sources: Sources, printer: Printer, wrap: Callable[[Provider], Provider] | None = None) -> None:
+    `wrap`, if given, wraps a provider that was given as an object (for --record and --replay). If
+    `defers` is true and no user can be asked, questions wait in the session.
+    """
+
+    def __init__(
+        self,
+        sources: Sources,
+        printer: Printer,
+        wrap: Callable[[Provider], Provider] | None = None,
+        *,
+        defers: bool = False,
+    ) -> None:
         self.sources, self.printer, self.wrap = sources, printer, wrap
         self.session_id = ""
-        self.log: RunLog | None = None  # where `log` is set
+        self.log: RunLog | None = None  # set if the setting `log` is on
         self.servers: Servers | None = None  # of --mcp, while they are connected
         self.cancel = Cancel()
-        self.options = sources.options(self._ask if is_interactive() else None)
+        ask = self._ask if is_interactive() else None
+        self.settings = sources.overrides(ask or (_defer if defers else None))
+        self.output = sources.output()
         self.agent = sources.agent
-        if self.agent.output is not None or self.options.output is not None:
-            printer.stream = False  # the object is printed at the end, whole
+        if self.agent.output is not None or self.output is not None:
+            printer.stream = False  # the output object is printed at the end
         if self.agent.deps_type is not None:
             wanted = self.agent.deps_type.__name__
-            raise ConfigError(f"this agent needs deps ({wanted}), which a command line cannot give; run it from code")
+            raise ConfigError(
+                f"this agent needs deps ({wanted}), which a command line cannot pass; "
+                "run it from code"
+            )
 
     def overrides(self) -> dict[str, Any]:
-        """Give what goes before the agent's own settings, the tools of connected servers included."""
-        model: Any = self.options.model or self.agent.settings.model
+        """Return the settings that win over the agent's own, with the tools of MCP servers."""
+        model: Any = self.settings.get("model") or self.agent.settings.model
         if self.wrap is not None and not isinstance(model, str):
             model = self.wrap(model)
         connected = self.servers.tools if self.servers is not None else ()
-        return replace(self.options, model=model, tools=(*(self.options.tools or ()), *connected)).given()
+        tools = (*(self.settings.get("tools") or ()), *connected)
+        return {**self.settings, "model": model, "tools": tools}
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[None]:
-        """Connect the MCP servers of --mcp, where it names any, for as long as the block lasts."""
+        """Connect the MCP servers of --mcp, if any, for the duration of a block."""
         config = self.sources.given.get("mcp")
         if not config:
             yield
             return
-        from glue.tools.mcp import connect
+        from glue.tools.mcp import connect  # few runs use MCP servers
 
         async with connect(config) as self.servers:
             yield
 
-    async def attended(self, prompt: Any) -> RunResult[Any]:
-        """Run while the spinner turns and Ctrl-C is listened for."""
+    async def attended(
+        self, prompt: Any, decisions: Mapping[str, Any] | None = None
+    ) -> RunResult[Any]:
+        """Run with a spinner, and cancel the run at Ctrl-C. With decisions, continue a run."""
         async with self.spinning() as tasks:
             await tasks.start(cancel_on_signal, self.cancel.cancel, self.printer.settle)
             try:
                 async with self.connected():
-                    return await self._prompt(prompt)
+                    return await self._prompt(prompt, decisions)
             finally:
                 with anyio.CancelScope(shield=True):
                     await self.agent.aclose()
 
-    async def _prompt(self, prompt: Any) -> RunResult[Any]:
+    async def _prompt(self, prompt: Any, decisions: Mapping[str, Any] | None) -> RunResult[Any]:
         given = self.sources.given
         if self.sources.find("log"):
-            from glue.cli.runs import RunLog
-
             self.log = RunLog()
         shown = EventWriter(self.printer.out.write) if given["as_json"] else self.printer
-        options: dict[str, Any] = {"on_event": join((shown, self.log)), "cancel": self.cancel, "unwrap": False}
+        options: dict[str, Any] = {
+            "on_event": join((shown, self.log)),
+            "cancel": self.cancel,
+            "unwrap": False,
+        }
         if not given["session"] and not given["resume"]:
+            options["output"] = self.output
             return await self.agent.run(prompt, **self.overrides(), **options)
-        from glue.stores import open_store
-
         session = await self.session(open_store(self.sources.find("store") or ""))
         self.session_id = session.id
-        return await session.prompt(prompt, **options)
+        if decisions is not None:
+            if self.output is not None:  # `resume` takes the output type of the session
+                settings = {**self.overrides(), "output": self.output}
+                session = type(session)(
+                    self.agent, session.id, store=session.store, settings=settings
+                )
+            return await session.resume(decisions=decisions, **options)
+        from glue.cli.waiting import with_command  # loads the file tools
+
+        return await session.run(with_command(prompt, self.sources), output=self.output, **options)
 
     async def session(self, store: Store) -> Session[Any, Any]:
-        """Open the conversation that --session names, or the last one."""
-        from glue.cli.sessions import last_session
-
-        name = self.sources.given["session"] or await last_session(store, self.sources.find("store") or "")
+        """Open the session that --session names, or the most recent one."""
+        name = self.sources.given["session"] or await self._last_session(store)
         try:
             return self.agent.session(name, store=store, **self.overrides())
-        except ValueError as error:  # a name that no store can keep
+        except ValueError as error:  # a name that no store accepts
             raise ConfigError(str(error)) from None
 
+    async def _last_session(self, store: Store) -> str:
+        found = await store.list()
+        if not found:
+            where = store_name(self.sources.find("store") or "")
+            raise ConfigError(f"no session to continue in {where}; start one with -s NAME")
+        return found[0].id
+
     def finish(self, result: RunResult[Any]) -> int:
-        """Write the answer and what else there is to say; give the exit code."""
+        """Print the answer, errors, notices and usage; return the exit code."""
         given, printer = self.sources.given, self.printer
         last = {**result_to_json(result, self.session_id), "exit_code": exit_code(result)}
+        if result.pending:
+            last["pending"] = [to_plain(call) for call in result.pending]
         if self.log is not None:
             self.log.end(last)
         if given["as_json"]:
             EventWriter(printer.out.write).write(last)
         else:
             write_answer(result, printer)
-            if result.error is not None:
+            if result.outcome is Outcome.PAUSED:
+                self.print_waiting(result.pending)
+            elif result.error is not None:
                 printer.note(f"glue: {explain(result.error)}", "red")
         if result.notice and not given["quiet"]:
             printer.note(f"glue: {result.notice}", "yellow")
@@ -225,109 +322,110 @@ class Run:
             printer.note(usage_line(result), "dim")
         return exit_code(result)
 
+    def refuse(self, error: RunPaused) -> int:
+        """Print that a prompt cannot run, because calls of the session wait; return 6."""
+        code = Outcome.PAUSED.exit_code
+        waiting = [to_plain(call) for call in error.pending]
+        last = {"type": "error", "error": error_to_json(error), "exit_code": code}
+        last["pending"] = waiting
+        if self.log is not None:
+            self.log.end(last)
+        if self.sources.given["as_json"]:
+            EventWriter(self.printer.out.write).write(last)
+        else:
+            self.print_waiting(error.pending)
+        return code
+
+    def print_waiting(self, calls: Sequence[PendingCall]) -> None:
+        """Print a line for each call that waits, and the command that answers it."""
+        from glue.cli.waiting import waiting_lines  # loads the file tools
+
+        store = self.sources.before_code.get("store")
+        options = ["--store", store] if store else []
+        session = self.session_id or self.sources.given["session"] or ""
+        head, *lines = waiting_lines(calls, session, options)
+        self.printer.note(f"glue: {head}", "yellow")
+        for line in lines:
+            self.printer.note(line, "")
+
     @asynccontextmanager
     async def spinning(self) -> AsyncIterator[TaskGroup]:
-        """Let the spinner turn beside a block, which may start other tasks too."""
-        spinner = self.printer.spinner
+        """Redraw the spinner during a block; the block may start tasks in the yielded group."""
+        progress = self.printer.progress
 
-        async def turn() -> None:
+        async def redraw() -> None:
             while True:
                 await anyio.sleep(0.12)
-                spinner.tick()
+                progress.tick()
 
         async with background() as tasks:
-            if spinner.is_on:
-                tasks.start_soon(turn)
+            if progress.is_on:
+                tasks.start_soon(redraw)
             try:
                 yield tasks
             finally:
-                spinner.stop()
+                progress.stop()
 
     async def _ask(self, request: PermissionRequest) -> Decision:
-        """Ask at the terminal; once the run is cancelled, what is typed is for the shell."""
-        from select import select
+        """Ask the user for permission in the terminal.
 
-        spinner, err = self.printer.spinner, self.printer.err
+        It waits without reading, so that if the run is cancelled, typed keys go to the shell.
+        """
+        from glue.cli.approval import choices, parse_answer, question  # loads the file tools
+
+        progress, err = self.printer.progress, self.printer.err
         self.printer.settle()
-        was_on, spinner.is_on = spinner.is_on, False
+        was_on, progress.is_on = progress.is_on, False
         try:
             with terminal_echo(True):
-                err.write(question(request, err) + "\n" + err.paint(keys(request), "yellow"))
+                err.write(question(request, err) + "\n" + err.paint(choices(request), "yellow"))
                 self.printer.open = "err"
                 while not select([sys.stdin], [], [], 0)[0]:
                     await anyio.sleep(0.05)
                 line = os.read(sys.stdin.fileno(), 4096).decode("utf-8", "replace")
                 self.printer.open = "" if line else "err"  # the user's Enter has ended the line
-                return answer_of(line)
+                return parse_answer(line)
         finally:
-            spinner.is_on = was_on
+            progress.is_on = was_on
 
 
-async def cancel_on_signal(
-    cancel: Callable[[], object], leave: Callable[[], object], *, task_status: TaskStatus[None]
-) -> None:
-    """Cancel at the first Ctrl-C or SIGTERM; at the second, leave what does not let itself be cancelled."""
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        task_status.started()
-        await anext(signals)
-        cancel()
-        await anext(signals)
-        leave()
-        os._exit(Outcome.CANCELLED.exit_code)
-
-
-@contextmanager
-def terminal_echo(shown: bool) -> Iterator[None]:
-    """Let the terminal show what is typed, or not: typed ahead, it would stand in the middle of an answer."""
-    import termios
-
-    fd = sys.stdin.fileno()
-    before = termios.tcgetattr(fd)
-    changed = [*before]
-    changed[3] = changed[3] | termios.ECHO if shown else changed[3] & ~termios.ECHO
-    if changed == before:
-        yield  # touching it would stop a run in the background
-        return
-    termios.tcsetattr(fd, termios.TCSANOW, changed)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(fd, termios.TCSANOW, before)
+async def _defer(request: PermissionRequest) -> Decision:
+    return defer()
 
 
 def explain(error: Exception) -> str:
-    """Say what went wrong, and what to look at where a server refused a key or knows no such model."""
-    from glue.providers import lookup
-
+    """Return the text of an error on one line, with a hint if the key or the model is wrong."""
     text = one_line(str(error))
-    if not is_mistake(error):
+    if not is_user_mistake(error):
         return text
     try:
-        row = lookup(error.provider)
-    except ConfigError:  # an object of the program's own
+        entry = lookup(error.provider)
+    except ConfigError:  # a provider object of the user's program
         return text
-    used = next((key for key in row.key if os.environ.get(key)), "")
+    used = used_variable(entry)
     if error.kind == "not_found":
-        return f"{text}; `glue models {row.name} --server` lists its models"
+        return f"{text}; `glue models {entry.name} --server` lists its models"
     return f"{text}; is {used} right?" if used else text
 
 
-def is_mistake(error: Exception | None) -> TypeGuard[ProviderError]:
-    """Tell whether a wrong key, model or address is to blame: the user's to mend, as any wrong name is."""
+def is_user_mistake(error: Exception | None) -> TypeGuard[ProviderError]:
+    """Return whether a provider refused the key, or does not know the model or the address."""
     return isinstance(error, ProviderError) and error.kind in ("auth", "not_found")
 
 
 def exit_code(result: RunResult[Any]) -> int:
-    """Give the code of the outcome, or that of a user's mistake."""
-    return 2 if is_mistake(result.error) and result.outcome is Outcome.FAILED else result.outcome.exit_code
+    """Return the exit code of a result; 2 if the key, the model or the address is wrong."""
+    if is_user_mistake(result.error) and result.outcome is Outcome.FAILED:
+        return 2
+    return result.outcome.exit_code
 
 
 def write_answer(result: RunResult[Any], printer: Printer) -> None:
+    """Print the output object of a run, or its text if that was not streamed."""
     if result.output is not None:
-        from glue.codec import to_plain
-
         printer.settle()
-        printer.out.write(json.dumps(to_plain(result.output), indent=2, ensure_ascii=printer.out.is_dumb) + "\n")
+        output = to_plain(result.output)
+        printer.out.write(json.dumps(output, indent=2, ensure_ascii=printer.out.is_dumb) + "\n")
     elif not printer.wrote and result.text:
         text = clean_text(result.text)
         printer.out.write(text if text.endswith("\n") else text + "\n")

@@ -1,79 +1,80 @@
-"""`glue acp` and `glue mcp`: an agent as a server on standard input and output."""
+"""`glue acp` and `glue mcp`: serve an agent on standard input and output, or over HTTP."""
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any, BinaryIO
+from pathlib import Path
+from typing import Any, BinaryIO
 
+import anyio
 import click
 
+from glue.acp.editor import ready_agent
+from glue.acp.server import MakeAgent, serve
+from glue.cli.agentfile import open_agent
+from glue.cli.options import Sources
+from glue.cli.process import exit_now
 from glue.errors import ConfigError, MissingKey
+from glue.providers import default, key_available, known, lookup, split
+from glue.stores import open_store
 
-if TYPE_CHECKING:
-    from glue.agent import Agent
 
-
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command()
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False))
-@click.option("-m", "--model", default="", help="A model by name, instead of a file.")
+@click.option(
+    "-m", "--model", default="", help="Serve this provider or provider:model instead of FILE."
+)
 @click.option(
     "--tools",
     type=click.Choice(["coding", "fs", "git"]),
     default="coding",
     show_default=True,
-    help="Ready-made tools for the model, in the editor's directory.",
+    help="Built-in tools for the model, in the editor's directory.",
 )
-@click.option("--store", metavar="PATH", help="The folder, .db file or postgresql:// address that keeps sessions.")
+@click.option(
+    "--store",
+    metavar="PATH",
+    help="Folder, .db file or postgresql:// address that stores sessions.",
+)
 def acp(file: str | None, model: str, tools: str, store: str | None) -> None:
-    """Serve the agent of FILE, or a model with ready-made tools, to an editor on standard input and output.
+    """Serve the agent of FILE, or a model with built-in tools, to an editor.
 
-    Editors start this command themselves; docs/editors.md has the lines for Zed and Neovim.
+    The server speaks the Agent Client Protocol on standard input and output. The editor starts this
+    command; docs/editors.md has the configuration for Zed and Neovim.
     """
     if file and model:
         raise click.UsageError("give a file or a model, not both: the file names its own model")
-    from glue.acp.editor import ready_agent
-    from glue.acp.server import MakeAgent, serve
-    from glue.cli.options import Sources
-    from glue.options import Options
-    from glue.stores import open_store
-
-    streams = take_stdout()  # before any code of the user's runs: it may print
-    agent = _agent(file) if file else None
+    streams = take_stdout()  # before the user's code runs, because it may print
+    agent = open_agent(file) if file else None
     sources = Sources({"model": model, "store": store}, path=file, agent=agent)
     chosen: Any = agent.settings.model if agent is not None else _model(sources.find("model"))
-    make: MakeAgent = ready_agent(chosen, tools) if agent is None else lambda cwd, server, more: agent
-    kept = sources.find("store")
-    budgets = sources.budgets(agent.settings if agent is not None else Options())
-    run(serve, make, *streams, open_store(kept) if kept else None, _keys(chosen), sources.rules(), budgets)
-
-
-def _agent(file: str) -> Agent[Any, Any]:
-    from glue.cli.agentfile import open_agent
-
-    return open_agent(file)
+    make: MakeAgent = (
+        ready_agent(chosen, tools) if agent is None else lambda cwd, server, more: agent
+    )
+    place = sources.find("store")
+    opened = open_store(place) if place else None
+    budgets = sources.budgets(agent.settings.limits if agent is not None else None)
+    run(serve, make, *streams, opened, _missing_keys(chosen), sources.rules(), budgets)
 
 
 def _model(named: str | None) -> Any:
-    """Give the model that was named, or the usual one; a wrong name is said now, not in the middle of a prompt."""
-    from glue.providers import default, lookup, split
-
+    """Return the model that is named, or the default one; raise ConfigError for a wrong name."""
     try:
         chosen = named or default()
     except ConfigError as error:
-        return _NoModel(error)  # the editor is told what to set, and not only its log
+        return _NoModel(error)  # the editor shows its error; it would not show this command's
     for each in split(chosen):
         lookup(each)
     return chosen
 
 
 class _NoModel:
-    """Stands for a model where no key is set: each prompt says what to set."""
+    """A provider that is used if no key is set: every prompt fails and names the variables."""
 
     name = "no model"
 
@@ -81,47 +82,52 @@ class _NoModel:
         self.error = error
 
     async def stream(self, request: Any) -> AsyncIterator[Any]:
-        raise MissingKey("glue", _keys(self)) from self.error
+        raise MissingKey("glue", _missing_keys(self)) from self.error
         yield
 
 
-def _keys(model: Any) -> list[str]:
-    """Name the variables that could hold the keys of a model, where none of them does."""
-    from glue.providers import key_available, known, lookup, split
-
+def _missing_keys(model: Any) -> list[str]:
+    """Return the key variables of a model whose key is not set; [] if it is set."""
     if isinstance(model, _NoModel):
-        rows = [lookup(name) for name in known()]
-        return ["GLUE_MODEL", *(row.key[0] for row in rows if row.key and not row.quirks.local)]
+        entries = [lookup(name) for name in known()]
+        keys = [entry.key[0] for entry in entries if entry.key and not entry.quirks.local]
+        return ["GLUE_MODEL", *keys]
     found: list[str] = []
-    for each in split(model) if isinstance(model, str) else ():
+    if not isinstance(model, str):
+        return found
+    for each in split(model):
         with contextlib.suppress(ConfigError):
             if not key_available(each):
                 found += lookup(each).key
     return found
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @click.option(
     "--allow",
     multiple=True,
-    metavar="NAME",
-    help="Allow a tool that needs permission; NAME or NAME:PATTERN, as often as needed.",
+    metavar="RULE",
+    help="Run a tool that needs permission, such as write_file or 'shell:git *'. Repeatable.",
 )
-@click.option("--only-tools", is_flag=True, help="Offer the tools, and not the agent itself.")
-@click.option("--http", metavar="[HOST:]PORT", help="Serve over HTTP at /mcp; the token is that of GLUE_MCP_TOKEN.")
+@click.option(
+    "--only-tools",
+    is_flag=True,
+    help="Serve only the tools of the agent, not the agent itself as a tool.",
+)
+@click.option(
+    "--http",
+    metavar="[HOST:]PORT",
+    help="Serve over HTTP at /mcp; clients need the token in GLUE_MCP_TOKEN.",
+)
 def mcp(file: str, allow: tuple[str, ...], only_tools: bool, http: str | None) -> None:
-    """Offer the tools of the agent of FILE, and the agent itself as one tool, as an MCP server.
+    """Serve the tools of FILE's agent, and the agent itself as a tool, as an MCP server.
 
-    It speaks on standard input and output; programs that use MCP servers start this command themselves.
+    The server speaks on standard input and output. The MCP client starts this command.
     """
-    from pathlib import Path
-
-    from glue.cli.options import Sources
-
-    streams = take_stdout()  # before any code of the user's runs: it may print
-    agent = _agent(file)
-
+    streams = take_stdout()  # before the user's code runs, because it may print
+    agent = open_agent(file)
+    # Loads mcp, an optional dependency.
     from glue.tools.mcp.server import make_server, offered, policy, serve, serve_http
 
     tools = offered(agent, Path(file).stem)
@@ -138,25 +144,28 @@ def mcp(file: str, allow: tuple[str, ...], only_tools: bool, http: str | None) -
     token = os.environ.get("GLUE_MCP_TOKEN", "")
     if len(token) < 16:
         raise click.UsageError(
-            "--http needs a token of at least 16 characters in GLUE_MCP_TOKEN: `openssl rand -hex 24`"
+            "--http needs a token of at least 16 characters in GLUE_MCP_TOKEN; "
+            "`openssl rand -hex 24` makes one"
         )
     host = host.strip("[]") or "127.0.0.1"
     try:
-        listener = socket.create_server((host, int(port)), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        listener = socket.create_server(
+            (host, int(port)), family=socket.AF_INET6 if ":" in host else socket.AF_INET
+        )
     except OSError as error:
         raise ConfigError(f"--http {http}: {error.strerror}") from None
     run(serve_http, server, host, listener, token)
 
 
 def run(function: Callable[..., Awaitable[None]], *args: object) -> None:
-    """Run a server until the other end hangs up, or a signal ends it and the commands that it runs."""
-    import anyio
-
+    """Run a server until the client disconnects or a signal arrives; exit with 128 + its number."""
     caught: list[int] = []
 
     async def main() -> None:
         async def listen() -> None:
-            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+            with anyio.open_signal_receiver(
+                signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+            ) as signals:
                 async for number in signals:
                     caught.append(number)
                     tasks.cancel_scope.cancel()
@@ -168,14 +177,17 @@ def run(function: Callable[..., Awaitable[None]], *args: object) -> None:
 
     anyio.run(main)
     if caught:
-        atexit._run_exitfuncs()
-        os._exit(128 + caught[0])  # a thread still waits for a line, and nothing but the other end can wake it
+        exit_now(128 + caught[0])  # a thread is still blocked in reading standard input
 
 
 def take_stdout() -> tuple[BinaryIO, BinaryIO]:
-    """Keep the real standard output for the protocol; whatever else prints goes to standard error."""
+    """Return stdin and stdout as the protocol's streams; redirect everything else to stderr."""
     if sys.stdin is not None and sys.stdin.isatty():
-        click.echo("glue: a server on standard input: the program that uses it starts it; Ctrl-C ends", err=True)
+        click.echo(
+            "glue: this server reads standard input; an editor or MCP client should start it. "
+            "Ctrl-C stops it",
+            err=True,
+        )
     source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     empty = os.open(os.devnull, os.O_RDONLY)

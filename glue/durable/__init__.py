@@ -1,8 +1,8 @@
-"""Many runs, and runs that survive the machine: `map`, and durable runs on DBOS."""
+"""Many runs with `map`, and durable runs on DBOS that another process can resume."""
 
-from glue.durable.batch import Map, map  # noqa: A004
+from glue.durable.batch import MapRun, map  # noqa: A004
 from glue.durable.engine import Durable
 from glue.durable.rates import Rate
 from glue.durable.rows import MapRow
 
-__all__ = ["Durable", "Map", "MapRow", "Rate", "map"]
+__all__ = ["Durable", "MapRow", "MapRun", "Rate", "map"]

@@ -1,4 +1,7 @@
-"""`glue.map`: one agent, many inputs, each a session in a SQLite file, so that a killed map goes on where it was."""
+"""`glue.map`: one agent on many inputs, with results in a SQLite file.
+
+Each input has a session in the file, so that a map that was killed can be resumed.
+"""
 
 from __future__ import annotations
 
@@ -7,75 +10,103 @@ import logging
 import os
 import tempfile
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+)
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, TypeAlias
 
 import anyio
-import anyio.to_thread
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from glue.agent import Agent
-from glue.context import Cancel
+from glue.backoff import Backoff
+from glue.checks import check_flag, check_number, check_path, check_text, show
+from glue.context import AnyTool, Cancel
 from glue.durable import rows
-from glue.durable.rates import LocalMeter, Rates, limited
+from glue.durable.rates import LocalMeter, Rate, Rates, limited
 from glue.durable.rows import INVALID, OPEN, InputLine, Items, MapRow, MapState, Reader
 from glue.errors import BudgetExceeded, ConfigError, ProviderError, StoreError, innermost
-from glue.events import RunResult
-from glue.limits import Outcome
+from glue.function.hooks import ToolHook
+from glue.limits import LimitsSource, Outcome
+from glue.loop.position import is_resumable
 from glue.loop.state import State
-from glue.loop.transcript import needs_answer
-from glue.messages import AssistantMessage, Message, Request, Usage
-from glue.options import session_options
+from glue.messages import AssistantMessage, Effort, Json, Message, Request, Usage
+from glue.permission import Permission
 from glue.policies import Hook, Policy, Stop
 from glue.policies.budgets import check_price, known_prices, unpriced
-from glue.tasks import spawn
+from glue.result import RunResult
+from glue.settings import Instructions, Model, checked
+from glue.signature import hinted
+from glue.tasks import finish_in_thread, spawn
+
+if TYPE_CHECKING:
+    from glue.agent import Agent
+    from glue.telemetry import OpenTelemetry
 
 log = logging.getLogger("glue.map")
 
 Put: TypeAlias = "Callable[[InputLine, MapRow], Awaitable[None]]"
-Result: TypeAlias = tuple[InputLine, MapRow, bool]  # the flag says that it is new
+Result: TypeAlias = tuple[InputLine, MapRow, bool]  # True if the row is not stored yet
 _END: Any = object()
-_CHECKPOINT = 500  # rows between two waits for the disk
-_KEPT = 1000  # results in memory while an earlier row is awaited; the others are read again from the state
-# Failures that the next row would meet too, and that a second try does not mend.
-FATAL = frozenset(("auth", "quota", "not_found"))
+_CHECKPOINT = 500  # rows between two checkpoints of the state file
+_BATCH = 256  # results that are stored with one commit, at most
+# While an earlier row is awaited, so many later results stay in memory. The others are read again
+# from the state file.
+_KEPT = 1000
+MAX_DELAY = 60.0  # seconds between two attempts at a row, unless `retry_delay` is longer
+FATAL = frozenset(("auth", "quota", "not_found"))  # errors that every other row would get too
+# Errors that another attempt at the same row would get too.
 FINAL = FATAL | {"invalid_request", "content_filter", "context_overflow"}
 
 
 class Engine(Protocol):
-    """What runs the rows. It reads lines as it has room for them, and puts each result once."""
+    """The part of a map that runs the rows: in this process, or on a queue."""
 
-    async def run(self, job: Map, lines: AsyncIterator[InputLine], put: Put) -> None: ...
+    async def run(self, job: MapRun, lines: AsyncIterator[InputLine], put: Put) -> None:
+        """Run the lines and await `put(line, row)` once for each result.
+
+        Read a line only when it can be started, because the input may be endless.
+        """
 
 
 class MapBudget(Policy):
-    """Dollars and tokens of all rows together, those under way included: no request when they are spent."""
+    """A policy that sends no more requests when all rows together have spent the budget.
+
+    The usage of rows that still run counts too.
+    """
 
     place = "budgets"
 
     def __init__(self, usd: float | None, tokens: int | None) -> None:
         self.limit_usd, self.limit_tokens = usd, tokens
         self.usd, self.tokens = 0.0, 0
-        self._live: dict[str, Usage] = {}
+        self._running: dict[str, Usage] = {}  # by the id of the run
 
     def start(self) -> Self:
-        return self  # one for all rows
+        return self  # not copied for each run: all rows share one budget
 
-    def settle(self, run: str, usage: Usage) -> None:
-        self._live.pop(run, None)
+    def settle(self, run_id: str, usage: Usage) -> None:
+        """Add the usage of a run that has ended."""
+        self._running.pop(run_id, None)
         self.usd += usage.cost or 0.0
         self.tokens += usage.total
 
     def over(self) -> BudgetExceeded | None:
-        live = self._live.values()
-        for kind, most, used in (
-            ("usd", self.limit_usd, self.usd + sum(usage.cost or 0.0 for usage in live)),
-            ("tokens", self.limit_tokens, self.tokens + sum(usage.total for usage in live)),
-        ):
-            if most is not None and used >= most:
-                return BudgetExceeded(kind, most, used)
+        """Return the error if a budget is spent, or None."""
+        running = self._running.values()
+        usd = self.usd + sum(usage.cost or 0.0 for usage in running)
+        tokens = self.tokens + sum(usage.total for usage in running)
+        if self.limit_usd is not None and usd >= self.limit_usd:
+            return BudgetExceeded("usd", self.limit_usd, usd)
+        if self.limit_tokens is not None and tokens >= self.limit_tokens:
+            return BudgetExceeded("tokens", self.limit_tokens, tokens)
         return None
 
     def before_request(self, state: State, request: Request) -> Hook:
@@ -83,21 +114,19 @@ class MapBudget(Policy):
         return None if error is None else Stop(Outcome.BUDGET, error)
 
     def on_reply(self, state: State, reply: AssistantMessage) -> Hook:
-        self._live[state.host.run_id] = state.usage
+        self._running[state.host.run_id] = state.usage
         if self.limit_usd is None or state.usage.cost is not None:
             return None
         return Stop(Outcome.FAILED, unpriced(reply.model or reply.provider))
 
 
-class Map:
-    """Run an agent on every input, `concurrency` at once: `async for row in glue.map(agent, prompts)`.
+class MapRun:
+    """An async iterator over the rows of `glue.map`. It can be read once.
 
-    An input is a prompt, or a mapping with "prompt" or with the fields that `template` names. With a
-    `state` file, `resume` goes on after anything: what has ended is given again, what was under way
-    goes on from its transcript. `overrides` are those of a session: model, limits, tools, ...
+    `stop()` ends the map early.
     """
 
-    state: MapState  # from the first row on
+    state: MapState  # set when the first row is read
 
     def __init__(
         self,
@@ -108,6 +137,7 @@ class Map:
         template: str = "",
         state: str | os.PathLike[str] | None = None,
         resume: bool = False,
+        overwrite: bool = False,
         ordered: bool = True,
         retries: int = 1,
         retry_delay: float = 1.0,
@@ -117,46 +147,80 @@ class Map:
         reader: Reader | None = None,
         engine: Engine | None = None,
         deps: Any = None,
-        **overrides: Any,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
-        if concurrency < 1:
-            raise ValueError(f"concurrency must be 1 or more, not {concurrency}")
-        for name, value in (("retries", retries), ("usd_budget", usd_budget), ("token_budget", token_budget)):
-            if value is not None and value < 0:
-                raise ValueError(f"{name} must be 0 or more, not {value}")
+        if not callable(getattr(agent, "merge", None)):
+            raise TypeError(f"agent must be a glue.Agent, not {show(agent)}")
+        if isinstance(inputs, (str, Mapping)) or not isinstance(inputs, (Iterable, AsyncIterable)):
+            example = "['Weather in Oslo?']"
+            raise TypeError(
+                f"inputs must be a list of prompts, such as {example}, not {show(inputs)}"
+            )
+        check_number("concurrency", concurrency, least=1, whole=True)
+        check_number("retries", retries, whole=True)
+        check_number("retry_delay", retry_delay)
+        if usd_budget is not None:
+            check_number("usd_budget", usd_budget)
+        if token_budget is not None:
+            check_number("token_budget", token_budget, whole=True)
+        check_text("template", template)
+        check_flag("resume", resume)
+        check_flag("overwrite", overwrite)
+        check_flag("ordered", ordered)
+        if state is not None:
+            check_path("state", state, "map.db")
+        if rate is not None and not isinstance(rate, (Rate, Mapping)):
+            raise TypeError(
+                "rate must be a glue.durable.Rate, such as glue.durable.Rate(requests=60), "
+                f"not {show(rate)}"
+            )
+        if reader is not None and not callable(getattr(reader, "read", None)):
+            raise TypeError(f"reader must be a glue.durable.rows.Reader, not {show(reader)}")
+        if engine is not None and not callable(getattr(engine, "run", None)):
+            raise TypeError(f"engine must be an object that runs rows, not {show(engine)}")
+        if resume and overwrite:
+            raise ValueError("resume and overwrite exclude each other")
         if resume and state is None:
-            raise ValueError("resume needs the state file of the map to go on with")
-        self.agent, self.inputs, self.deps, self.overrides = agent, inputs, deps, overrides
+            raise ValueError("resume needs state, the file of the map to resume")
+        self.agent, self.inputs, self.deps = agent, inputs, deps
+        self.settings = dict(settings or {})  # of the session of each row
         self.resume, self.ordered, self.rate = resume, ordered, rate
+        self.overwrite = overwrite
         self.reader = reader or Reader(template=template)
         self.engine = engine or EmbeddedEngine(concurrency, retries, retry_delay)
         self.budget = MapBudget(usd_budget, token_budget)
-        self.outcomes: Counter[str] = Counter()  # of the rows that were given out
-        self.reused = 0  # of these, those that had ended before
-        self.unfinished = False  # some inputs were not run, for want of money or time
+        self.outcomes: Counter[str] = Counter()  # how many rows were returned, by outcome
+        self.reused = 0  # returned rows that an earlier map had finished
+        self.unfinished = False  # some rows were not run: the budget was spent or the map stopped
         self.cancel = Cancel()
-        self.error: BaseException | None = None  # why no more rows are started; raised at the end
-        self._path = state  # None is a file that ends with the map
+        self.error: BaseException | None = None  # if set, no more rows start; raised at the end
+        self._path = state  # None means a temporary file
         self._rows: AsyncGenerator[MapRow, None] | None = None
-        self._given: deque[int] = deque()  # started and not given out, in order
-        self._ready: dict[int, MapRow | None] = {}
+        self._pending: deque[int] = deque()  # numbers of rows not returned yet, in order
+        self._ready: dict[int, MapRow | None] = {}  # results; None is read from the state file
 
     @property
     def stopped(self) -> bool:
-        """Whether no more rows are to be started."""
+        """True if the map starts no more rows."""
         return self.error is not None or self.cancel.cancelled
 
     def stop(self) -> None:
-        """End what is under way, start nothing more; the iteration ends when the rows have."""
+        """Cancel the running rows and start no more; the iteration ends after them."""
         self.cancel.cancel()
 
     def fail(self, error: Exception) -> None:
-        """Start nothing more, and raise this at the end."""
+        """Start no more rows, and raise the error after the running ones. The first error wins."""
         self.error = self.error or error
+
+    def __await__(self) -> NoReturn:
+        raise TypeError("a map is not awaited: read its rows with `async for row in glue.map(...)`")
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError("read the rows of a map with `async for`, in an async function")
 
     def __aiter__(self) -> AsyncIterator[MapRow]:
         if self._rows is not None:
-            raise RuntimeError("a map is read once")
+            raise RuntimeError("a map can be iterated only once; call glue.map again")
         self._rows = self._iterate()
         return self._rows
 
@@ -167,7 +231,7 @@ class Map:
         if self._rows is not None:
             await self._rows.aclose()
 
-    # The rows are run by a task of their own: a generator must not yield inside a task group.
+    # A generator must not yield inside a task group. Therefore a separate task runs the rows.
 
     async def _iterate(self) -> AsyncGenerator[MapRow, None]:
         send, receive = anyio.create_memory_object_stream[MapRow](16)
@@ -178,12 +242,14 @@ class Map:
                 with scope, send, contextlib.ExitStack() as stack:
                     path = self._path
                     if path is None:
-                        path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="glue-map-"))) / "state.db"
+                        folder = tempfile.TemporaryDirectory(prefix="glue-map-")
+                        path = Path(stack.enter_context(folder)) / "state.db"
                     self.state = MapState(path)
-                    await anyio.to_thread.run_sync(stack.enter_context, self.state.opened(resume=self.resume))
+                    state = self.state.opened(resume=self.resume, overwrite=self.overwrite)
+                    await finish_in_thread(stack.enter_context, state)
                     await self._host(send)
             except Exception as error:
-                self.error = innermost(error)  # a full disk stops all workers at once; the first error wins
+                self.error = innermost(error)  # the first of a group, such as of a full disk
             finally:
                 ended.set()
 
@@ -214,18 +280,22 @@ class Map:
                     await self.engine.run(self, lines, put)
 
     async def _lines(self, send: MemoryObjectSendStream[Result]) -> AsyncGenerator[InputLine, None]:
-        """Give the lines that are to be run; the results of the others are passed on as they stand."""
+        """Yield the lines to run. Rows that an earlier map finished are sent to `send` instead."""
         source = self.inputs
         items = source.__aiter__() if isinstance(source, AsyncIterable) else iter(source)
         number = 0
         try:
             while True:
-                item: Any = await anext(items, _END) if isinstance(items, AsyncIterator) else next(items, _END)
+                item: Any
+                if isinstance(items, AsyncIterator):
+                    item = await anext(items, _END)
+                else:
+                    item = next(items, _END)
                 if item is _END:
                     return
                 number += 1
                 line = rows.numbered(number, item)
-                self._given.append(line.number)
+                self._pending.append(line.number)
                 finished = self.state.finished(line) if self.resume else None
                 if finished is None:
                     yield line
@@ -233,63 +303,71 @@ class Map:
                     self.reused += 1
                     await send.send((line, finished, False))
         finally:
-            if (close := getattr(items, "aclose", None)) is not None:
+            close = getattr(items, "aclose", None)
+            if close is not None:
                 await close()
 
-    async def _record(self, receive: MemoryObjectReceiveStream[Result], out: MemoryObjectSendStream[MapRow]) -> None:
-        """Keep results before anybody sees them, as many with one commit as there are."""
-        kept = 0
+    async def _record(
+        self, receive: MemoryObjectReceiveStream[Result], out: MemoryObjectSendStream[MapRow]
+    ) -> None:
+        """Store results, several with one commit, and then return them to the caller."""
+        stored = 0
         with receive:
             async for first in receive:
                 batch = [first]
                 with contextlib.suppress(anyio.WouldBlock, anyio.EndOfStream):
-                    while len(batch) < 256:
+                    while len(batch) < _BATCH:
                         batch.append(receive.receive_nowait())
-                if new := [(line, row) for line, row, is_new in batch if is_new]:
+                new = [(line, row) for line, row, is_new in batch if is_new]
+                if new:
                     self.state.put(new)
-                    kept += len(new)
-                if kept >= _CHECKPOINT:
-                    kept = 0
-                    await anyio.to_thread.run_sync(self.state.checkpoint)
+                    stored += len(new)
+                if stored >= _CHECKPOINT:
+                    stored = 0
+                    await finish_in_thread(self.state.checkpoint)
                 for _, row, _ in batch:
-                    await self._give(row, out)
+                    await self._send_in_order(row, out)
 
-    async def _give(self, row: MapRow, out: MemoryObjectSendStream[MapRow]) -> None:
+    async def _send_in_order(self, row: MapRow, out: MemoryObjectSendStream[MapRow]) -> None:
+        """Send a row to the caller after all earlier ones, or at once if the map is unordered."""
         if not self.ordered:
-            self._given.clear()
-            return await out.send(row)
+            self._pending.clear()
+            await out.send(row)
+            return
         self._ready[row.number] = row if len(self._ready) < _KEPT else None
-        while self._given and self._given[0] in self._ready:
-            number = self._given.popleft()
+        while self._pending and self._pending[0] in self._ready:
+            number = self._pending.popleft()
             ready = self._ready.pop(number)
             if ready is None:
                 found = self.state.get(number)
                 ready = found[1] if found is not None else row
             await out.send(ready)
-        return None
 
 
 class EmbeddedEngine:
-    """Runs rows in this process."""
+    """An engine that runs the rows in this process."""
 
     def __init__(self, concurrency: int, retries: int, retry_delay: float) -> None:
-        self.concurrency, self.retries, self.retry_delay = concurrency, retries, retry_delay
+        self.concurrency = concurrency
+        self.backoff = Backoff(
+            first=retry_delay, cap=max(retry_delay, MAX_DELAY), attempts=retries + 1, jitter=0
+        )
 
-    async def run(self, job: Map, lines: AsyncIterator[InputLine], put: Put) -> None:
-        settings = job.agent.layer(session_options(job.overrides))
+    async def run(self, job: MapRun, lines: AsyncIterator[InputLine], put: Put) -> None:
+        settings = job.agent.merge(job.settings)
         provider = job.agent.open(settings.model or "")
         if job.budget.limit_usd is not None:
             check_price(provider, known_prices(settings.prices))
         overrides = {
-            **job.overrides,
+            **job.settings,
             "model": limited(provider, job.rate, LocalMeter()),
             "policies": (*(settings.policies or ()), job.budget),
         }
-        turn = anyio.Lock()
+        reading = anyio.Lock()  # several tasks must not advance one generator
 
         async def work() -> None:
             while True:
-                async with turn:  # one reader at a time
+                async with reading:
                     line = await anext(lines, None) if not job.unfinished else None
                     if line is not None and (job.stopped or job.budget.over() is not None):
                         job.unfinished = True
@@ -305,19 +383,21 @@ class EmbeddedEngine:
             with anyio.CancelScope(shield=True):
                 await job.agent.aclose()
 
-    async def _row(self, job: Map, line: InputLine, overrides: Mapping[str, Any]) -> MapRow:
+    async def _row(self, job: MapRun, line: InputLine, overrides: Mapping[str, Any]) -> MapRow:
         try:
             key, prompt = job.reader.read(line)
         except ValueError as error:
             return MapRow(number=line.number, outcome=INVALID, error=f"line {line.number}: {error}")
         name, earlier = f"row-{line.number}", Usage(cost=0.0)
         history = await _history(job.state, name) if job.resume else ()
-        while history and not needs_answer(history):
+        while history and not is_resumable(history):
             ended = rows.row_from_transcript(line, key, history, name, job.agent.output)
             if ended.outcome not in OPEN:
                 job.budget.settle("", earlier + ended.usage)
                 return replace(ended, usage=earlier + ended.usage)
-            earlier += ended.usage  # cancelled, say, in the middle of a reply: what was paid is paid
+            # That run failed or was cancelled and cannot be resumed, so a new session is used. The
+            # usage of the earlier run still counts.
+            earlier += ended.usage
             name += "-again"
             history = await _history(job.state, name)
         earlier += rows.spent(history)
@@ -328,45 +408,70 @@ class EmbeddedEngine:
 
         async def run(before: RunResult[Any] | None) -> RunResult[Any]:
             session = job.agent.session(name, store=job.state.store, **overrides)
-            said = history if before is None else before.messages
-            again = bool(said) and needs_answer(said)
-            result = await (session.resume(**options) if again else session.prompt(prompt, **options))
+            messages = history if before is None else before.messages
+            if messages and is_resumable(messages):
+                result = await session.resume(**options)
+            else:
+                result = await session.run(prompt, **options)
             job.budget.settle(result.run_id, result.usage)
-            error = result.error  # a model without a price, say, or a key that is refused
-            if isinstance(error, ConfigError) or (isinstance(error, ProviderError) and error.kind in FATAL):
-                job.fail(error)
+            if result.error is not None and _is_fatal(result.error):
+                job.fail(result.error)
             return result
 
         try:
             result, tries = await run_row(
-                run,
-                retries=lambda: 0 if job.stopped else self.retries,
-                sleep=lambda seconds: anyio.sleep(self.retry_delay * seconds),
+                run, backoff=self.backoff, sleep=anyio.sleep, is_stopped=lambda: job.stopped
             )
-        except (ConfigError, StoreError, TypeError):  # the next row would meet them too
+        except (ConfigError, StoreError, TypeError):  # all other rows would raise them too
             raise
         except Exception as bug:
             log.warning("row %d failed", line.number, exc_info=True)
-            return MapRow(number=line.number, id=key, outcome=Outcome.FAILED, error=f"{type(bug).__name__}: {bug}")
+            return MapRow(
+                number=line.number,
+                id=key,
+                outcome=Outcome.FAILED,
+                error=f"{type(bug).__name__}: {bug}",
+            )
         return rows.finished_row(line, key, result, earlier=earlier, tries=tries, session=name)
 
 
 async def run_row(
     run: Callable[[RunResult[Any] | None], Awaitable[RunResult[Any]]],
     *,
-    retries: Callable[[], int],
+    backoff: Backoff,
     sleep: Callable[[float], Awaitable[object]],
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> tuple[RunResult[Any], int]:
-    """Run, and go on from the result where the failure of a provider may pass; what was spent is added up."""
+    """Run a row, and resume it after a transient failure of its provider.
+
+    Args:
+        run: runs the row. It gets the result of the last attempt, or None for the first attempt.
+        backoff: how often to try, and how long to wait in between.
+        sleep: waits for this many seconds.
+        is_stopped: returns True if there shall be no further attempt.
+
+    Returns:
+        The last result, with the usage and requests of all attempts, and the number of attempts.
+    """
     result, tries = await run(None), 1
     while result.outcome is Outcome.FAILED and isinstance(result.error, ProviderError):
-        if result.error.kind in FINAL or tries > retries():
+        delay = backoff.delay(tries)
+        if delay is None or result.error.kind in FINAL or is_stopped():
             break
-        await sleep(2.0 ** (tries - 1))
+        await sleep(delay)
         before, tries = result, tries + 1
         result = await run(before)
-        result = replace(result, usage=before.usage + result.usage, requests=before.requests + result.requests)
+        result = replace(
+            result, usage=before.usage + result.usage, requests=before.requests + result.requests
+        )
     return result, tries
+
+
+def _is_fatal(error: Exception) -> bool:
+    """Return whether all other rows would get this error too, such as for a rejected key."""
+    if isinstance(error, ProviderError):
+        return error.kind in FATAL
+    return isinstance(error, ConfigError)
 
 
 async def _history(state: MapState, name: str) -> tuple[Message, ...]:
@@ -374,4 +479,98 @@ async def _history(state: MapState, name: str) -> tuple[Message, ...]:
         return session.messages
 
 
-map = Map  # noqa: A001 # `glue.map(agent, inputs)` says what it does
+@hinted
+def map(  # noqa: A001 # called as `glue.map(agent, inputs)`, like the built-in map
+    agent: Agent[Any, Any],
+    inputs: Items,
+    *,
+    concurrency: int = 8,
+    template: str = "",
+    state: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    ordered: bool = True,
+    retries: int = 1,
+    retry_delay: float = 1.0,
+    usd_budget: float | None = None,
+    token_budget: int | None = None,
+    rate: Rates = None,
+    reader: Reader | None = None,
+    engine: Engine | None = None,
+    deps: Any = None,
+    model: Model | None = None,
+    instructions: Instructions | None = None,
+    role: str | None = None,
+    tools: Iterable[AnyTool] | None = None,
+    limits: LimitsSource | None = None,
+    permission: Permission | None = None,
+    hooks: Iterable[ToolHook] | None = None,
+    policies: Iterable[Policy] | None = None,
+    max_tokens: int | None = None,
+    temperature: float | None = None,
+    reasoning: Effort | None = None,
+    cache: bool | None = None,
+    options: Mapping[str, Json] | None = None,
+    prices: Mapping[str, tuple[float, float]] | None = None,
+    telemetry: bool | OpenTelemetry | None = None,
+) -> MapRun:
+    """Run an agent on every input, several at once, and return an async iterator of rows.
+
+        async for row in glue.map(agent, ["Weather in Oslo?", "Weather in Rome?"], concurrency=4):
+            print(row.text, row.cost)
+
+    Args:
+        agent: The agent that runs on each input.
+        inputs: Prompts, or mappings with "prompt" or with the fields that `template` names.
+        concurrency: The number of rows that run at the same time.
+        template: The prompt of a row, with a field of its mapping in braces: "Sum up {text}".
+        state: The file for the results and transcripts of rows; if None, a temporary file.
+        resume: Continue the map of the `state` file, if there is one: finished rows are returned
+            again, and rows that failed or were interrupted continue from their transcript.
+        overwrite: Delete an existing `state` file and start again.
+        ordered: If False, rows are returned as they finish.
+        retries: How often a row is tried again after a transient failure of its provider.
+        retry_delay: Seconds before the first retry; doubled for each further one.
+        usd_budget: Dollars for all rows together.
+        token_budget: Tokens for all rows together.
+        rate: Requests and tokens per minute, for all rows together.
+        reader: Reads an input as a prompt, instead of `template`.
+        engine: Runs the rows elsewhere, such as on a queue; if None, in this process.
+        deps: The object that tools read as `context.deps`.
+        model: The name of a model, or a provider object.
+        instructions: The system prompt: a text, or a prompt of a catalog.
+        role: A name in the agent's `roles`; sets the instructions and perhaps the model.
+        tools: Functions that the model may call, each made by `glue.tool`.
+        limits: Turns, requests, tokens, dollars and seconds of one run.
+        permission: Decides whether tools that need permission may run; None denies them.
+        hooks: Functions called before and after each tool call.
+        policies: Objects that may change requests, add messages or stop the run.
+        max_tokens: The largest number of tokens in one reply.
+        temperature: Sampling temperature; None leaves it to the model.
+        reasoning: How much the model thinks: "none", "low", "medium", "high", ...
+        cache: True requests prompt caching, if the provider does not cache by itself.
+        options: Provider-specific fields, merged into the body of each request.
+        prices: USD per million input and output tokens, by model: {"my-model": (0.5, 1.5)}.
+        telemetry: True, or a `glue.telemetry.OpenTelemetry`, traces the run.
+    """
+    settings = checked(locals())
+    settings.pop("deps", None)  # passed to each run instead
+    return MapRun(
+        agent,
+        inputs,
+        concurrency=concurrency,
+        template=template,
+        state=state,
+        resume=resume,
+        overwrite=overwrite,
+        ordered=ordered,
+        retries=retries,
+        retry_delay=retry_delay,
+        usd_budget=usd_budget,
+        token_budget=token_budget,
+        rate=rate,
+        reader=reader,
+        engine=engine,
+        deps=deps,
+        settings=settings,
+    )

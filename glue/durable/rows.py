@@ -1,4 +1,4 @@
-"""Rows of a map: a line of input becomes a prompt, a result a line of output; a SQLite file keeps the results."""
+"""Rows of a map: reading inputs as prompts, results as JSON, and the SQLite file of results."""
 
 from __future__ import annotations
 
@@ -15,17 +15,29 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from glue.codec import Json, from_json, to_json, to_plain
 from glue.errors import ConfigError, NewerSchema, SessionBusy, StoreError
-from glue.events import RunResult
+from glue.function.validation import ValidationError
 from glue.limits import Outcome, StopReason
-from glue.messages import AssistantMessage, Message, Part, Usage, message_to_json, messages_from_json, new_id, user
-from glue.stores.sqlite import ExclusiveStore, hold
+from glue.messages import (
+    AssistantMessage,
+    Message,
+    Part,
+    Usage,
+    message_to_json,
+    messages_from_json,
+    new_id,
+    user,
+)
+from glue.output import Output
+from glue.result import RunResult
+from glue.stores.locks import hold
+from glue.stores.sqlite import ExclusiveStore
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
 
 NOTHING = Usage(cost=0.0)
 INVALID = "invalid"  # the outcome of a row that could not be read
-# What `resume` takes up again: the rest is an answer, if not always the one that was hoped for.
+# The outcomes of rows that `resume` runs again. All other rows have a final answer.
 OPEN = frozenset((INVALID, Outcome.FAILED, Outcome.CANCELLED, Outcome.BUDGET))
 
 Item: TypeAlias = "str | Mapping[str, Json] | Part | Message | InputLine"
@@ -34,25 +46,26 @@ Items: TypeAlias = "Iterable[Item] | AsyncIterable[Item]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputLine:
-    """One input: its number, counted from 1, and its text as it was read."""
+    """One input: its number, counted from 1, and its unparsed text."""
 
     number: int
     text: str
 
     @property
     def digest(self) -> str:
+        """A hash of the text, to detect that the input of a map was changed."""
         return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapRow:
-    """What became of one input."""
+    """The result of one input."""
 
-    number: int  # counted from 1: the line of the input
-    outcome: str  # of the run, or "invalid" where the input could not be read
-    id: Json = None  # the input's own, where it has one
+    number: int  # of the input line, counted from 1
+    outcome: str  # of the run, or "invalid" if the input could not be read
+    id: Json = None  # the field "id" of the input, if it has one
     text: str = field(default="", metadata={"always": True})
-    output: Json = None  # where the agent has an output type
+    output: Json = None  # set if the agent has an output type
     usage: Usage = NOTHING
     turns: int = 0
     requests: int = 0
@@ -67,11 +80,11 @@ class MapRow:
 
     @property
     def cost(self) -> float | None:
-        """USD, or None where some reply has no known price."""
+        """The cost in USD, or None if the price of a reply is unknown."""
         return self.usage.cost
 
     def to_json(self) -> dict[str, Json]:
-        """Give the line of output; what is empty is left out."""
+        """Return the row as a JSON object without its empty fields."""
         line: dict[str, Json] = to_json(self)
         return line if self.outcome == INVALID else {**line, "cost": self.cost}
 
@@ -81,19 +94,20 @@ class MapRow:
 
 
 def input_lines(path: str) -> Iterator[InputLine]:
-    """Give the lines of a file as inputs, read when they are due; - is stdin."""
+    """Yield the lines of a file, or of stdin if the path is "-". Lines are read when needed."""
     try:
         with open(sys.stdin.fileno() if path == "-" else path, "rb", closefd=path != "-") as file:
             for number, line in enumerate(file, 1):
                 text = line.decode("utf-8", "surrogateescape")
-                if text.strip():  # a blank line counts and is passed over
+                if text.strip():  # a blank line is skipped, but has a number
                     yield InputLine(number=number, text=text.strip("\r\n"))
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+        shown = "stdin" if path == "-" else path
+        raise ConfigError(f"{shown} cannot be read: {error.strerror}") from None
 
 
 def numbered(number: int, item: Item) -> InputLine:
-    """Number an input of a program; the lines of a file have their numbers."""
+    """Return an item of `glue.map` as an input line. An InputLine is returned unchanged."""
     if isinstance(item, InputLine):
         return item
     data: Json = item
@@ -107,20 +121,27 @@ def numbered(number: int, item: Item) -> InputLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """How a line becomes a prompt."""
+    """A reader that makes a prompt of an input line.
 
-    template: str = ""  # with {field} for what each row fills in; {{ and }} are braces
-    attach: Callable[[str], Part] | None = None  # reads an attachment; ValueError or ConfigError where it may not be
+    >>> line = InputLine(number=1, text='{"id": 7, "city": "Oslo"}')
+    >>> id, (message,) = Reader(template="Weather in {city}?").read(line)
+    >>> id, message.text
+    (7, 'Weather in Oslo?')
+    """
+
+    template: str = ""  # the prompt, with {name} for a field of the row; {{ and }} are braces
+    # Reads an attachment by its file name. It raises ValueError or ConfigError if that fails.
+    attach: Callable[[str], Part] | None = None
 
     def read(self, line: InputLine) -> tuple[Json, tuple[Message, ...]]:
-        """Give the row's own id and its prompt; ValueError says what is wrong with the line."""
+        """Return the id of the row, if it has one, and its prompt. Raise ValueError if invalid."""
         row = _parsed(line.text)
         if "messages" in row and not self.template:
             return row.get("id"), _messages(row["messages"])
         text = fill(self.template, row) if self.template else _prompt(row)
         names = row.get("attachments") or []
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise ValueError("'attachments' is no list of file names")
+            raise ValueError("'attachments' must be a list of file names")
         if names and self.attach is None:
             raise ValueError("attachments cannot be read here")
         try:
@@ -136,24 +157,31 @@ def _parsed(text: str) -> dict[str, Json]:
     try:
         row = json.loads(text.encode("utf-8", "surrogateescape").decode())
     except UnicodeDecodeError:
-        raise ValueError("no UTF-8") from None
+        raise ValueError("not valid UTF-8") from None
     except (ValueError, RecursionError) as error:
         where = f" at column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise ValueError(f"no JSON: {getattr(error, 'msg', error)}{where}") from None
+        raise ValueError(f"not valid JSON: {getattr(error, 'msg', error)}{where}") from None
     if isinstance(row, str):
         return {"prompt": row}
     if not isinstance(row, dict):
-        raise ValueError(f"a row is an object or a text, not {type(row).__name__}")
+        raise ValueError(f"a row must be a JSON object or a string, not {type(row).__name__}")
     return row
 
 
 def _prompt(row: Mapping[str, Json]) -> str:
     prompt = row.get("prompt")
     if not isinstance(prompt, str):
-        there = ", ".join(sorted(row)) or "nothing"
-        what = "no 'prompt'" if prompt is None else f"'prompt' is no text but {type(prompt).__name__}"
-        raise ValueError(f"{what}; the row has: {there}. A template says how to make one of other fields")
+        fault = "no 'prompt'"
+        if prompt is not None:
+            fault = f"'prompt' must be a string, not {type(prompt).__name__}"
+        raise ValueError(
+            f"{fault}; the row has: {_names(row)}. A template makes a prompt of other fields"
+        )
     return prompt
+
+
+def _names(row: Mapping[str, Json]) -> str:
+    return ", ".join(sorted(row)) or "nothing"
 
 
 def _messages(value: Json) -> tuple[Message, ...]:
@@ -170,14 +198,18 @@ _FIELD = re.compile(r"\{\{|\}\}|\{([\w.-]+)\}")
 
 
 def fill(template: str, row: Mapping[str, Json]) -> str:
-    """Put the fields of a row into a template; a text as it is, anything else as JSON."""
+    """Replace each {name} in a template by the field of the row: strings as text, others as JSON.
+
+    >>> fill("Sum up {text}, in {words} words", {"text": "the news", "words": 5})
+    'Sum up the news, in 5 words'
+    """
 
     def put(match: re.Match[str]) -> str:
         name = match[1]
         if name is None:
             return match[0][0]
         if name not in row:
-            raise ValueError(f"the template needs {name!r}; the row has: {', '.join(sorted(row)) or 'nothing'}")
+            raise ValueError(f"the template needs {name!r}; the row has: {_names(row)}")
         value = row[name]
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
@@ -187,7 +219,7 @@ def fill(template: str, row: Mapping[str, Json]) -> str:
 def finished_row(
     line: InputLine, id: Json, result: RunResult[Any], *, earlier: Usage, tries: int, session: str
 ) -> MapRow:
-    """Make the row of a run; `earlier` is what was spent on it before."""
+    """Return the row of a run that has ended; `earlier` is the usage of its earlier runs."""
     return MapRow(
         number=line.number,
         id=id,
@@ -207,16 +239,18 @@ def finished_row(
 def row_from_transcript(
     line: InputLine, id: Json, messages: Iterable[Message], session: str, output: Any = None
 ) -> MapRow:
-    """Make the row of a run that had ended when its process did, before it could say so."""
+    """Return the row of a run whose process was killed after the last reply was stored.
+
+    The transcript of such a run is complete, but its result was not stored.
+    """
     replies = [message for message in messages if isinstance(message, AssistantMessage)]
     reason = replies[-1].stop_reason if replies else StopReason.ERROR
     outcome = next((outcome for outcome in Outcome if outcome.tag is reason), Outcome.DONE)
     text, value = replies[-1].text if replies else "", None
     if output is not None and outcome is Outcome.DONE:
-        text = text or "".join(call.arguments for call in replies[-1].calls[-1:])  # handed over by a tool
-        from glue.function.validation import ValidationError
-        from glue.output import Output
-
+        calls = replies[-1].calls
+        if not text and calls:
+            text = calls[-1].arguments  # of the tool that takes the answer
         try:
             value = to_plain(Output(output).parse(text))
         except ValidationError:
@@ -234,7 +268,7 @@ def row_from_transcript(
 
 
 def spent(messages: Iterable[Message]) -> Usage:
-    """Add up what the replies of a transcript cost."""
+    """Return the usage of all replies of a transcript together."""
     total = Usage(cost=0.0)
     for message in messages:
         if isinstance(message, AssistantMessage) and message.usage is not None:
@@ -242,33 +276,42 @@ def spent(messages: Iterable[Message]) -> Usage:
     return total
 
 
-# The state of a map -----------------------------------------------------------------------------------
+# The state of a map -------------------------------------------------------------------------------
 
 VERSION = 1
 
 
 class MapState:
-    """The rows that have ended, for one map at a time, through the connection of its sessions.
+    """The SQLite file of a map: the results of its rows, and their sessions.
 
-    One connection, in the event loop: two would wait for each other's locks, a hundred times longer than a write takes.
+    Results and sessions share one connection, which is used in the event loop. With two, each
+    would wait for the locks of the other, about 100 times longer than a write takes.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self.id = ""  # of the map, from its first beginning on
+        self.id = ""  # of the map; it stays the same when the map is resumed
         self.store = ExclusiveStore(self.path)
 
     @contextlib.contextmanager
-    def opened(self, *, resume: bool) -> Iterator[None]:
-        """Have the state for this process alone, new or as it was left."""
-        if resume and not self.path.exists():
-            raise ConfigError(f"there is nothing to resume: {self.path} does not exist")
+    def opened(self, *, resume: bool, overwrite: bool = False) -> Iterator[None]:
+        """Open the file, or create it, and lock it for this process.
+
+        Raise ConfigError if the file exists, unless `resume` or `overwrite` is set.
+        """
         try:
             lock = hold(self.path, "map")
         except SessionBusy:
-            raise SessionBusy(f"{self.path} is in use by another map; one at a time writes an output") from None
+            raise SessionBusy(
+                f"{self.path} is in use by another map; wait for it or use another output"
+            ) from None
         with contextlib.closing(lock), contextlib.closing(self.store.database) as database:
-            if not resume:
+            if self.path.exists() and not resume and not overwrite:
+                raise ConfigError(
+                    f"{self.path} exists already;"
+                    " resume=True continues it, overwrite=True starts again"
+                )
+            if overwrite:
                 for suffix in ("", "-wal", "-shm"):
                     Path(f"{self.path}{suffix}").unlink(missing_ok=True)
             database.run(self._begin)
@@ -276,53 +319,76 @@ class MapState:
             yield
 
     def _begin(self, connection: Connection) -> None:
-        for statement in filter(str.strip, Path(__file__).with_name("map.sql").read_text().split(";")):
+        script = Path(__file__).with_name("map.sql").read_text()
+        for statement in filter(str.strip, script.split(";")):
             connection.execute(statement)
-        connection.execute("INSERT OR IGNORE INTO map VALUES ('version', ?), ('id', ?)", (str(VERSION), new_id()))
+        connection.execute(
+            "INSERT OR IGNORE INTO map VALUES ('version', ?), ('id', ?)", (str(VERSION), new_id())
+        )
         found = dict(connection.execute("SELECT name, value FROM map").fetchall())
         self.id = found["id"]
         if int(found["version"]) > VERSION:
             raise NewerSchema(
-                f"{self.path} was written with schema {found['version']} of map, this version knows {VERSION}:"
-                " upgrade glue-agents to go on with it"
+                f"{self.path} was written with schema {found['version']} of map,"
+                f" but this glue supports only {VERSION}: upgrade glue-agents to resume it"
             )
 
     def _one(self, sql: str, *values: object) -> Any:
-        return self.store.database.read(lambda connection: connection.execute(sql, values).fetchone())
+        return self.store.database.read(
+            lambda connection: connection.execute(sql, values).fetchone()
+        )
 
     def put(self, rows: Iterable[tuple[InputLine, MapRow]]) -> None:
-        """Keep results; all of them or none."""
+        """Store the results of rows, all in one transaction."""
         values = [
-            (line.number, line.digest, row.outcome, row.cost, row.usage.total, json.dumps(row.to_json()))
+            (
+                line.number,
+                line.digest,
+                row.outcome,
+                row.cost,
+                row.usage.total,
+                json.dumps(row.to_json()),
+            )
             for line, row in rows
         ]
         sql = "INSERT OR REPLACE INTO map_rows VALUES (?, ?, ?, ?, ?, ?)"
         self.store.database.run(lambda connection: connection.executemany(sql, values))
 
     def get(self, number: int) -> tuple[str, MapRow] | None:
-        """Give the digest and the result of a row, or None where it has none."""
+        """Return the digest of the input and the result of a row, or None if there is none."""
         row = self._one("SELECT digest, line FROM map_rows WHERE number = ?", number)
         return None if row is None else (row[0], MapRow.from_json(json.loads(row[1])))
 
     def finished(self, line: InputLine) -> MapRow | None:
-        """Give the result of a row that is not to be run again."""
+        """Return the result of a row, or None if it has to be run.
+
+        Raise ConfigError if the input of the row has changed.
+        """
         digest, row = self.get(line.number) or ("", None)
         if row is None or row.outcome in OPEN:
             return None
         if digest != line.digest:
             raise ConfigError(
-                f"line {line.number} is another one than when it was run; give another output, or begin again"
+                f"line {line.number} has changed since it was run;"
+                " use another output, or start the map from the beginning"
             )
         return row
 
     def spent(self) -> tuple[float, int]:
-        """Add up the dollars and tokens of the rows that stand; the others count when they are taken up."""
+        """Return the dollars and tokens of all finished rows.
+
+        The usage of the other rows is counted when they are run again.
+        """
+        sums = "SELECT total(cost), coalesce(sum(tokens), 0) FROM map_rows"
         marks = ", ".join("?" * len(OPEN))
-        sql = f"SELECT total(cost), coalesce(sum(tokens), 0) FROM map_rows WHERE outcome NOT IN ({marks})"
-        cost, tokens = self._one(sql, *OPEN)
+        cost, tokens = self._one(f"{sums} WHERE outcome NOT IN ({marks})", *OPEN)
         return float(cost), int(tokens)
 
     def checkpoint(self) -> None:
-        """Move what was written into the file, in a thread: it waits for the disk, and keeps nobody from writing."""
+        """Move the write-ahead log into the database file.
+
+        It waits for the disk, so it is called in a thread, with a connection of its own. A passive
+        checkpoint does not block writers.
+        """
         with self.store.connect() as connection:
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)")

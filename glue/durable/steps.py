@@ -1,37 +1,54 @@
-"""Model requests and tool calls as checkpointed steps: wrappers around a provider and a tool, for any engine."""
+"""Durable steps: a provider and a tool whose results an engine stores.
+
+An engine stores the result of each step. When a run is executed again, for example by another
+process after a crash, the steps that have a stored result return it instead of running.
+"""
 
 from __future__ import annotations
 
-import asyncio  # noqa: TID251 # the engines there are run on it, and a step is a task
+import asyncio  # noqa: TID251 # DBOS runs only on asyncio, and a step is an asyncio task
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Protocol, TypeAlias, cast
 
 import anyio
 
-from glue import errors
 from glue.codec import from_json, to_json
-from glue.context import AnyTool, Context, ToolResult, ToolWrapper, error_result, failed
-from glue.errors import PROVIDER_ERROR_FIELDS, EmptyReply, ProviderError
-from glue.messages import AssistantMessage, Json, Request, ToolCall, Usage, message_from_json, message_to_json
+from glue.context import AnyTool, Context, ToolResult, ToolWrapper, error_result
+from glue.errorcodec import decode_error, encode_error
+from glue.errors import EmptyReply, ProviderError
+from glue.failures import failure_result
+from glue.messages import (
+    AssistantMessage,
+    Json,
+    Request,
+    ToolCall,
+    message_from_json,
+    message_to_json,
+)
 from glue.provider import Attempt, Done, Provider, ProviderEvent, Wrapper, opened
 from glue.subagent import child_usage
 
 Body: TypeAlias = Callable[[], Awaitable[Json]]
 
 INTERRUPTED = (
-    "interrupted: the machine was lost while this call ran; it may or may not have had its effect, and was not repeated"
+    "interrupted: the machine was lost while this call ran;"
+    " it may or may not have had its effect, and was not repeated"
 )
 
 
 class Checkpoints(Protocol):
-    """All that is asked of an engine: steps that are kept, numbered in the order in which they begin."""
+    """The storage for the results of steps, which an engine implements.
+
+    Steps are numbered in the order in which they begin. A run must begin the same steps in the same
+    order each time, so that the number finds the stored result.
+    """
 
     async def step(self, name: str, body: Body) -> Json:
-        """Run the body and keep what it returns before giving it back; what was kept is not run again."""
+        """Return the stored result of a step, or run the body and store and return its result."""
 
 
 class DurableProvider(Wrapper):
-    """A provider whose replies are kept: a run that goes on elsewhere does not ask for them again."""
+    """A provider whose replies are stored, so that a resumed run does not request them again."""
 
     def __init__(self, provider: Provider, checkpoints: Checkpoints) -> None:
         super().__init__(provider)
@@ -52,22 +69,26 @@ class DurableProvider(Wrapper):
 
         task = asyncio.ensure_future(work())
         try:
-            async for event in receive:  # the pieces of the reply, while they come; none of one that was kept
+            # A reply that was stored by an earlier execution has no deltas.
+            async for event in receive:
                 yield event
-            kept = await task
+            stored = await task
         finally:
             receive.close()
             await _end(task)
         if not asked:
-            for attempt in kept["attempts"]:
+            for attempt in stored["attempts"]:
                 yield from_json(Attempt, attempt)
-        if "error" in kept:
-            raise decode_error(kept["error"])
-        if "message" in kept:
-            yield Done(message=cast(AssistantMessage, message_from_json(kept["message"])))
+        if "error" in stored:
+            raise decode_error(stored["error"])
+        if "message" in stored:
+            yield Done(message=cast(AssistantMessage, message_from_json(stored["message"])))
 
 
-async def _ask(provider: Provider, request: Request, tell: Callable[[ProviderEvent], None]) -> Json:
+async def _ask(
+    provider: Provider, request: Request, forward: Callable[[ProviderEvent], None]
+) -> Json:
+    """Send a request, forward its deltas, and return the reply or the error as JSON."""
     attempts: list[Json] = []
     try:
         async with opened(provider, request) as events:
@@ -76,16 +97,25 @@ async def _ask(provider: Provider, request: Request, tell: Callable[[ProviderEve
                     return {"message": message_to_json(event.message), "attempts": attempts}
                 if isinstance(event, Attempt):
                     attempts.append(to_json(event))
-                tell(event)
-    except ProviderError as error:  # part of the run like any reply
+                forward(event)
+    except ProviderError as error:
+        # Stored like a reply, so that a resumed run gets the same error.
         return {"error": encode_error(error), "attempts": attempts}
     return {"error": encode_error(EmptyReply(provider=provider.name)), "attempts": attempts}
 
 
 class DurableTool(ToolWrapper):
-    """A tool whose results are kept.
+    """A tool whose results are stored.
 
-    A call that was under way when its machine was lost is not repeated, unless the tool is idempotent.
+    A call that was interrupted by the loss of its machine is not repeated, unless the tool is
+    idempotent: the model gets the result `INTERRUPTED`. To detect this, a call that is not
+    idempotent consists of two steps. The first step stores that the call has begun; the second
+    stores its result.
+
+    Args:
+        tool: the tool to call.
+        checkpoints: the storage for the results of steps.
+        slots: limits how many calls run at the same time.
     """
 
     def __init__(self, tool: AnyTool, checkpoints: Checkpoints, slots: anyio.Semaphore) -> None:
@@ -93,8 +123,11 @@ class DurableTool(ToolWrapper):
         self.checkpoints, self.slots = checkpoints, slots
 
     async def invoke(self, call: ToolCall, context: Context[Any]) -> ToolResult:
-        # Both steps begin here and now, so that their numbers do not depend on which call is quicker.
-        claim = None if getattr(self.tool, "idempotent", False) else asyncio.ensure_future(self._claim(call.name))
+        # Both steps begin before anything is awaited. Otherwise the numbers of the steps would
+        # depend on which of several calls is quicker.
+        claim: asyncio.Task[bool] | None = None
+        if not getattr(self.tool, "idempotent", False):
+            claim = asyncio.ensure_future(self._claim(call.name))
         ran = False
 
         async def act() -> Json:
@@ -113,73 +146,49 @@ class DurableTool(ToolWrapper):
         result = asyncio.ensure_future(self.checkpoints.step(f"tool {call.name}", act))
         tasks = [result] if claim is None else [claim, result]
         try:
-            made = from_json(ToolResult, await result)
-            if not ran and (usage := child_usage(made)) is not None:
-                context.spending.spend(usage=usage)  # a sub-agent that ran before
-            return made
+            decoded = from_json(ToolResult, await result)
+            usage = child_usage(decoded)
+            if not ran and usage is not None:
+                # A sub-agent ran in an earlier execution. Its usage counts in this one too.
+                context.spending.spend(usage=usage)
+            return decoded
         finally:
             await _end(*tasks)
 
     async def _claim(self, name: str) -> bool:
-        """Note that the call begins; False where an earlier execution did."""
-        ours = False
+        """Store that the call begins. Return False if it began in an earlier execution.
+
+        If it returns True, the caller must release a slot after the call.
+        """
+        claimed = False
 
         async def claim() -> Json:
-            nonlocal ours
+            nonlocal claimed
             await self.slots.acquire()
-            ours = True
+            claimed = True
             return True
 
         try:
             await self.checkpoints.step(f"call {name}", claim)
         except BaseException:
-            if ours:
+            if claimed:
                 self.slots.release()
             raise
-        return ours
+        return claimed
 
     async def _call(self, call: ToolCall, context: Context[Any]) -> ToolResult:
         try:
             return await self.tool.invoke(call, context)
-        except Exception as error:  # kept as the loop would tell it to the model
-            return failed(error)
+        except Exception as error:  # stored as the result that the loop would make of it
+            return failure_result(error, f"tool {call.name}")
 
 
 async def _end(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel what has not ended, and wait until it has."""
+    """Cancel the tasks that still run, and wait until all have ended."""
     for task in tasks:
         task.cancel()
     with anyio.CancelScope(shield=True):
         await asyncio.wait(tasks)
     for task in tasks:
         if not task.cancelled():
-            task.exception()  # seen: whoever awaited it has raised it
-
-
-def encode_error(error: BaseException) -> Json:
-    """Encode an error with what callers and the loop ask of it."""
-    fields = {name: getattr(error, name) for name in PROVIDER_ERROR_FIELDS if getattr(error, name, None) is not None}
-    usage, attempts = getattr(error, "usage", None), getattr(error, "attempts", ())
-    return {
-        "class": type(error).__name__,
-        "message": str(error),
-        "fields": fields,
-        **({"usage": to_json(usage)} if usage is not None else {}),
-        **({"attempts": [to_json(attempt) for attempt in attempts]} if attempts else {}),
-    }
-
-
-def decode_error(data: Json) -> errors.GlueError:
-    """Make the same error again, of the nearest class that is known."""
-    cls = getattr(errors, data["class"], None)
-    if not (isinstance(cls, type) and issubclass(cls, errors.GlueError)):
-        cls = errors.RunError
-    error = cast(Any, cls.__new__(cls, data["message"]))
-    for name in PROVIDER_ERROR_FIELDS if issubclass(cls, ProviderError) else ():
-        setattr(error, name, data["fields"].get(name))
-    for name, value in data["fields"].items():
-        setattr(error, name, value)
-    if issubclass(cls, ProviderError):
-        error.usage = from_json(Usage, data["usage"]) if "usage" in data else None
-        error.attempts = tuple(from_json(Attempt, attempt) for attempt in data.get("attempts", ()))
-    return cast(errors.GlueError, error)
+            task.exception()  # marks it as retrieved; the code that awaited the task raised it

@@ -1,1 +1,1 @@
-"""A Python function becomes a tool: decorator, schema, validation, call."""
+"""Tools made from Python functions: the decorator, schemas, validation, calls and hooks."""

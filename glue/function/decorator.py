@@ -1,4 +1,4 @@
-"""`@tool`: a typed function that a model can call."""
+"""The decorator `@tool`, which makes a tool from a typed function."""
 
 from __future__ import annotations
 
@@ -11,13 +11,26 @@ import re
 import sys
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, TypeAlias, TypeVar, cast, overload
+from dataclasses import dataclass
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    NoReturn,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    cast,
+    overload,
+)
 
+from glue.checks import check_flag, check_text, show
 from glue.context import Context, ToolResult
-from glue.dataclass import dataclass
+from glue.function.patterns import without_slow_patterns
 from glue.function.schema import REQUIRED, CannotDescribe, Describer, Shape
-from glue.function.validation import ValidationError, without_slow_patterns
+from glue.function.validation import ValidationError
 from glue.messages import Json, ToolCall, ToolSpec
+from glue.signature import hinted
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -26,11 +39,20 @@ T = TypeVar("T")
 
 MAX_OUTPUT = 50_000  # characters
 
-Target: TypeAlias = str | Callable[[Mapping[str, Any]], Any]  # a text, or a glue.PermissionTarget
+# The name of a parameter, or a function of the arguments that returns a text or a PermissionTarget.
+Target: TypeAlias = str | Callable[[Mapping[str, Any]], Any]
 
 
 class Tool(Generic[P, R]):
-    """A function with a name, a description and a schema. Calling it calls the function."""
+    """A function that a model can call, with the name, description and schema that the model sees.
+
+    `@tool` makes one. Calling it calls the function:
+
+    >>> weather("Toronto")
+    'Toronto: 21 degrees, dry'
+    >>> weather.spec.description
+    'Return the weather in a city.'
+    """
 
     __name__: str
 
@@ -47,6 +69,7 @@ class Tool(Generic[P, R]):
         terminates: bool = False,
         advisory: bool = False,
         idempotent: bool = False,
+        external: bool = False,
         max_output: int | None = MAX_OUTPUT,
         signature: Signature | None = None,
         frame: Any = None,
@@ -56,7 +79,21 @@ class Tool(Generic[P, R]):
         elif isinstance(function, Tool):
             function = function.function
         if not callable(function):
-            raise TypeError(f"a tool is made from a function, not from {function!r}")
+            raise TypeError(f"a tool is made from a function, not from {show(function)}")
+        if not name and name_of(function) == "<lambda>":
+            raise TypeError(
+                "a tool made from a lambda needs a name: glue.tool(name='...')(lambda ...)"
+            )
+        check_text("name", name)
+        check_text("description", description)
+        flags = {"alone": alone, "terminates": terminates, "advisory": advisory}
+        for flag, value in (*flags.items(), ("idempotent", idempotent), ("external", external)):
+            check_flag(flag, value)
+        if not isinstance(needs_permission, (bool, str)):
+            raise TypeError(
+                "needs_permission must be True, False or the name of an action, "
+                f"not {show(needs_permission)}"
+            )
         self.function: Callable[P, R] = function
         if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
             raise TypeError(f"tool {name_of(function)}: a tool returns its result, it cannot yield")
@@ -77,17 +114,24 @@ class Tool(Generic[P, R]):
         self.target = target
         self.terminates = terminates
         self.advisory = advisory
-        self.idempotent = idempotent  # may be run again where a durable run lost its machine in the middle
+        self.idempotent = idempotent
+        self.external = external  # the caller of `resume` supplies the result
         self.max_output = max_output
-        self.root = ""  # the folder that its paths are below, for whoever shows them; set by tools over a folder
-        self.in_editor = False  # whether its paths are those of an editor's buffers
+        # Set by tools that work in a folder, for programs that show the paths of calls.
+        self.root = ""
+        self.in_editor = False  # whether the tool reads and writes the buffers of an editor
         if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
             raise ValueError(f"tool {self.name}: timeout must be above 0 seconds, not {timeout!r}")
         if max_output is not None and max_output < 100:
-            raise ValueError(f"tool {self.name}: max_output must be at least 100 characters, not {max_output!r}")
+            raise ValueError(
+                f"tool {self.name}: max_output must be at least 100 characters, not {max_output!r}"
+            )
         known = self.spec.parameters.get("properties", {})
         if isinstance(target, str) and target and target not in known:
-            raise ValueError(f"tool {self.name}: target {target!r} is no parameter; there are: {', '.join(known)}")
+            raise ValueError(
+                f"tool {self.name}: target {target!r} is not a parameter; "
+                f"there are: {', '.join(known)}"
+            )
         functools.update_wrapper(self, function, updated=())
 
     @classmethod
@@ -99,16 +143,22 @@ class Tool(Generic[P, R]):
         function: Callable[..., T],
         **options: Any,
     ) -> Tool[..., T]:
-        """Make a tool with a ready JSON schema; the function gets all arguments as one dict.
+        """Return a tool with a given JSON schema, whose function gets all arguments as one dict.
 
-        A first parameter annotated as a Context is handed one, as with `@tool`. The model is told of every pattern in
-        the schema; those that may take for ever are not checked.
+            def forward(arguments: dict[str, Any]) -> str:
+                return client.call("search", arguments)
+
+            search = Tool.from_schema("search", "Search the archive.", schema, forward)
+
+        If the first parameter of the function is a Context, it gets the context, as with `@tool`.
+        The model sees the schema unchanged, but patterns that may be slow are not checked.
         """
         try:
             first = next(iter(inspect.signature(function).parameters.values()), None)
-        except ValueError:  # a builtin that does not say
+        except ValueError:  # a builtin function without a signature
             first = None
-        describer = Describer(_namespace(function, sys._getframe(1)))
+        frame = inspect.currentframe()
+        describer = Describer(_namespace(function, frame and frame.f_back))
         takes_context = first is not None and _is_context(describer, first.annotation)
         shape = Shape(without_slow_patterns(parameters))
         signature = Signature(shape=shape, takes_context=takes_context, whole=True)
@@ -121,7 +171,7 @@ class Tool(Generic[P, R]):
         return self.spec.name
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickle by name where the tool stands under that name, as a function does."""
+        """Pickle the tool by its name, like a function, if its module has it under that name."""
         module, name = getattr(self, "__module__", ""), getattr(self, "__qualname__", "")
         found: Any = sys.modules.get(module)
         for part in name.split("."):
@@ -132,8 +182,11 @@ class Tool(Generic[P, R]):
         return self.function(*args, **kwargs)
 
     async def invoke(self, call: ToolCall, context: Context[Any]) -> ToolResult:
-        """Run one call of a model; whatever goes wrong is an error result, only cancellation is raised."""
-        from glue.function.call import invoke
+        """Run a call of a model and return its result.
+
+        Every failure is an error result for the model; only cancellation is raised.
+        """
+        from glue.function.call import invoke  # loads anyio, which is not needed to make a tool
 
         return await invoke(self, call, context)
 
@@ -168,34 +221,79 @@ def tool(
     terminates: bool = False,
     advisory: bool = False,
     idempotent: bool = False,
+    external: bool = False,
     max_output: int | None = MAX_OUTPUT,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
-def tool(function: Any = None, /, **options: Any) -> Any:
-    """Make a tool of a typed function: `@tool`, or `@tool(timeout=5)` with options.
+@hinted
+def tool(
+    function: Any = None,
+    /,
+    *,
+    name: str = "",
+    description: str = "",
+    timeout: float | None = None,
+    alone: bool = False,
+    needs_permission: bool | str = False,
+    target: Target = "",
+    terminates: bool = False,
+    advisory: bool = False,
+    idempotent: bool = False,
+    external: bool = False,
+    max_output: int | None = MAX_OUTPUT,
+) -> Any:
+    """Return a tool made from a typed function: `@tool`, or `@tool(timeout=5)` with options.
 
-    The name, the first paragraph of the docstring and the annotations are what the model sees.
+        @glue.tool
+        def weather(city: Annotated[str, "A city, such as Toronto"]) -> str:
+            \"\"\"Return the weather in a city.\"\"\"
+            return f"{city}: 21 degrees, dry"
+
+    The model sees the name, the first paragraph of the docstring and the annotations. Calling the
+    tool calls the function.
+
+    Args:
+        name: The name that the model sees; by default that of the function.
+        description: The text that the model sees; by default the docstring's first paragraph.
+        timeout: Seconds after which a call is an error.
+        alone: If True, the tool never runs at the same time as other calls of the same reply.
+        needs_permission: True asks for permission before each call; a text names the action that
+            a decision is remembered for.
+        target: The parameter that names the object of the call, for permission rules; or a
+            function of the arguments that returns it.
+        terminates: If True, a successful call votes to end the run. The run ends if every call of
+            the reply votes so.
+        advisory: If True, calls of this tool are ignored in that vote.
+        idempotent: If True, a durable run may repeat a call that was interrupted.
+        external: If True, glue never runs the function. A call pauses the run until the caller of
+            `resume` supplies the result.
+        max_output: Characters of a result that the model gets; None is all of them.
     """
+    options = {name: value for name, value in locals().items() if name != "function"}
+    frame = inspect.currentframe()
     if function is not None:
-        return Tool(function, frame=sys._getframe(1))
+        # The caller is behind the frame that `hinted` adds.
+        caller = frame.f_back.f_back if frame is not None and frame.f_back is not None else None
+        return Tool(function, frame=caller, **options)
 
     def decorate(function: Callable[..., Any]) -> Tool[..., Any]:
-        return Tool(function, frame=sys._getframe(1), **options)
+        own = inspect.currentframe()
+        return Tool(function, frame=own and own.f_back, **options)
 
     return decorate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """All that is known of a tool's parameters; read once, at decoration."""
+    """The parameters of the function of a tool. They are read once, when the tool is made."""
 
     shape: Shape
     takes_context: bool = False
     takes_self: bool = False
     positional: tuple[tuple[str, Any], ...] = ()  # names and defaults of positional-only parameters
-    whole: bool = False  # the function takes all arguments as one dict
+    whole: bool = False  # whether the function takes all arguments as one dict
 
     def parse(self, text: str) -> dict[str, Any]:
-        """Turn a call's raw text into arguments; raises ValidationError."""
+        """Return the arguments of a call as Python objects, or raise ValidationError."""
         try:
             arguments: dict[str, Any] = self.shape.read(decode(text))
         except RecursionError:
@@ -203,18 +301,22 @@ class Signature:
         return arguments
 
     def split(self, arguments: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Part the arguments into positional and named ones."""
+        """Return the positional arguments and the named arguments."""
         if self.whole:
             return [arguments], {}
         if not self.positional:
             return [], arguments
-        last = max((n for n, (name, _) in enumerate(self.positional, 1) if name in arguments), default=0)
+        given = [index for index, (name, _) in enumerate(self.positional) if name in arguments]
+        last = max(given, default=-1)
         named = dict(arguments)
-        return [named.pop(name, default) for name, default in self.positional[:last]], named
+        return [named.pop(name, default) for name, default in self.positional[: last + 1]], named
 
 
 def decode(text: str) -> dict[str, Json]:
-    """Read one object; nothing at all means `{}`. Raises ValidationError."""
+    """Return the JSON object that a model sent as arguments; an empty text means `{}`.
+
+    Raise ValidationError if the text is not a JSON object.
+    """
     try:
         value, end = _scan(text, 0)
     except (ValueError, StopIteration, RecursionError):
@@ -223,9 +325,10 @@ def decode(text: str) -> dict[str, Json]:
         value = _decode_slowly(text)
     if isinstance(value, dict):
         return value
-    if isinstance(value, str) and value.lstrip()[:1] == "{":  # some models encode their arguments twice
+    # Some models encode their arguments twice.
+    if isinstance(value, str) and value.lstrip()[:1] == "{":
         with contextlib.suppress(ValueError, RecursionError):
-            return cast(dict[str, Json], _decoder.decode(value))  # such a text is an object or no JSON
+            return cast(dict[str, Json], _decoder.decode(value))
     given = _GIVEN.get(type(value), "null")
     raise ValidationError([((), f"the arguments must be one JSON object, got {given}")])
 
@@ -239,7 +342,8 @@ def _decode_slowly(text: str) -> Json:
         why = "the arguments are nested too deeply"
     except json.JSONDecodeError as error:
         near = text[max(0, error.pos - 20) : error.pos + 20]
-        why = f"the arguments are not valid JSON: {error.msg} at line {error.lineno} column {error.colno} near {near!r}"
+        place = f"line {error.lineno} column {error.colno} near {near!r}"
+        why = f"the arguments are not valid JSON: {error.msg} at {place}"
     except ValueError as error:
         why = f"the arguments are not valid JSON: {error}"
     raise ValidationError([((), f"{why}; expected one JSON object with the arguments")])
@@ -250,16 +354,21 @@ def _no_constant(text: str) -> NoReturn:
 
 
 _decoder = json.JSONDecoder(parse_constant=_no_constant)
-_scan: Callable[[str, int], tuple[Json, int]] = _decoder.scan_once  # type: ignore[attr-defined]  # decode() looks for blanks around the value first, which takes twice as long
-_GIVEN = {list: "a list", str: "a string", bool: "true or false", int: "a number", float: "a number"}
+# Takes half the time of `decode`, which first looks for blanks around the value.
+_scan: Callable[[str, int], tuple[Json, int]] = _decoder.scan_once  # type: ignore[attr-defined]
+_GIVEN = {
+    list: "a list",
+    str: "a string",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+}
 
 
 def read_signature(function: Callable[..., Any], frame: Any = None) -> Signature:
-    """Describe a function's parameters; raises CannotDescribe that names the parameter."""
+    """Return the signature of a function. Raise CannotDescribe with the name of the parameter."""
     parameters = list(inspect.signature(function).parameters.values())
-    outer = function.__qualname__.rpartition(".")[0] if inspect.isfunction(function) and parameters else ""
-    # In a class body, where `self` is not bound yet.
-    takes_self = bool(outer) and not outer.endswith("<locals>") and parameters[0].name in ("self", "cls")
+    takes_self = bool(parameters) and _is_method(function, parameters[0].name)
     parameters = parameters[takes_self:]
     describer = Describer(_namespace(function, frame))
     hints = {parameter.name: _hint(describer, parameter) for parameter in parameters}
@@ -271,12 +380,14 @@ def read_signature(function: Callable[..., Any], frame: Any = None) -> Signature
         if _is_context(describer, hint):
             raise CannotDescribe(f"{label.format(name)}: a Context must be the first parameter")
         if parameter.kind is parameter.VAR_POSITIONAL:
-            why = "a model names its arguments; give the parameter a name and a list type"
+            why = "a model names its arguments; use a parameter with a list type instead"
             raise CannotDescribe(f"{label.format(name)}: {why}")
         if parameter.kind is parameter.VAR_KEYWORD:
             extra, build = describer.members(label, [(name, hint, REQUIRED)])
             if build is not None:
-                raise CannotDescribe(f"{label.format(name)}: extra arguments must be of plain JSON types")
+                raise CannotDescribe(
+                    f"{label.format(name)}: extra arguments must be of plain JSON types"
+                )
             other = extra["properties"][name] or True
         else:
             members.append((name, hint, parameter.default))
@@ -285,15 +396,24 @@ def read_signature(function: Callable[..., Any], frame: Any = None) -> Signature
         shape=describer.close({**schema, "additionalProperties": other}, build),
         takes_context=takes_context,
         takes_self=takes_self,
-        positional=tuple((each.name, each.default) for each in parameters if each.kind is each.POSITIONAL_ONLY),
+        positional=tuple(
+            (each.name, each.default) for each in parameters if each.kind is each.POSITIONAL_ONLY
+        ),
     )
 
 
+def _is_method(function: Callable[..., Any], first: str) -> bool:
+    """Return whether a function is defined in a class body, so that `self` is not bound yet."""
+    outer = function.__qualname__.rpartition(".")[0] if inspect.isfunction(function) else ""
+    return bool(outer) and not outer.endswith("<locals>") and first in ("self", "cls")
+
+
 def _hint(describer: Describer, parameter: inspect.Parameter) -> Any:
+    """Return the resolved annotation of a parameter, or Any if there is none."""
     raw = parameter.annotation
     if isinstance(raw, str) and _is_context(describer, raw):
-        return Context  # its Deps may be a name for type checkers only
-    try:  # one by one: an annotation that cannot be resolved is named, and the return type never matters
+        return Context  # its type argument may be a name that only type checkers know
+    try:
         return describer.resolve({"hint": Any if raw is parameter.empty else raw})["hint"]
     except CannotDescribe as error:
         raise CannotDescribe(f"parameter {parameter.name!r}: {error}") from None
@@ -312,7 +432,10 @@ def _is_context(describer: Describer, hint: Any) -> bool:
 
 
 def _namespace(function: Any, frame: Any) -> dict[str, Any]:
-    """The names that a function's annotations may use: its module's, then those around it."""
+    """Return the names that the annotations of a function may use.
+
+    These are the names of its module, of the functions around it, and of its closure.
+    """
     inner = inspect.unwrap(_inner(function))
     if not inspect.isroutine(inner) and not isinstance(inner, type):
         inner = type(inner).__call__
@@ -326,17 +449,19 @@ def _namespace(function: Any, frame: Any) -> dict[str, Any]:
             around.append(frame.f_locals)
         frame = frame.f_back
     names: dict[str, Any] = dict(known)
-    for found in reversed(around):  # nearest last, so that it wins
+    for found in reversed(around):  # the innermost function last, so that its names win
         names |= found
     code = getattr(inner, "__code__", None)
-    for name, cell in zip(getattr(code, "co_freevars", ()), getattr(inner, "__closure__", None) or (), strict=False):
-        with contextlib.suppress(ValueError):  # not assigned yet: a function that mentions itself
+    for name, cell in zip(
+        getattr(code, "co_freevars", ()), getattr(inner, "__closure__", None) or (), strict=False
+    ):
+        with contextlib.suppress(ValueError):  # a function that mentions itself: no value yet
             names[name] = cell.cell_contents
     return names
 
 
 def name_of(function: Any) -> str:
-    """The name a model sees: the function's, or that of a callable object's class."""
+    """Return the name of a function, or of the class of a callable object in snake_case."""
     inner = _inner(function)
     name = getattr(inner, "__name__", None)
     if name is None:
@@ -345,7 +470,7 @@ def name_of(function: Any) -> str:
 
 
 def doc_of(function: Any) -> str:
-    """The docstring; a callable object's is that of its `__call__`, or else its class's."""
+    """Return the docstring of a function, or of `__call__` or the class of a callable object."""
     inner = _inner(function)
     if not inspect.isroutine(inner) and not isinstance(inner, type):
         inner = type(inner).__call__ if type(inner).__call__.__doc__ else type(inner)
@@ -358,12 +483,14 @@ def _inner(function: Any) -> Any:
     return function
 
 
-_SECTION = re.compile(r"^([ \t]*)(?:Args|Arguments|Parameters):[ \t]*\n((?:[ \t]*\n|\1[ \t]+.*\n?)*)", re.MULTILINE)
+_SECTION = re.compile(
+    r"^([ \t]*)(?:Args|Arguments|Parameters):[ \t]*\n((?:[ \t]*\n|\1[ \t]+.*\n?)*)", re.MULTILINE
+)
 _ENTRY = re.compile(r"\*{0,2}(\w+)(?:\s*\([^)]*\))?:\s*(.*)")
 
 
 def arguments_section(doc: str) -> dict[str, str]:
-    """The texts of a Google-style `Args:` section."""
+    """Return the texts of the section `Args:` of a docstring, by the names of the parameters."""
     section = _SECTION.search(doc)
     texts: dict[str, str] = {}
     name = ""

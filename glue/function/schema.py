@@ -1,9 +1,21 @@
-"""Type annotations become JSON schemas, and JSON becomes the Python values that they describe."""
+"""JSON schemas of type annotations, and the conversion of JSON to the annotated Python types.
+
+>>> shape = shape_of(list[datetime.date])
+>>> shape.schema
+{'type': 'array', 'items': {'type': 'string', 'format': 'date'}}
+>>> shape.read(["2026-01-31"])
+[datetime.date(2026, 1, 31)]
+
+The docstrings call the function that makes a Python value from valid JSON a builder.
+"""
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import functools
 import inspect
+import json
 import os
 import re
 import sys
@@ -13,23 +25,44 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
-from glue.function.validation import FORMATS, Path, ValidationError, Validator, coerce, show
+from glue.checks import check_text
+from glue.function.coercion import coerce
+from glue.function.faults import FORMATS, Path, show_json
+from glue.function.validation import ValidationError, Validator
 from glue.messages import Json
 
 Build: TypeAlias = Callable[[Any], Any]
-Described: TypeAlias = tuple[dict[str, Json], Build | None]  # no build: the JSON value is the Python value
+# A schema and its builder. The builder is None if the JSON value is the Python value.
+Described: TypeAlias = tuple[dict[str, Json], Build | None]
 
-REQUIRED: Any = inspect.Parameter.empty  # in the place of a default
+REQUIRED: Any = inspect.Parameter.empty  # the default of a parameter that has none
 
 
 class CannotDescribe(TypeError):
-    """A type that no JSON schema describes."""
+    """An error about a type that a JSON schema cannot describe."""
 
 
 class Field:
-    """Say more of a parameter than its type does: `Annotated[int, Field("pages", ge=1, le=50)]`."""
+    """A description, bounds and examples of a parameter, which the model sees.
 
-    __slots__ = ("description", "examples", "words")
+        @tool
+        def search(query: str, pages: Annotated[int, Field("Pages to read.", ge=1, le=50)] = 1):
+            "Search the archive."
+
+    Args:
+        description: a text for the model.
+        ge: the least number that is allowed.
+        gt: a bound that a number must exceed.
+        le: the greatest number that is allowed.
+        lt: a bound that a number must stay below.
+        multiple_of: a number must be a multiple of it.
+        min_length: least number of characters, items or names.
+        max_length: greatest number of characters, items or names.
+        pattern: a regular expression that a text must match somewhere.
+        examples: values that help the model.
+    """
+
+    __slots__ = ("bounds", "description", "examples")
 
     def __init__(
         self,
@@ -45,30 +78,42 @@ class Field:
         pattern: str | None = None,
         examples: Sequence[Json] = (),
     ) -> None:
+        check_text("description", description)
+        given = {"ge": ge, "gt": gt, "le": le, "lt": lt, "multiple_of": multiple_of}
+        given |= {"min_length": min_length, "max_length": max_length}
         self.description = description
         self.examples = list(examples)
-        words = {"minimum": ge, "exclusiveMinimum": gt, "maximum": le, "exclusiveMaximum": lt}
-        words |= {"multipleOf": multiple_of, "min": min_length, "max": max_length}
-        self.words: dict[str, Json] = {word: bound for word, bound in words.items() if bound is not None}
+        self.bounds: dict[str, Json] = {}  # by the names of the parameters
+        for name, bound in given.items():
+            if bound is None:
+                continue
+            if isinstance(bound, bool) or not isinstance(bound, (int, float)):
+                raise TypeError(f"{name} must be a number, not {bound!r}")
+            self.bounds[name] = bound
         if pattern is not None:
             re.compile(pattern)
-            self.words["pattern"] = pattern
+            self.bounds["pattern"] = pattern
 
     def __repr__(self) -> str:
-        return f"Field({self.description!r}, {self.words!r})"
+        return f"Field({self.description!r}, {self.bounds!r})"
 
     def constrain(self, schema: dict[str, Json]) -> dict[str, Json]:
-        """Add the description, bounds and examples to a schema."""
+        """Return a copy of a schema with the description, the bounds and the examples.
+
+        In a union, a bound is added to each option that it applies to. Raise CannotDescribe if
+        there is none.
+        """
         schema = dict(schema)
         if "anyOf" in schema:
             schema["anyOf"] = [dict(option) for option in schema["anyOf"]]
-        for word, bound in self.words.items():
-            options = [(part, _bound_of(part.get("type"), word)) for part in schema.get("anyOf", [schema])]
-            if not any(name for _, name in options):
-                raise CannotDescribe(f"{word} says nothing of {show(schema)}")
-            for part, name in options:
-                if name:
-                    part[name] = bound
+        options = schema.get("anyOf", [schema])
+        for name, bound in self.bounds.items():
+            keywords = [_keyword_for(option.get("type"), name) for option in options]
+            if not any(keywords):
+                raise CannotDescribe(f"{name} does not apply to {show_json(schema)}")
+            for option, keyword in zip(options, keywords, strict=True):
+                if keyword:
+                    option[keyword] = bound
         if self.description:
             schema["description"] = self.description
         if self.examples:
@@ -77,17 +122,30 @@ class Field:
 
 
 _SIZES = {"string": "Length", "array": "Items", "object": "Properties"}
+_NUMBERS = {
+    "ge": "minimum",
+    "gt": "exclusiveMinimum",
+    "le": "maximum",
+    "lt": "exclusiveMaximum",
+    "multiple_of": "multipleOf",
+}
 
 
-def _bound_of(kind: Any, word: str) -> str:
-    """Name the word of a schema that sets this bound for a type; empty where the type has none."""
-    if word in ("min", "max"):
-        return word + _SIZES[kind] if kind in _SIZES else ""
-    return word if kind in (("string",) if word == "pattern" else ("integer", "number")) else ""
+def _keyword_for(kind: Any, name: str) -> str:
+    """Return the schema keyword of a bound for a type, or "" if it does not apply to the type.
+
+    >>> _keyword_for("string", "min_length"), _keyword_for("array", "min_length")
+    ('minLength', 'minItems')
+    """
+    if name in ("min_length", "max_length"):
+        return name[:3] + _SIZES[kind] if kind in _SIZES else ""
+    if name == "pattern":
+        return name if kind == "string" else ""
+    return _NUMBERS[name] if kind in ("integer", "number") else ""
 
 
 class Shape:
-    """A schema together with the way from JSON to Python; made once, then used for every value."""
+    """A schema with its validator and its builder, which reads values of one type."""
 
     def __init__(self, schema: Mapping[str, Json], build: Build | None = None) -> None:
         self.schema = schema
@@ -96,7 +154,8 @@ class Shape:
         self.fits = self.validator.check(schema)
 
     def read(self, value: Json) -> Any:
-        """Coerce, validate and build; raises ValidationError."""
+        """Return the Python value for a JSON value, or raise ValidationError."""
+        self.validator.start(value)
         if not self.fits(value):
             value = coerce(self.validator, self.schema, value)
             errors = self.validator.errors(value)
@@ -104,16 +163,22 @@ class Shape:
                 raise errors
         if self.build is None:
             return value
+        self.validator.start(value)
         try:
             return self.build(value)
         except ValidationError:
             raise
-        except Exception as error:  # a class may refuse a value in its own way
-            raise ValidationError([((), f"got {show(value)}: {type(error).__name__}: {error}")]) from error
+        except Exception as error:  # a class may reject a value with any exception
+            raise ValidationError(
+                [((), f"got {show_json(value)}: {type(error).__name__}: {error}")]
+            ) from error
 
 
 def shape_of(annotation: Any, namespace: Mapping[str, Any] | None = None) -> Shape:
-    """Describe one annotation; raises CannotDescribe."""
+    """Return the shape of an annotation, or raise CannotDescribe.
+
+    `namespace` has the names that a postponed annotation, which is a text, may use.
+    """
     describer = Describer(namespace)
     return describer.close(*describer.describe(annotation))
 
@@ -129,31 +194,45 @@ _SCALARS: dict[Any, Described] = {
     object: ({}, None),
 }
 _SETS = ("set", "frozenset", "Set", "MutableSet")
-_ARRAYS = (*_SETS, "list", "tuple", "Sequence", "MutableSequence", "Collection", "Iterable", "deque")
+_ARRAYS = (
+    *_SETS,
+    "list",
+    "tuple",
+    "Sequence",
+    "MutableSequence",
+    "Collection",
+    "Iterable",
+    "deque",
+)
 _OBJECTS = ("dict", "Mapping", "MutableMapping", "OrderedDict")
 
 
 class Describer:
-    """Describes the annotations of one signature; recursive types end up in `$defs`."""
+    """A builder of schemas for the annotations of one signature.
+
+    Types that contain themselves become definitions in `$defs`.
+    """
 
     def __init__(self, namespace: Mapping[str, Any] | None = None) -> None:
         self.namespace = dict(namespace or {})
         self.defs: dict[str, Json] = {}
-        self._open: dict[Any, str | None] = {}  # types under way; a name once one has met itself
-        self._builds: dict[str, Build | None] = {}
-        self._validator: Validator
+        # The types that are being described, each with its name in `$defs`, or None as long as the
+        # type has not been found inside itself.
+        self._open: dict[Any, str | None] = {}
+        self._builds: dict[str, Build | None] = {}  # the builders of `$defs`
+        self._validator: Validator  # set by `close`; unions use it to choose an option
 
     def close(self, schema: dict[str, Json], build: Build | None) -> Shape:
-        """Put the definitions into the finished schema; unions are judged by it from then on."""
+        """Return the shape of a schema, with the definitions that it refers to."""
         if self.defs:
             schema = {**schema, "$defs": self.defs}
         shape = Shape(schema, build)
         self._validator = shape.validator
-        self.namespace = {}  # not needed any more, and it may hold on to a whole frame
+        self.namespace = {}  # no longer needed, and it may keep the variables of a frame alive
         return shape
 
     def describe(self, hint: Any) -> Described:
-        """Make the schema of an annotation and, where JSON is not enough, its builder."""
+        """Return the schema and the builder of an annotation, or raise CannotDescribe."""
         try:
             if hint in _SCALARS:
                 schema, build = _SCALARS[hint]
@@ -183,9 +262,18 @@ class Describer:
         return _scalar(kind) or self._record(hint, kind, args) or self._container(hint, kind, args)
 
     def members(
-        self, label: str, members: Iterable[tuple[str, Any, Any]], texts: Mapping[str, str] | None = None
+        self,
+        label: str,
+        members: Iterable[tuple[str, Any, Any]],
+        texts: Mapping[str, str] | None = None,
     ) -> Described:
-        """Describe an object by its names, each with an annotation and a default or REQUIRED; a dict is built of it."""
+        """Return the schema and the builder of an object with named members.
+
+        Args:
+            label: the name of a member in errors, such as "parameter {!r}".
+            members: name, annotation, and default or REQUIRED of each member.
+            texts: descriptions by name.
+        """
         properties: dict[str, Json] = {}
         builds: dict[str, Build] = {}
         required: list[str] = []
@@ -200,22 +288,35 @@ class Describer:
                 required.append(name)
             else:
                 shown = default.value if isinstance(default, Enum) else default
-                if shown is not None and _plain(shown):
+                if shown is not None and _is_json(shown):
                     schema["default"] = shown
             properties[name] = schema
             if build is not None:
                 builds[name] = build
 
         def build_members(value: dict[str, Json]) -> dict[str, Any]:
-            return {**value, **gather((name, value[name], builds[name]) for name in builds if name in value)}
+            return {
+                **value,
+                **gather((name, value[name], builds[name]) for name in builds if name in value),
+            }
 
         needed = {"required": required} if required else {}
-        schema = {"type": "object", "properties": properties, **needed, "additionalProperties": False}
+        schema = {
+            "type": "object",
+            "properties": properties,
+            **needed,
+            "additionalProperties": False,
+        }
         return schema, build_members if builds else None
 
     def _annotated(self, hint: Any, inner: Any, notes: tuple[Any, ...]) -> Described:
-        foreign = any(type(note).__module__.partition(".")[0] in ("pydantic", "annotated_types") for note in notes)
-        schema, build = _pydantic(self, hint) if foreign and "pydantic" in sys.modules else self.describe(inner)
+        foreign = any(
+            type(note).__module__.partition(".")[0] in ("pydantic", "annotated_types")
+            for note in notes
+        )
+        schema, build = (
+            _pydantic(self, hint) if foreign and "pydantic" in sys.modules else self.describe(inner)
+        )
         for note in notes:
             if isinstance(note, str):
                 schema["description"] = note
@@ -238,7 +339,7 @@ class Describer:
                     return value if make is None else make(value)
                 except ValidationError as errors:
                     failed = failed or errors
-            raise failed or ValidationError([((), f"got {show(value)}, which fits no option")])
+            raise failed or ValidationError([((), f"got {show_json(value)}, which fits no option")])
 
         return schema, build
 
@@ -251,7 +352,8 @@ class Describer:
             if kind.__name__ in _OBJECTS:
                 return self._mapping(args)
         raise CannotDescribe(
-            f"cannot describe {_name(hint)} to a model; use a dataclass, a TypedDict, an Enum or a plain type"
+            f"cannot describe {_name(hint)} to a model; "
+            "use a dataclass, a TypedDict, an Enum or a plain type"
         )
 
     def _array(self, kind: type, args: tuple[Any, ...]) -> Described:
@@ -265,15 +367,23 @@ class Describer:
                 raise CannotDescribe("the items of a set must be hashable")
         if build is None:
             return schema, None if target is list else target
-        return schema, lambda value: target(gather((at, item, build) for at, item in enumerate(value)).values())
+        return schema, lambda value: target(
+            gather((at, item, build) for at, item in enumerate(value)).values()
+        )
 
     def _tuple(self, args: tuple[Any, ...]) -> Described:
         parts = [self.describe(arg) for arg in args]
         schemas = [schema for schema, _ in parts]
-        # With maxItems `items` says nothing new, but some providers refuse a list without it.
+        # `maxItems` makes `items` superfluous, but some providers reject a list without it.
         items = _any_of(schemas)
         first = {"prefixItems": schemas} if schemas and items not in schemas else {}
-        schema = {"type": "array", **first, "items": items, "minItems": len(args), "maxItems": len(args)}
+        schema = {
+            "type": "array",
+            **first,
+            "items": items,
+            "minItems": len(args),
+            "maxItems": len(args),
+        }
 
         def build(value: Json) -> tuple[Any, ...]:
             items = enumerate(zip(value, parts, strict=True))
@@ -287,10 +397,16 @@ class Describer:
         number = {"type": "string", "pattern": r"^-?[0-9]{1,100}$"}
         keys, make_key = (number, int) if args[0] is int else self.describe(args[0])
         if keys and keys.get("type") != "string":
-            raise CannotDescribe(f"cannot describe a dict with {_name(args[0])} keys to a model; JSON keys are text")
+            raise CannotDescribe(
+                f"cannot describe a dict with {_name(args[0])} keys to a model; JSON keys are text"
+            )
         keys = {word: keys[word] for word in keys if word in ("enum", "pattern")}
         values, build = self.describe(args[1])
-        schema = {"type": "object", **({"propertyNames": keys} if keys else {}), "additionalProperties": values or True}
+        schema = {
+            "type": "object",
+            **({"propertyNames": keys} if keys else {}),
+            "additionalProperties": values or True,
+        }
         if build is None and make_key is None:
             return schema, None
 
@@ -302,7 +418,7 @@ class Describer:
         return schema, make
 
     def _record(self, hint: Any, kind: Any, args: tuple[Any, ...]) -> Described | None:
-        """Describe a class with named fields; None if it is none."""
+        """Return the schema and the builder of a class with named fields, or None for others."""
         if _is_a(kind, "pydantic", "BaseModel"):
             return self._named(hint, kind.__name__, lambda: _pydantic(self, hint))
         if _is_a(kind, "msgspec", "Struct"):
@@ -317,7 +433,9 @@ class Describer:
             return None
 
         def make() -> Described:
-            schema, build = self.members(f"{kind.__name__}.{{}}", fields(kind, self._hints(kind, args)))
+            schema, build = self.members(
+                f"{kind.__name__}.{{}}", fields(kind, self._hints(kind, args))
+            )
             if issubclass(kind, dict):
                 return schema, build
             return schema, lambda value: kind(**(value if build is None else build(value)))
@@ -325,13 +443,14 @@ class Describer:
         return self._named(hint, kind.__name__, make)
 
     def _hints(self, kind: Any, args: tuple[Any, ...]) -> dict[str, Any]:
-        """Resolve the annotations of a class, those of its bases too, and put in what its type parameters are."""
+        """Return the annotations of a class and its bases, with type arguments filled in."""
         hints: dict[str, Any] = {}
         for base in reversed(kind.__mro__):
             own = inspect.get_annotations(base)
             if own:
                 known = vars(sys.modules[base.__module__]) if base.__module__ in sys.modules else {}
-                local = "<locals>" in base.__qualname__  # then the names around the function go first
+                # For a class inside a function, the names of that function come first.
+                local = "<locals>" in base.__qualname__
                 near, far = (self.namespace, known) if local else (known, self.namespace)
                 hints |= self.resolve(own, {**far, **near})
         table = dict(zip(getattr(kind, "__parameters__", ()), args, strict=False))
@@ -344,9 +463,12 @@ class Describer:
         return hints
 
     def _named(self, key: Any, name: str, make: Callable[[], Described]) -> Described:
-        """Describe a type that may contain itself: it goes into $defs only if it does."""
+        """Return the schema and the builder of a type that may contain itself.
+
+        If it does, the schema is stored in `$defs`, and a `$ref` to it is returned.
+        """
         if key in self._open:
-            own = self._open[key] = self._open[key] or self._free(name)
+            own = self._open[key] = self._open[key] or self._free_name(name)
 
             def build_later(value: Json) -> Any:
                 build = self._builds[own]
@@ -357,38 +479,56 @@ class Describer:
         try:
             schema, build = make()
         finally:
-            met = self._open.pop(key, None)
-        if met is None:
+            definition = self._open.pop(key, None)
+        if definition is None:
             return schema, build
-        self.defs[met], self._builds[met] = schema, build
-        return {"$ref": f"#/$defs/{met}"}, build
+        self.defs[definition], self._builds[definition] = schema, build
+        return {"$ref": f"#/$defs/{definition}"}, build
 
-    def _free(self, name: str) -> str:
+    def _free_name(self, name: str) -> str:
+        """Return a name for `$defs` that is not taken: Node, Node_2, Node_3."""
         name = re.sub(r"\W", "_", name)
         taken = {*self.defs, *self._open.values()}
-        return next(own for n in range(1, 1000) if (own := name if n == 1 else f"{name}_{n}") not in taken)
+        candidates = (name, *(f"{name}_{number}" for number in range(2, 1000)))
+        return next(candidate for candidate in candidates if candidate not in taken)
 
     def adopt(self, defs: Mapping[str, Json], schema: Json) -> Json:
-        """Take over the definitions of a foreign schema; a name that is taken gets a number."""
-        names = {name: name if self.defs.get(name, part) == part else self._free(name) for name, part in defs.items()}
+        """Add the definitions of another library's schema, and return the schema.
+
+        If a name is taken, the definition gets another name, and so do the references to it.
+        """
+        names = {
+            name: name if self.defs.get(name, part) == part else self._free_name(name)
+            for name, part in defs.items()
+        }
         for name, part in defs.items():
             self.defs[names[name]] = _rename(part, names)
         return _rename(schema, names)
 
-    def resolve(self, annotations: Mapping[str, Any], known: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Evaluate postponed annotations with the names of a module, or else with those of the signature."""
+    def resolve(
+        self, annotations: Mapping[str, Any], known: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Return annotations in which texts (postponed annotations) are evaluated.
+
+        `known` has the names that they may use; by default, those of the signature.
+        """
         holder = types.SimpleNamespace(__annotations__=dict(annotations))
         names = dict(self.namespace if known is None else known)
         try:
             return typing.get_type_hints(holder, names, include_extras=True)
         except NameError as error:
-            raise CannotDescribe(f"cannot resolve the annotation: {error}; the name must exist at run time") from None
+            raise CannotDescribe(
+                f"cannot resolve the annotation: {error}; the name must exist at run time"
+            ) from None
         except (TypeError, SyntaxError) as error:
             raise CannotDescribe(str(error)) from None
 
 
 def gather(items: Iterable[tuple[Any, Json, Build | None]]) -> dict[Any, Any]:
-    """Build values, each with its key and its builder, and report all errors together."""
+    """Return the built values of (key, value, builder), by key.
+
+    Raise one ValidationError with the faults of all values.
+    """
     built: dict[Any, Any] = {}
     errors: list[tuple[Path, str]] = []
     for key, value, build in items:
@@ -396,8 +536,8 @@ def gather(items: Iterable[tuple[Any, Json, Build | None]]) -> dict[Any, Any]:
             built[key] = value if build is None else build(value)
         except ValidationError as failed:
             errors += failed.below(key).errors
-        except Exception as error:  # a class may refuse a value in its own way
-            errors.append(((key,), f"got {show(value)}: {type(error).__name__}: {error}"))
+        except Exception as error:  # a class may reject a value with any exception
+            errors.append(((key,), f"got {show_json(value)}: {type(error).__name__}: {error}"))
     if errors:
         raise ValidationError(errors)
     return built
@@ -408,12 +548,12 @@ def _any_of(schemas: list[dict[str, Json]]) -> dict[str, Json]:
     return {"anyOf": different} if len(different) > 1 else (different or [{}])[0]
 
 
-def _plain(value: Any) -> bool:
-    """Whether JSON can show a default."""
+def _is_json(value: Any) -> bool:
+    """Return whether a default value can be written as JSON."""
     if isinstance(value, dict):
-        return all(isinstance(key, str) and _plain(item) for key, item in value.items())
+        return all(isinstance(key, str) and _is_json(item) for key, item in value.items())
     if isinstance(value, list):
-        return all(_plain(item) for item in value)
+        return all(_is_json(item) for item in value)
     if isinstance(value, float):
         return value - value == 0  # neither infinite nor NaN
     return value is None or isinstance(value, (str, int))
@@ -432,7 +572,11 @@ def _rename(schema: Json, names: Mapping[str, str]) -> Json:
 
 
 def _name(hint: Any) -> str:
-    return hint.__qualname__ if isinstance(hint, type) else re.sub(r"\b(typing|collections\.abc)\.", "", str(hint))
+    return (
+        hint.__qualname__
+        if isinstance(hint, type)
+        else re.sub(r"\b(typing|collections\.abc)\.", "", str(hint))
+    )
 
 
 _DECIMAL = r"^[+-]?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?$"
@@ -443,7 +587,7 @@ _DURATION = re.compile(
 
 
 def _scalar(kind: Any) -> Described | None:
-    """Describe a class whose values JSON writes as text; None if it is none of these."""
+    """Return the schema and the builder of a class whose values are texts in JSON, or None."""
     if issubclass(kind, Enum):
         plain = all(type(member.value) in (str, int, float, bool) for member in kind)
         table = {(member.value if plain else member.name): member for member in kind}
@@ -453,7 +597,8 @@ def _scalar(kind: Any) -> Described | None:
         word = "date-time" if kind.__name__ == "datetime" else kind.__name__
         return _text({"format": word}, kind.fromisoformat, FORMATS[word])
     if known == "datetime.timedelta":
-        return _text({"format": "duration"}, _duration, "a duration such as P1DT2H30M or PT90S")
+        expected = "a duration such as P1DT2H30M or PT90S"
+        return _text({"format": "duration"}, functools.partial(_duration, kind), expected)
     if known == "decimal.Decimal":
         return _text({"pattern": _DECIMAL}, kind, "a decimal number such as 12.30")
     if known == "uuid.UUID":
@@ -463,22 +608,26 @@ def _scalar(kind: Any) -> Described | None:
     return _text({}, kind, "a path") if issubclass(kind, os.PathLike) else None
 
 
-def _text(words: dict[str, Json], make: Callable[[Any], Any], expected: str) -> Described:
+def _text(keywords: dict[str, Json], make: Callable[[Any], Any], expected: str) -> Described:
+    """Return a schema of texts, and a builder that calls `make` and names `expected` in faults."""
+
     def build(value: Json) -> Any:
         try:
             return make(value)
         except (ValueError, TypeError, OverflowError):
-            raise ValidationError([((), f"got {show(value)}, expected {expected}")]) from None
+            raise ValidationError([((), f"got {show_json(value)}, expected {expected}")]) from None
 
-    return {"type": "string", **words}, build
+    return {"type": "string", **keywords}, build
 
 
 def _literal(args: tuple[Any, ...]) -> Described:
     values = [arg.value if isinstance(arg, Enum) else arg for arg in args]
     if not all(value is None or isinstance(value, (str, int, bool)) for value in values):
         raise CannotDescribe(f"cannot describe Literal{list(args)} to a model")
+    if not any(isinstance(arg, Enum) for arg in args):
+        return _values(values), None
     table = dict(zip(values, args, strict=True))
-    return _values(values), table.__getitem__ if any(isinstance(arg, Enum) for arg in args) else None
+    return _values(values), table.__getitem__
 
 
 def _values(values: list[Any]) -> dict[str, Json]:
@@ -487,39 +636,51 @@ def _values(values: list[Any]) -> dict[str, Json]:
     return {**schema, "enum": values}
 
 
-def _duration(text: str) -> Any:
-    from datetime import timedelta
-
+def _duration(timedelta: Any, text: str) -> Any:
+    """Return the timedelta of a duration in ISO 8601, such as P1DT2H30M."""
     found = _DURATION.fullmatch(text.removeprefix("-"))
     if found is None or text.endswith(("P", "T")):
         raise ValueError(text)
-    parts = {name: float(value.replace(",", ".")) for name, value in found.groupdict().items() if value}
+    parts = {
+        name: float(value.replace(",", ".")) for name, value in found.groupdict().items() if value
+    }
     return -timedelta(**parts) if text.startswith("-") else timedelta(**parts)
 
 
 def _base64(text: str) -> bytes:
-    import base64
-
-    return base64.b64decode("".join(text.split()), altchars=b"-_" if {"-", "_"} & set(text) else None, validate=True)
+    return base64.b64decode(
+        "".join(text.split()), altchars=b"-_" if {"-", "_"} & set(text) else None, validate=True
+    )
 
 
 def _dataclass_fields(kind: Any, hints: dict[str, Any]) -> Iterable[tuple[str, Any, Any]]:
     for name, field in kind.__dataclass_fields__.items():
-        if not field.init or field._field_type.name == "_FIELD_CLASSVAR":
+        is_class_variable = typing.ClassVar in (hints[name], typing.get_origin(hints[name]))
+        if not field.init or is_class_variable:
             continue
         hint = hints[name].type if isinstance(hints[name], dataclasses.InitVar) else hints[name]
-        given = [each for each in (field.default, field.default_factory) if each is not dataclasses.MISSING]
+        given = [
+            each
+            for each in (field.default, field.default_factory)
+            if each is not dataclasses.MISSING
+        ]
         yield name, hint, given[0] if given else REQUIRED
 
 
 def _typeddict_fields(kind: Any, hints: dict[str, Any]) -> Iterable[tuple[str, Any, Any]]:
     for name, hint in hints.items():
         needed = name in kind.__required_keys__
-        while getattr(origin := typing.get_origin(hint), "_name", "") in ("Required", "NotRequired", "ReadOnly"):
-            # Under postponed annotations __required_keys__ does not know of these.
-            needed = {"Required": True, "NotRequired": False}.get(origin._name, needed)
+        # If annotations are postponed, __required_keys__ ignores these. They are compared by name,
+        # because typing and typing_extensions may each have their own.
+        while (form := _form_name(hint)) in ("Required", "NotRequired", "ReadOnly"):
+            needed = {"Required": True, "NotRequired": False}.get(form, needed)
             hint = typing.get_args(hint)[0]
         yield name, hint, REQUIRED if needed else None
+
+
+def _form_name(hint: Any) -> str:
+    """Return the name of the special form that a hint uses, such as "Required"."""
+    return str(getattr(typing.get_origin(hint), "__name__", ""))
 
 
 def _namedtuple_fields(kind: Any, hints: dict[str, Any]) -> Iterable[tuple[str, Any, Any]]:
@@ -528,14 +689,12 @@ def _namedtuple_fields(kind: Any, hints: dict[str, Any]) -> Iterable[tuple[str, 
 
 
 def _is_a(kind: type, module: str, name: str) -> bool:
-    """Whether a class comes from a library; if the library is not loaded, nothing does."""
+    """Return whether a class is a subclass of a class in another library, if that is loaded."""
     base = getattr(sys.modules.get(module), name, None)
     return isinstance(base, type) and issubclass(kind, base)
 
 
 def _pydantic(describer: Describer, hint: Any) -> Described:
-    import json
-
     pydantic: Any = sys.modules["pydantic"]
     adapter: Any = pydantic.TypeAdapter(hint)
     schema = dict(adapter.json_schema())
@@ -543,19 +702,22 @@ def _pydantic(describer: Describer, hint: Any) -> Described:
 
     def build(value: Json) -> Any:
         try:
-            return adapter.validate_json(json.dumps(value))  # as JSON: what strict models take differs
+            # As JSON text, because strict models accept a date as text only in JSON.
+            return adapter.validate_json(json.dumps(value))
         except pydantic.ValidationError as error:
-            raise ValidationError((tuple(each["loc"]), each["msg"]) for each in error.errors()) from None
+            raise ValidationError(
+                (tuple(each["loc"]), each["msg"]) for each in error.errors()
+            ) from None
 
     return describer.adopt(defs, schema), build
 
 
 def _msgspec(describer: Describer, hint: Any) -> Described:
-    import json
-
     msgspec: Any = sys.modules["msgspec"]
     (schema,), defs = msgspec.json.schema_components([hint], ref_template="#/$defs/{name}")
-    if schema.keys() == {"$ref"} and json.dumps(schema["$ref"]) not in json.dumps(defs, default=str):
+    if schema.keys() == {"$ref"} and json.dumps(schema["$ref"]) not in json.dumps(
+        defs, default=str
+    ):
         schema = defs.pop(schema["$ref"][8:])
 
     def build(value: Json) -> Any:

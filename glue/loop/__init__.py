@@ -1,1 +1,1 @@
-"""One run: ask the model, call the tools it names, end well."""
+"""The loop: send requests, run the tool calls of each reply, and end the run."""

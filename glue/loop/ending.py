@@ -1,47 +1,64 @@
-"""The end of a run: repair the transcript, tag the last reply, give one result."""
+"""The end of a run: repair the transcript, tag the last reply, build the result."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from glue.codec import to_plain
 from glue.errors import Cancelled, EmptyReply
-from glue.events import RunEnd, RunResult, TurnEnd
+from glue.events import RunEnd, TurnEnd
 from glue.limits import Outcome, StopReason
+from glue.loop.pause import later_result
+from glue.loop.position import ASK, JOIN, OVER, POSITION, position_of, say
 from glue.loop.state import State
-from glue.loop.transcript import CUT, ENDED, OURS, UNSENT, needs_answer, run_start, unanswered
+from glue.loop.transcript import ASKED, OURS, run_start, unanswered
 from glue.loop.truncation import NOTICE, end_chain
 from glue.messages import AssistantMessage, Messages, Text, UserMessage, new_id
+from glue.pending import pending_calls
 from glue.policies import Stop
+from glue.result import RunResult
 
 OVERLONG = "The prompt does not fit the model's context window; it is left out of later requests."
 
 
 async def end(state: State, stop: Stop) -> RunResult[None]:
-    """Leave a valid transcript, tag the last reply, tell the listeners, return everything."""
-    state.ending = True
+    """Make the transcript valid, tag the last reply, emit `run_end` and return the result."""
+    state.recorder.ending = True
     await _keep_partial(state)
     state.discard()
     await store_results(state)
     if state.cancel.cancelled and stop.outcome is not Outcome.CANCELLED:
         stop = Stop(Outcome.CANCELLED, Cancelled())
-    dropped = await drop_prompts(state)
-    reason = "cancelled" if stop.outcome is Outcome.CANCELLED else f"not run: the run ended ({stop.outcome})"
-    for message in unanswered(state.new, reason):
-        await state.store(message)
+    removed = [each for each in await drop_prompts(state) if each.origin == "nudge"]
+    reason = (
+        "cancelled"
+        if stop.outcome is Outcome.CANCELLED
+        else f"not run: the run ended ({stop.outcome})"
+    )
+    if stop.outcome is not Outcome.PAUSED:
+        state.results = unanswered(state.messages, reason)
+        await store_results(state)
     if stop.outcome.complete:
-        last, dropped = state.messages[-1], []
-        if needs_answer(state.messages) or getattr(last, "stop_reason", None) in CUT:  # a vote or a policy ended it
-            await _amend(state, last.id, meta={**(last.meta or {}), ENDED: True})
-    tag = await _tag(state, stop.outcome, dropped)
-    await _exclude(state, stop.outcome)
+        state.position = OVER
+    elif stop.outcome is Outcome.PAUSED:
+        state.position = position_of(state.messages)
+    elif state.position.step in ("call", "await"):
+        state.position = ASK
+    elif state.position.step == "over":
+        state.position = replace(state.position, cut=True)
+    elif removed:
+        state.position = say(removed[::-1])
+    tag = await _tag(state, stop.outcome)
+    notice = await _exclude(state, stop.outcome)
+    await _keep_position(state)
     if stop.outcome is Outcome.TRUNCATED:
-        state.notice = NOTICE
+        notice = NOTICE
     if state.chain is not None:
-        end_chain(state, state.chain, "empty" if isinstance(stop.error, EmptyReply) else stop.outcome.chain_end)
+        end_chain(
+            state,
+            state.chain,
+            "empty" if isinstance(stop.error, EmptyReply) else stop.outcome.chain_end,
+        )
     close_turn(state)
     seconds = time.monotonic() - state.spending.started
     state.emit(
@@ -62,7 +79,7 @@ async def end(state: State, stop: Stop) -> RunResult[None]:
         stop_reason=tag,
         usage=state.usage,
         attempts=tuple(state.attempts),
-        notice=state.notice,
+        notice=notice,
         error=stop.error,
         turns=state.turns,
         requests=state.requests,
@@ -72,17 +89,20 @@ async def end(state: State, stop: Stop) -> RunResult[None]:
         run_id=state.host.run_id,
         delivered=state.delivered,
         meta=dict(stop.meta or {}),
+        pending=pending_calls(state.messages) if stop.outcome is Outcome.PAUSED else (),
+        position=state.position,
     )
     return state.result
 
 
 async def _keep_partial(state: State) -> None:
-    """Keep the text of a reply that a cancellation or the clock cut off."""
+    """Store the text of a reply that a cancellation or the time limit cut."""
     text, state.partial = "".join(state.partial), []
     if text.strip():
-        state.answer = [*state.answer, text] if state.joins else [text]
+        state.answer = [*state.answer, text] if state.in_chain else [text]
+        state.position = JOIN
         message = AssistantMessage(
-            id=state.reply_id or new_id(),  # that of the pieces that listeners have seen
+            id=state.reply_id or new_id(),  # the id that listeners saw with the deltas
             content=(Text(text=text),),
             stop_reason=StopReason.CANCELLED,
             provider=state.provider.name,
@@ -91,7 +111,7 @@ async def _keep_partial(state: State) -> None:
 
 
 async def drop_prompts(state: State) -> list[UserMessage]:
-    """Take back what we said and nobody answered."""
+    """Remove and return the prompts of the loop that the model never saw, newest first."""
     dropped: dict[str, UserMessage] = {}
     for messages in (state.messages, state.new):
         index = len(messages)
@@ -101,57 +121,56 @@ async def drop_prompts(state: State) -> list[UserMessage]:
                 dropped[message.id] = message
                 del messages[index]
     if dropped:
-        await state.record(lambda journal: journal.drop(tuple(dropped)))
+        await state.recorder.write(lambda journal: journal.drop(tuple(dropped)))
     return list(dropped.values())
 
 
-async def _tag(state: State, outcome: Outcome, dropped: Sequence[UserMessage]) -> StopReason | None:
-    """Say on the last reply of this run why the run ended, and what was not sent; nothing else changes."""
+async def _tag(state: State, outcome: Outcome) -> StopReason | None:
+    """Set the stop reason of this run's last reply, if the outcome has one of its own."""
     tag = outcome.tag
     if (last := state.last_reply) is None:
         return tag
-    fields: dict[str, Any] = {}
     if tag is not None and last.stop_reason is not tag:
-        fields["stop_reason"] = tag
-    unsent = [{"origin": said.origin, "text": said.text} for said in reversed(dropped) if said.origin != "wrap_up"]
-    if unsent or (fields and last.stop_reason is StopReason.PAUSE_TURN):
-        fields["meta"] = {**(last.meta or {}), UNSENT: unsent}
-    if fields:
-        await _amend(state, last.id, **fields)
+        await state.recorder.amend(last.id, stop_reason=tag)
     return tag or last.stop_reason
 
 
-async def _exclude(state: State, outcome: Outcome) -> None:
-    """Keep in the log and out of every later request: a refused run, and a prompt that fits no window."""
+async def _keep_position(state: State) -> None:
+    """Write the position into the last message, unless the transcript shows it already."""
+    last = state.messages[-1] if state.messages else None
+    if last is not None and not last.excluded and position_of(state.messages) != state.position:
+        meta = {**(last.meta or {}), POSITION: state.position.to_json()}
+        is_prompt = last.memo.get(ASKED) == state.host.run_id
+        if is_prompt and not state.journal_has_prompt:
+            state.recorder.replace(last.id, meta=meta)
+        else:
+            await state.recorder.amend(last.id, meta=meta)
+
+
+async def _exclude(state: State, outcome: Outcome) -> str:
+    """Exclude a refused run, or a prompt that exceeds the context window, from later requests.
+
+    The messages stay in the transcript and in the journal. Return the notice for the result, if any.
+    """
     run = state.messages[run_start(state.messages) :] if state.resumed else state.new
-    overlong = outcome is Outcome.CONTEXT_WINDOW and not any(isinstance(each, AssistantMessage) for each in run)
+    overlong = outcome is Outcome.CONTEXT_WINDOW and not any(
+        isinstance(each, AssistantMessage) for each in run
+    )
     if not overlong and outcome is not Outcome.REFUSED:
-        return
-    if overlong:
-        state.notice = OVERLONG
+        return ""
     ids = tuple(message.id for message in run)
     for each in ids:
-        _replace(state, each, excluded=True)
-    await state.record(lambda journal: journal.exclude(ids))
-
-
-async def _amend(state: State, id: str, **fields: Any) -> None:
-    _replace(state, id, **fields)
-    await state.record(lambda journal: journal.amend(id, to_plain(fields)))
-
-
-def _replace(state: State, id: str, **fields: Any) -> None:
-    """Change a message in both lists, each as it stands there: a policy may have shortened one."""
-    for messages in (state.messages, state.new):
-        for index in range(len(messages) - 1, -1, -1):
-            if messages[index].id == id:
-                messages[index] = replace(messages[index], **fields)
-                break
+        state.recorder.replace(each, excluded=True)
+    await state.recorder.write(lambda journal: journal.exclude(ids))
+    return OVERLONG if overlong else ""
 
 
 async def store_results(state: State) -> None:
-    while state.pending:
-        await state.store(state.pending.pop(0))
+    """Store the results of the last batch."""
+    while state.results:
+        result = state.results.pop(0)
+        before = later_result(state, result) if state.resumed else None
+        await state.store(result, before=before)
 
 
 def close_turn(state: State) -> None:

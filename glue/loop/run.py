@@ -1,197 +1,373 @@
-"""The loop: ask the model, judge the reply, call the tools it names, end well.
+"""The loop: send a request, judge the reply, run the tools it calls, repeat, end.
 
-READY -> REQUEST -> JUDGE -> TOOLS or SETTLE -> READY ... END. Each state is a function below, in the
-order of use. Policies answer hooks, wrappers wrap a provider, listeners listen: none is a branch here.
+READY -> REQUEST -> JUDGE -> TOOLS or SETTLE -> READY ... END. Each state is a function below, in
+the order of use. Policies answer hooks, wrappers wrap a provider, listeners receive events: none of
+them is a branch here.
 """
 
 from __future__ import annotations
 
 import contextlib
-import inspect
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Unpack, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
-from glue.context import Cancel, Host, Spending
+from glue.compaction import compact
+from glue.context import AnyTool, Cancel, Host, Spending
 from glue.errors import (
     Cancelled,
     ContextOverflow,
     EmptyReply,
     FailoverError,
     GlueError,
-    InvalidContinuation,
     ProviderError,
+    RunPaused,
     attach_result,
 )
-from glue.events import ContextChanged, RunResult, RunStart, StopReasonObserved
-from glue.limits import Limits, Outcome, StopReason
+from glue.events import Listener, RunStart, StopReasonObserved, ToolPending
+from glue.limits import Limits, LimitsSource, Outcome, StopReason
 from glue.loop.ending import close_turn, drop_prompts, end, store_results
-from glue.loop.state import State, watched
+from glue.loop.hooks import ask_policies, prepare_request, store_say
+from glue.loop.pause import pause, paused, restore, results_of
+from glue.loop.position import (
+    ASK,
+    OVER,
+    after_reply,
+    at_position,
+    resume_position,
+)
+from glue.loop.recorder import Journal, Recorder
+from glue.loop.state import State
 from glue.loop.transcript import (
     ASKED,
     NO_RESULT,
     History,
     chain_texts,
     check_messages,
-    estimate,
     has_content,
+    last_reply,
     message_chars,
-    needs_answer,
-    resume_prompts,
+    open_calls,
     unanswered,
     visible_text,
 )
-from glue.loop.truncation import Verdict, end_chain, end_repair, is_whole, judge_cut
-from glue.loop.turn import Answered, cut_short, exhausted, run_batch, send
-from glue.messages import AssistantMessage, Message, Request, Text, ToolCall, ToolMessage, UserMessage, user
-from glue.options import LoopOptions, Options, loop_options, tool_table, traceable
-from glue.policies import Answer, Change, Deliver, Policy, Rewrite, Say, Stop, start_policies
+from glue.loop.truncation import Verdict, end_chain, end_repair, is_whole, judge_cut, prompt_at
+from glue.loop.turn import Answered, Batch, exhausted, run_batch, send
+from glue.messages import (
+    AssistantMessage,
+    Message,
+    Request,
+    Text,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    user,
+)
+from glue.pending import (
+    LATER,
+    Decisions,
+    check_decisions,
+    is_paused,
+    pending_calls,
+    waiting_records,
+)
+from glue.policies import Deliver, Policy, Say, Stop, start_policies
 from glue.policies.budgets import check_price, known_prices, priced
 from glue.provider import Provider
+from glue.result import RunResult
+from glue.settings import check_loop, check_provider, tool_table
+from glue.signature import blocking, hinted, streaming, streaming_sync
+
+if TYPE_CHECKING:
+    from glue.telemetry import OpenTelemetry
 
 
-async def run(provider: Provider, messages: str | Sequence[Message], **options: Unpack[LoopOptions]) -> RunResult[None]:
-    """Ask the model, run the tools it names, repeat until it names none or a limit says so.
+@hinted
+async def run(
+    provider: Provider,
+    messages: str | Sequence[Message],
+    *,
+    tools: Iterable[AnyTool] = (),
+    limits: LimitsSource | None = None,
+    request: Request | None = None,
+    policies: Iterable[Policy] = (),
+    host: Host | None = None,
+    on_event: Listener | None = None,
+    cancel: Cancel | None = None,
+    journal: Journal | None = None,
+) -> RunResult[None]:
+    """Send messages to the model, run the tools that it calls, and repeat until it calls none.
 
-    Options: `tools`, `limits`, `policies`, `host`, `on_event`, `cancel`, `journal`, and `request`, which is the
-    template of every request: system, model, max_tokens and the like.
+    This is the bare loop, without an agent:
+
+        provider = glue.providers.new("openai:gpt-5.4-nano")
+        result = await glue.run(provider, "Weather in Toronto?", tools=[weather])
+
+    Args:
+        provider: The provider that answers the requests.
+        messages: The transcript, which ends with the prompt; or the prompt as a text.
+        tools: Functions that the model may call, each made by `glue.tool`.
+        limits: Turns, requests, tokens, dollars and seconds of the run.
+        request: The template of every request: system, model, max_tokens and the like.
+        policies: Objects that may change requests, add messages or stop the run.
+        host: The values that tools read from their context: deps, permission, session and more.
+        on_event: A function called with each event.
+        cancel: A `glue.Cancel` whose `cancel()` ends the run.
+        journal: Stores each new message before the next step.
     """
-    transcript = check_messages("messages", [user(messages)] if isinstance(messages, str) else messages)
-    start = len(transcript)  # of the prompt: the user messages at the end, without those of an earlier run that failed
+    transcript = check_messages(
+        "messages", [user(messages)] if isinstance(messages, str) else messages
+    )
+    # The prompt is the user messages at the end, without those of an earlier run that failed.
+    start = len(transcript)
     while start and isinstance(last := transcript[start - 1], UserMessage) and not last.excluded:
         if last.memo.get(ASKED) != transcript[-1].memo.get(ASKED):
             break
         start -= 1
-    return await drive(provider, transcript[:start], transcript[start:], loop_options(options), keep_prompt=False)
+    check_loop(locals())
+    prompt = transcript[start:]
+    state = start_run(
+        provider,
+        transcript[:start],
+        prompt,
+        tools=tools,
+        limits=limits,
+        request=request,
+        policies=policies,
+        host=host,
+        on_event=on_event,
+        cancel=cancel,
+        journal=journal,
+    )
+    return await drive(state, prompt, keep_prompt=False)
 
 
-async def run_continue(
-    provider: Provider, messages: Sequence[Message], **options: Unpack[LoopOptions]
-) -> RunResult[None]:
-    """Go on from where a transcript stands, with no new prompt. Options as for `run`."""
-    return await drive(provider, check_messages("messages", messages), None, loop_options(options))
-
-
-@traceable
-async def drive(
+@hinted
+async def resume(
     provider: Provider,
-    history: Sequence[Message],
-    prompt: Sequence[Message] | None,
-    options: Options,
+    messages: Sequence[Message],
     *,
+    tools: Iterable[AnyTool] = (),
+    limits: LimitsSource | None = None,
+    request: Request | None = None,
+    policies: Iterable[Policy] = (),
+    host: Host | None = None,
+    on_event: Listener | None = None,
+    cancel: Cancel | None = None,
+    journal: Journal | None = None,
+    decisions: Decisions | None = None,
+) -> RunResult[None]:
+    """Continue the run that a transcript ends with, without a new prompt.
+
+    The parameters are those of `run`, and `decisions` on calls that wait, by their ids:
+
+        result = await glue.resume(provider, result.messages, limits=glue.Limits(max_turns=20))
+    """
+    transcript = check_messages("messages", messages)
+    check_loop(locals())
+    state = start_run(
+        provider,
+        transcript,
+        None,
+        tools=tools,
+        limits=limits,
+        request=request,
+        policies=policies,
+        host=host,
+        on_event=on_event,
+        cancel=cancel,
+        journal=journal,
+        decisions=decisions,
+    )
+    return await drive(state, None)
+
+
+run_sync = blocking(run)
+resume_sync = blocking(resume)
+stream = streaming(run)
+stream_sync = streaming_sync(run)
+
+
+async def drive(
+    state: State,
+    prompt: Sequence[Message] | None,
+    *,
+    telemetry: bool | OpenTelemetry | None = None,
     keep_prompt: bool = True,
 ) -> RunResult[None]:
-    """Take the turns and end, so that list and store are left valid whatever happens.
+    """Run the turns and the ending, so that transcript and journal are valid after any failure.
 
-    Without a prompt the run goes on from where the history stands; `keep_prompt` writes the prompt to the journal.
+    `state` comes from `start_run`. `keep_prompt` writes the prompt to the journal.
     """
-    state, said = _start(provider, history, prompt, options)
-    try:
-        state.emit(RunStart(run_id=state.host.run_id, identity=state.host.identity))
-        await _begin(state, prompt, said, keep_prompt)
-        stop = await _turns(state)
-        for policy in state.policies:
-            stop = policy.finish(state, stop)
-    except BaseException as error:  # ended here, and raised again
-        cancelled = isinstance(error, (anyio.get_cancelled_exc_class(), KeyboardInterrupt))
-        mine = Cancelled() if cancelled else error if isinstance(error, GlueError) else None
-        with contextlib.suppress(anyio.get_cancelled_exc_class()):  # the first error wins
-            await state.whole(end(state, Stop(Outcome.CANCELLED if cancelled else Outcome.FAILED, mine)))
-        attach_result(error, state.result)
-        raise
-    try:
-        result = await state.whole(end(state, stop))
-        if state.late_error is None:
-            return result
-        raise state.late_error
-    except BaseException as error:
-        attach_result(error, state.result)
-        raise
+    with _traced(state, telemetry):
+        try:
+            state.emit(RunStart(run_id=state.host.run_id, identity=state.host.identity))
+            await _begin(state, prompt, keep_prompt)
+            stop = await _turns(state)
+            for policy in state.policies:
+                stop = policy.finish(state, stop)
+        except BaseException as error:  # the run is ended here, then the error is raised
+            cancelled = isinstance(error, (anyio.get_cancelled_exc_class(), KeyboardInterrupt))
+            mine = Cancelled() if cancelled else error if isinstance(error, GlueError) else None
+            outcome = Outcome.CANCELLED if cancelled else Outcome.FAILED
+            with contextlib.suppress(anyio.get_cancelled_exc_class()):  # the first error wins
+                await state.recorder.finish(end(state, Stop(outcome, mine)))
+            attach_result(error, state.result)
+            raise
+        try:
+            result = await state.recorder.finish(end(state, stop))
+            if state.recorder.late_error is None:
+                return result
+            raise state.recorder.late_error
+        except BaseException as error:
+            attach_result(error, state.result)
+            raise
+
+
+def _traced(
+    state: State, wanted: bool | OpenTelemetry | None
+) -> contextlib.AbstractContextManager[None]:
+    """Trace the run if its settings, the run above it or the variable GLUE_OTEL ask for it."""
+    if wanted is None:
+        above = state.host.parent
+        wanted = above.host.telemetry if above is not None else None
+        wanted = wanted or os.environ.get("GLUE_OTEL", "") not in ("", "0")
+    if not wanted:
+        return contextlib.nullcontext()
+    from glue.telemetry import telemetry_of  # an optional dependency
+
+    telemetry = telemetry_of(wanted)
+    return telemetry.traced(state) if telemetry is not None else contextlib.nullcontext()
 
 
 async def _turns(state: State) -> Stop:
+    """Run one step after another until a step ends the run."""
     while True:
-        ready = await _ready(state)
-        if isinstance(ready, Stop):
-            return ready
-        reply = await send(state, ready)
-        verdict = await _judge(state, reply)
-        stop = await _apply(state, verdict)
-        if stop is None and verdict.store is not None and verdict.then == "tools":
-            stop = await _tools(state, verdict.store.calls, verdict.dropped)
-        elif stop is None and verdict.store is not None and verdict.then == "settle":
-            stop = await _settle(state, verdict.store)
+        if state.position.step in ("call", "await"):
+            stop = await _tools(state)
+        elif state.position.step == "over":
+            stop = await _settle(state)
+        else:
+            stop = await _reply(state)
         if stop is not None:
             return stop
+
+
+async def _reply(state: State) -> Stop | None:
+    """Send a request and store the reply."""
+    ready = await _ready(state)
+    if isinstance(ready, Stop):
+        return ready
+    verdict = await _judge(state, await send(state, ready))
+    return await _apply(state, verdict)
 
 
 # START --------------------------------------------------------------------------------------------
 
 
-def _start(
-    provider: Provider, history: Sequence[Message], prompt: Sequence[Message] | None, options: Options
-) -> tuple[State, Sequence[Message]]:
-    """Make the state of a run and what it says first, or raise ValueError or TypeError that names the argument."""
-    if not callable(getattr(provider, "stream", None)) or not isinstance(getattr(provider, "name", None), str):
-        raise TypeError(f"provider must have a name and a stream(request) method, not {provider!r}")
-    said = resume_prompts(history) if prompt is None else prompt
-    if not history and not said:
-        raise ValueError("messages must hold at least one message")
-    if prompt is not None and not needs_answer(history, prompt):
-        raise InvalidContinuation("there is nothing to go on from: the model has answered; say something new")
+def start_run(
+    provider: Provider,
+    history: Sequence[Message],
+    prompt: Sequence[Message] | None,
+    *,
+    tools: Iterable[AnyTool] = (),
+    limits: LimitsSource | None = None,
+    request: Request | None = None,
+    policies: Iterable[Policy] = (),
+    host: Host | None = None,
+    on_event: Listener | None = None,
+    cancel: Cancel | None = None,
+    journal: Journal | None = None,
+    prices: Mapping[str, tuple[float, float]] | None = None,
+    sent: History | None = None,
+    decisions: Mapping[str, Any] | None = None,
+) -> State:
+    """Return the state of a new run; raise if an argument is wrong.
+
+    If `prompt` is None, the run continues from where `history` ends. `sent` is the history that
+    earlier runs of the same transcript sent. `decisions` answers pending calls.
+    """
+    check_provider(provider)
+    if not history and prompt is not None and not prompt:
+        raise ValueError("messages must contain at least one message")
+    if prompt and is_paused(history):
+        raise RunPaused(pending_calls(history), host.session_id if host is not None else "")
+    check_decisions(history, decisions)
+    position = ASK if prompt else resume_position(history)
     if prompt and not any(has_content(message.content) for message in prompt):
         raise ValueError("messages must end in a prompt that says something; it is empty")
-    tools = tool_table(options.tools or ())
-    host, limits = options.host or Host(), options.limits
-    above, hardened = host.parent, options.hardened or History()
+    table = tool_table(tools)
+    host, sent = host or Host(), sent or History()
+    above = host.parent
+    specs = tuple(tool.spec for tool in table.values())
     state = State(
         provider=provider,
-        messages=hardened.begin(history, resumed=prompt is None),
-        tools=tools,
-        specs=tuple(tool.spec for tool in tools.values()),
+        recorder=Recorder(
+            messages=sent.begin(history, resumed=prompt is None), history=sent, journal=journal
+        ),
+        tools=table,
         limits=limits if isinstance(limits, Limits) else Limits(),
         limits_source=limits if callable(limits) else None,
-        template=options.request or Request(),
-        policies=start_policies(options.policies or ()),
+        template=replace(request or Request(), tools=specs),
+        policies=start_policies(policies),
         host=host,
-        cancel=options.cancel or (above.cancel if above else Cancel()),
+        cancel=cancel or (above.cancel if above else Cancel()),
         spending=Spending(parent=above.spending if above else None),
-        on_event=options.on_event,
-        drain=getattr(options.on_event, "drain", None),
-        journal=options.journal,
-        prices=known_prices(options.prices),
-        history=hardened,
+        on_event=on_event,
+        prices=known_prices(prices),
+        position=position,
+        resumed=not prompt,
+        decisions=decisions or {},
     )
     state.refresh()
     choice = state.limits.tool_choice
-    if choice not in ("auto", "required", "none", *tools):
-        there = ", ".join(repr(name) for name in tools) or "none was given"
-        raise ValueError(f"tool_choice must be 'auto', 'required', 'none' or a tool ({there}), not {choice!r}")
+    if choice not in ("auto", "required", "none", *table):
+        there = ", ".join(repr(name) for name in table) or "none was given"
+        raise ValueError(
+            f"tool_choice must be 'auto', 'required', 'none' or a tool ({there}), not {choice!r}"
+        )
     if state.limits.usd_budget is not None:
         check_price(provider, state.prices)
-    return state, said
+    return state
 
 
-async def _begin(state: State, prompt: Sequence[Message] | None, said: Sequence[Message], keep: bool) -> None:
-    """Say the prompt, after mending what a killed run left; a resumed run says its own again."""
-    if keep:
+async def _begin(state: State, prompt: Sequence[Message] | None, keep: bool) -> None:
+    """Store an error result for each call that a killed run left open, then store the prompt."""
+    state.journal_has_prompt = keep
+    if prompt is None and state.position.step in ("call", "await"):
+        await _begin_calls(state)
+    elif keep:
         for result in unanswered(state.messages, NO_RESULT):
             await state.store(result)
-    state.resumed = not prompt
     if prompt is None:
-        first = said[0] if said else state.messages[-1]  # what the next reply answers, or carries on
-        state.paused = isinstance(first, AssistantMessage)
-        state.in_chain = state.joins = state.paused or getattr(first, "origin", "") in ("continue", "repair")
         state.answer = chain_texts(state.messages)
+        prompt = state.position.messages()
     else:
         if keep and await drop_prompts(state):
-            state.history.align(state.messages)
-        state.new = []  # this run begins with its prompt
-    for message in said:
+            state.recorder.history.align(state.messages)
+        state.recorder.new = []  # this run begins with its prompt
+    if state.position.step == "say":
+        state.position = ASK
+    for message in prompt:
         message.memo[ASKED] = state.host.run_id
         await state.store(message, write=keep)
+
+
+async def _begin_calls(state: State) -> None:
+    """Restore a run that paused; answer the calls that may have run with an error."""
+    if state.position.step == "await":
+        restore(state)
+    state.offered = frozenset(state.tools)
+    reply = cast(AssistantMessage, last_reply(state.messages))
+    waits = {*waiting_records(reply), *(reply.meta or {}).get(LATER, ())}
+    lost = unanswered(state.messages, NO_RESULT)
+    state.results = [result for result in lost if result.call_id not in waits]
+    await store_results(state)
+    if not open_calls(state.messages):
+        state.position = ASK
 
 
 # READY --------------------------------------------------------------------------------------------
@@ -199,104 +375,36 @@ async def _begin(state: State, prompt: Sequence[Message] | None, said: Sequence[
 
 async def _ready(state: State) -> Request | Stop:
     """Check the limits and ask the policies; return the request to send."""
-    await anyio.lowlevel.checkpoint_if_cancelled()  # a write that was shielded has not noticed
+    await anyio.lowlevel.checkpoint_if_cancelled()  # the last write was shielded
     state.refresh()
-    if state.cancel.cancelled:
-        return Stop(Outcome.CANCELLED, Cancelled())
-    if (not state.in_chain or state.paused) and not state.may_turn():
+    if state.position.step not in ("join", "repair") and not state.may_turn():
         return exhausted(state, "turns")
     if not state.may_ask():
         return exhausted(state, "requests")
+    prompt, last = prompt_at(state.position), state.messages[-1]
+    if prompt is not None and getattr(last, "origin", "") != prompt.origin:
+        await state.store(prompt)
+    if state.cancel.cancelled:
+        return Stop(Outcome.CANCELLED, Cancelled())
     return await _request(state)
 
 
 async def _request(state: State) -> Request | Stop:
-    """Let the policies change the request, all of them before any of them speaks."""
-    # A forced choice holds until the first batch has run; for ever, the model could never settle.
-    choice = "auto" if state.batches and state.limits.tool_choice != "none" else state.limits.tool_choice
-    messages: Sequence[Message] = state.history.view(state.messages)
-    request = replace(state.template, tools=state.specs, tool_choice=choice, messages=messages)
-    says: list[UserMessage] = []
-    stop: Stop | None = None
-    waiting = list(state.hooked["before_request"])
-    changed: list[Policy] = []  # the messages
-    while waiting:
-        policy = waiting.pop(0)
-        answer = await _ask(state, policy, "before_request", request)
-        if isinstance(answer, Stop):
-            stop = answer
-            break
-        if isinstance(answer, Change):
-            before, after = request.messages, answer.request.messages
-            if after is not before and check_messages(f"{type(policy).__name__}: messages", after) != list(before):
-                sizes = [estimate(each, state.limits.estimator) for each in (before, after)]
-                state.emit(ContextChanged(policy=type(policy).__name__, before=sizes[0], after=sizes[1]))
-                changed.append(policy)
-            request = answer.request
-        elif isinstance(answer, Rewrite):
-            from glue.compaction import rewrite
-
-            await rewrite(state, check_messages(f"{type(policy).__name__}: messages", answer.messages))
-            messages = state.history.view(state.messages)
-            request = replace(request, messages=messages)
-            waiting, changed = [*changed, *waiting], []  # they have to see the new messages
-        elif isinstance(answer, Say) and not state.in_chain:
-            says += answer.messages
-    for message in says:  # also before a stop: what was taken from a source must not be lost
-        await state.store(message)
-    if stop is not None or not says:
-        return stop or request
-    if request.messages is messages:
-        return replace(request, messages=state.history.view(state.messages))
-    return replace(request, messages=(*request.messages, *says))
-
-
-_ANSWERS: dict[str, tuple[type, ...]] = {
-    "before_request": (Say, Stop, Change, Rewrite),
-    "on_reply": (Stop,),
-    "after_tools": (Say, Stop),
-    "on_settle": (Say, Stop, Deliver),
-}
-
-
-async def _ask(state: State, policy: Policy, hook: str, given: object) -> Answer:
-    """Ask a policy, which may ask a model or a person; an answer that its hook does not take is refused."""
-    answer = getattr(policy, hook)(state, given)
-    if answer is None:
-        return None
-    if inspect.isawaitable(answer):
-        with watched(state) as scope:
-            answer = await answer
-        if scope.cancelled_caught:
-            return cut_short(state)
-    if isinstance(answer, Say):
-        # A policy's word is no prompt of the caller's: END takes it back where nobody answered it.
-        ours = (replace(each, origin="nudge") if each.origin == "user" else each for each in answer.messages)
-        answer = Say(tuple(ours)) if answer.messages else None
-    if hook == "before_request" and isinstance(answer, Request):
-        answer = Change(answer)
-    if answer is not None and not isinstance(answer, _ANSWERS[hook]):
-        allowed = ", ".join(kind.__name__ for kind in _ANSWERS[hook])
-        raise TypeError(f"{type(policy).__name__}.{hook} must answer None or {allowed}, not {answer!r}")
-    return cast(Answer, answer)
-
-
-async def _first_answer(state: State, hook: str, given: object) -> Answer:
-    """Ask the policies in their order; the first that answers wins, and the others are not asked."""
-    for policy in state.hooked[hook]:
-        answer = await _ask(state, policy, hook, given)
-        if isinstance(answer, Say) and hook == "on_settle" and not state.may_say:
-            continue
-        if answer is not None:
-            return answer
-    return None
+    """Return the next request, with the changes and messages of the policies."""
+    # A forced choice applies until the first batch has run, so that the model can answer.
+    choice = state.limits.tool_choice
+    if state.batches and choice != "none":
+        choice = "auto"
+    messages = state.recorder.history.view(state.messages)
+    request = replace(state.template, tool_choice=choice, messages=messages)
+    return await prepare_request(state, request)
 
 
 # JUDGE --------------------------------------------------------------------------------------------
 
 
 async def _judge(state: State, reply: Answered) -> Verdict:
-    """Decide what becomes of a reply; the first rule that matches wins."""
+    """Return the verdict on a reply; the first rule that matches wins."""
     message = reply.message
     if message is not None:
         message = priced(message, state.prices)
@@ -314,8 +422,8 @@ async def _judge(state: State, reply: Answered) -> Verdict:
     if reply.stop is not None:
         kept = _text_only(message) if message is not None else None
         if kept is not None:
-            state.partial = []  # else what was streamed is kept
-        return Verdict(then="end", store=kept, stop=reply.stop)
+            state.partial = []  # otherwise END keeps the streamed text
+        return Verdict(store=kept, stop=reply.stop)
     if message is None:
         return await _judge_failure(state, cast(ProviderError, reply.error))
     state.partial = []
@@ -327,16 +435,14 @@ async def _judge_failure(state: State, error: ProviderError) -> Verdict:
     if isinstance(error, FailoverError):
         state.attempts += [attempt for attempt in error.attempts if attempt not in state.attempts]
     if error.kind == "context_overflow":
-        from glue.compaction import compact
-
         if await compact(state):
-            return Verdict(then="again")
+            return Verdict()
         overflow = ContextOverflow(str(error))
         overflow.__cause__ = error
-        return Verdict(then="end", stop=Stop(Outcome.CONTEXT_WINDOW, overflow))
+        return Verdict(stop=Stop(Outcome.CONTEXT_WINDOW, overflow))
     if error.kind == "content_filter":
-        return Verdict(then="end", stop=Stop(Outcome.REFUSED, meta={"refusal": str(error)}))
-    return Verdict(then="end", stop=Stop(Outcome.FAILED, error))
+        return Verdict(stop=Stop(Outcome.REFUSED, meta={"refusal": str(error)}))
+    return Verdict(stop=Stop(Outcome.FAILED, error))
 
 
 def _judge_message(state: State, message: AssistantMessage) -> Verdict:
@@ -344,24 +450,26 @@ def _judge_message(state: State, message: AssistantMessage) -> Verdict:
         errors: dict[Outcome, GlueError] = {
             Outcome.CANCELLED: Cancelled("the provider cancelled the reply"),
             Outcome.CONTEXT_WINDOW: ContextOverflow(),
-            Outcome.FAILED: ProviderError("the reply ended in an error", kind="transient", provider=message.provider),
+            Outcome.FAILED: ProviderError(
+                "the reply ended in an error", kind="transient", provider=message.provider
+            ),
         }
-        return Verdict(then="end", store=_text_only(message), stop=Stop(outcome, errors.get(outcome)))
+        return Verdict(store=_text_only(message), stop=Stop(outcome, errors.get(outcome)))
     if message.stop_reason in (StopReason.MAX_TOKENS, StopReason.MALFORMED_CALL) or any(
         not call.complete for call in message.calls
     ):
         return judge_cut(state, message)
-    if state.repairing:
+    if state.position.step == "repair":
         end_repair(state, success=any(is_whole(call) for call in message.calls))
     if message.calls:
-        return Verdict(then="tools", store=message)
+        return Verdict(store=message)
     empty = not has_content(message.content)
     if message.stop_reason is StopReason.PAUSE_TURN:
-        return Verdict(then="pause", store=None if empty else message)
+        return Verdict(store=None if empty else message, counts_turn=True)
     if empty:
         error = EmptyReply(provider=message.provider, model=message.model)
-        return Verdict(then="end", stop=Stop(Outcome.FAILED, error))
-    return Verdict(then="settle", store=message)
+        return Verdict(stop=Stop(Outcome.FAILED, error))
+    return Verdict(store=message)
 
 
 def _text_only(message: AssistantMessage) -> AssistantMessage | None:
@@ -370,75 +478,96 @@ def _text_only(message: AssistantMessage) -> AssistantMessage | None:
 
 
 async def _apply(state: State, verdict: Verdict) -> Stop | None:
-    """Store what the verdict keeps, say what it says, and ask the policies about the reply."""
-    again = verdict.then in ("again", "pause")
+    """Store the reply, set the next step, and ask the policies about the reply."""
     if (message := verdict.store) is not None:
-        if not state.joins:
+        if not state.position.continues:
             state.answer = []
         state.answer.append(visible_text(message))
-        state.joins = again
+        state.position = after_reply(message)
         await state.store(message)
-    if state.chain is not None and not again and verdict.stop is None:
-        end_chain(state, state.chain, "completed")
-    state.in_chain, state.paused = again, verdict.then == "pause"
-    if state.paused:
+        if state.chain is not None and not state.position.continues and verdict.stop is None:
+            end_chain(state, state.chain, "completed")
+    if verdict.counts_turn:
         state.turns += 1
         close_turn(state)
-    outranks = verdict.stop is not None and verdict.stop.outcome is not Outcome.TRUNCATED  # whatever a policy could say
+    # Every stop of the loop except a truncation outranks the answers of policies.
+    outranks = verdict.stop is not None and verdict.stop.outcome is not Outcome.TRUNCATED
     if message is not None and not outranks:
-        answer = await _first_answer(state, "on_reply", message)
+        answer = await ask_policies(state, "on_reply", message)
         if isinstance(answer, Stop):
             return answer
-    if verdict.stop is None and verdict.prompt is not None:
-        await state.store(verdict.prompt)
     return verdict.stop
 
 
 # TOOLS --------------------------------------------------------------------------------------------
 
 
-async def _tools(state: State, calls: Sequence[ToolCall], dropped: int) -> Stop | None:
-    """Run a batch, store its results in the order of the calls, and see whether it ends the run."""
-    state.turns += 1
-    state.batches += 1
-    batch = await run_batch(state, calls)
+async def _tools(state: State) -> Stop | None:
+    """Run a batch, store its results in the order of the calls, and ask the policies."""
+    if state.position.step == "call":  # a batch that waited has been counted
+        state.turns += 1
+        state.batches += 1
+    reply = cast(AssistantMessage, last_reply(state.messages))
+    batch = await run_batch(state, open_calls(state.messages))
+    if batch.waiting and not state.cancel.cancelled:
+        return await _pause(state, batch)
+    ends = not state.cancel.cancelled and batch.ends_run(state, reply)
+    if ends:
+        state.results[-1] = at_position(state.results[-1], OVER)
+    state.position = OVER if ends else ASK
     await store_results(state)
     close_turn(state)
     state.refresh()
     if state.cancel.cancelled:
         return Stop(Outcome.CANCELLED, Cancelled())
-    if batch.vote(state, dropped):
+    if ends:
         return Stop(Outcome.DONE)
-    answer = await _first_answer(state, "after_tools", batch.in_order())
+    results = results_of(state, reply) if state.resumed else batch.in_order()
+    answer = await ask_policies(state, "after_tools", results)
     if isinstance(answer, Say):
         await _say(state, answer)
     return answer if isinstance(answer, Stop) else None
 
 
+async def _pause(state: State, batch: Batch) -> Stop:
+    """End the run because calls wait; the results of the other calls are stored."""
+    waiting = {batch.calls[index].id: record for index, record in sorted(batch.waiting.items())}
+    await pause(state, waiting, [batch.calls[index].id for index in batch.later], batch.votes)
+    await store_results(state)
+    close_turn(state)
+    stop = await paused(state)
+    for call in cast(RunPaused, stop.error).pending:
+        state.emit(ToolPending(call=call))
+    return stop
+
+
 async def _say(state: State, answer: Say) -> None:
     state.turns += 1
-    for message in answer.messages:
-        await state.store(message)
+    state.position = ASK
+    await store_say(state, answer)
 
 
 # SETTLE -------------------------------------------------------------------------------------------
 
 
-async def _settle(state: State, reply: AssistantMessage) -> Stop | None:
-    """The model named no tool: a policy may end the run otherwise, or keep it going while `state.may_say`."""
+async def _settle(state: State) -> Stop | None:
+    """Ask the policies after a reply without calls: they may stop the run, or add a message."""
     close_turn(state)
     state.refresh()
     done = Stop(Outcome.WRAPPED_UP if state.wrapped_up else Outcome.DONE)
     if state.cancel.cancelled:
         return done
-    answer = await _first_answer(state, "on_settle", reply)
+    answer = await ask_policies(state, "on_settle", last_reply(state.messages))
     if isinstance(answer, Stop):
         return answer
     if isinstance(answer, Say):
         await _say(state, answer)
         return None
-    if isinstance(answer, Deliver):  # kept as if the tool had been called with it; no provider ever sees that
+    if isinstance(answer, Deliver):
+        # Stored as a result of the delivery tool, excluded from every request.
         state.delivered, state.answer = answer.text, [answer.text]
         content = (Text(text=answer.text),)
-        await state.store(ToolMessage(call_id="delivered", name=answer.tool, content=content, excluded=True))
+        await state.store(
+            ToolMessage(call_id="delivered", name=answer.tool, content=content, excluded=True)
+        )
     return done

@@ -1,41 +1,56 @@
-"""The state of one run: its transcript, its counts, its budget."""
+r"""The state of one run: its transcript, its position, its counters and its spending.
+
+    settings             progress                    reply in progress    recorder
+    provider, tools      position, turns, requests   reply_id, partial    messages, new
+    limits, policies     chain, spending, answer     results              journal, late_error
+    host, on_event       wrapped_up, attempts
+          \                     |                          |                   /
+           `---------------------+----------- State --------+------------------'
+                                              |
+                                              v
+                                          RunResult
+
+The functions in `glue.loop` read and change a `State`; policies only read it.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 
 from glue.context import AnyTool, Cancel, Host, Spending
-from glue.events import Event, Listener, MessageEnd, MessageStart, RunResult, log_event, logger
+from glue.events import Event, Listener, MessageEnd, MessageStart
+from glue.failures import report_bug
 from glue.limits import Limits, StopReason, read_limits
-from glue.loop.transcript import History, merge, message_chars
-from glue.messages import AssistantMessage, Json, Message, Request, Text, ToolMessage, ToolSpec, Usage, UserMessage
+from glue.listeners import listener_name, log_event
+from glue.loop.position import ASK, Position
+from glue.loop.recorder import Recorder
+from glue.loop.transcript import merge, message_chars
+from glue.messages import (
+    AssistantMessage,
+    Message,
+    Request,
+    Text,
+    ToolMessage,
+    Usage,
+    UserMessage,
+)
 from glue.policies import Policy
 from glue.policies.budgets import Prices, overspent
 from glue.provider import Attempt, Provider
-from glue.tasks import complete
+from glue.result import RunResult
 
 T = TypeVar("T")
 
 
-class Journal(Protocol):
-    """Where a transcript is written down; each call returns when it is safe."""
-
-    async def append(self, message: Message) -> None: ...
-    async def insert(self, message: Message, before: str) -> None: ...
-    async def amend(self, id: str, fields: Mapping[str, Json]) -> None: ...
-    async def drop(self, ids: Sequence[str]) -> None: ...
-    async def exclude(self, ids: Sequence[str]) -> None: ...
-
-
 @dataclass(slots=True)
 class Chain:
-    """A truncated text and its continuations."""
+    """Counters of a reply that was cut at its output limit and is continued."""
 
     cap: int | None
     chars: int = 0
@@ -45,13 +60,11 @@ class Chain:
 
 @dataclass(slots=True, kw_only=True)
 class State:
-    """Counts and lists of a run; policies may read all of it."""
+    """The data of one run. Policies may read all of it."""
 
     provider: Provider
-    messages: list[Message]  # the whole transcript
-    new: list[Message] = field(default_factory=list)  # what this run added, its prompt included
+    recorder: Recorder
     tools: Mapping[str, AnyTool]
-    specs: tuple[ToolSpec, ...]
     limits: Limits
     limits_source: Callable[[], Limits] | None
     template: Request
@@ -60,12 +73,11 @@ class State:
     cancel: Cancel
     spending: Spending
     on_event: Listener | None = None
-    drain: Callable[[], Awaitable[None]] | None = None
-    journal: Journal | None = None
     prices: Prices = field(default_factory=dict)
-    history: History = field(default_factory=History)
 
-    resumed: bool = False  # goes on with an earlier run, whose prompt is not in `new`
+    journal_has_prompt: bool = True  # False if the caller of `glue.run` keeps the prompt
+    decisions: Mapping[str, Any] = field(default_factory=dict)  # on pending calls, by their ids
+    resumed: bool = False  # continues an earlier run, whose prompt is not in `new`
     turns: int = 0
     requests: int = 0
     continuations: int = 0
@@ -73,57 +85,63 @@ class State:
     batches: int = 0
     attempts: list[Attempt] = field(default_factory=list)
     chain: Chain | None = None
-    in_chain: bool = False  # the next request carries on the last reply, or is the same one again: nobody may speak
-    paused: bool = False  # so it is, and counts as a turn
-    joins: bool = False  # the text of the next reply belongs to that of the last
-    repairing: str = ""  # the tool whose call was asked for again
+    position: Position = ASK  # the next step
     turn_open: int = 0  # the number of the turn that was started and has not ended
     wrapped_up: bool = False
     compacted: bool = False
-    notice: str = ""
     delivered: str | None = None
     offered: frozenset[str] = frozenset()  # the tools of the last request
     answer: list[str] = field(default_factory=list)  # the pieces of the final text
     reply_id: str = ""  # of the reply that is being streamed
-    partial: list[str] = field(default_factory=list)  # what has been streamed of a reply not yet judged
-    pending: list[ToolMessage] = field(default_factory=list)  # results of a batch not yet stored
-    late_error: BaseException | None = None  # of the journal, or of a listener while the run ends: raised at the end
-    ending: bool = False
+    partial: list[str] = field(default_factory=list)  # text that was streamed and not judged yet
+    results: list[ToolMessage] = field(default_factory=list)  # of a batch, not stored yet
     result: RunResult[None] | None = None
-    hooked: dict[str, list[Policy]] = field(init=False)  # the policies that have something to say at each hook
+    hooked: dict[str, list[Policy]] = field(init=False)  # the policies that override each hook
 
     def __post_init__(self) -> None:
-        self.hooked = {hook: [each for each in self.policies if _overrides(each, hook)] for hook in HOOKS}
+        self.hooked = {
+            hook: [each for each in self.policies if _overrides(each, hook)] for hook in HOOKS
+        }
+
+    @property
+    def messages(self) -> list[Message]:
+        """The whole transcript."""
+        return self.recorder.messages
+
+    @property
+    def new(self) -> list[Message]:
+        """The messages of this run, with its prompt."""
+        return self.recorder.new
 
     @property
     def text(self) -> str:
-        """The final answer as far as it has come, the parts of a chain joined."""
+        """The answer so far, with the parts of a chain joined."""
         return merge(self.answer)
 
     def emit(self, event: Event) -> None:
-        """Log an event and tell the listener."""
+        """Log an event and pass it to the listener."""
         log_event(event)
         if self.on_event is not None:
             self.tell(event)
 
     def tell(self, event: Event) -> None:
-        """Tell the listener alone; what it raises is logged and dropped."""
+        """Pass an event to the listener without logging it; report an exception of the listener."""
         try:
             self.on_event(event)  # type: ignore[misc]
-        except Exception:
-            logger.debug("a listener failed", exc_info=True)
+        except Exception as error:
+            report_bug(f"listener {listener_name(self.on_event)}", error, once=True)
         except BaseException as error:
-            if not self.ending:
+            if not self.recorder.ending:
                 raise
-            self.late_error = self.late_error or error
+            self.recorder.late_error = self.recorder.late_error or error
 
     def refresh(self) -> None:
-        """Read the limits anew: they may be replaced between requests."""
+        """Read the limits again, because they may be replaced between requests."""
         if self.limits_source is not None:
             self.limits = read_limits(self.limits_source)
 
     def budgets(self) -> Iterator[tuple[Spending, Limits]]:
-        """Yield what was spent and what is allowed, here and in every run above."""
+        """Yield the spending and the limits of this run, then of each run above it."""
         yield self.spending, self.limits
         above = self.host.parent
         while above is not None:
@@ -131,7 +149,7 @@ class State:
             above = above.host.parent
 
     def may_ask(self, requests: int = 1) -> bool:
-        """Tell whether that many more requests are allowed."""
+        """Return whether that many more requests are allowed, here and in the runs above."""
         return all(
             limits.max_requests is None or spending.requests + requests <= limits.max_requests
             for spending, limits in self.budgets()
@@ -145,27 +163,41 @@ class State:
         return self.limits.max_turns is None or self.turns + turns <= self.limits.max_turns
 
     @property
+    def in_chain(self) -> bool:
+        """True if the next reply continues the last one, so that policies cannot add messages."""
+        return self.position.continues
+
+    @property
     def may_say(self) -> bool:
-        """Whether a policy may speak now that the model has settled: two turns, a request and money are left."""
+        """True if a policy may add a message after the answer.
+
+        The message and its reply need two turns, a request and some budget.
+        """
         held = self.in_chain or self.cancel.cancelled
         return not held and self.may_turn(2) and self.may_ask() and overspent(self) is None
 
     @property
     def usage(self) -> Usage:
-        """What this run has used, its sub-agents included."""
+        """The usage of this run and its sub-agents."""
         return self.spending.usage
 
     @property
     def last_reply(self) -> AssistantMessage | None:
-        return next((message for message in reversed(self.new) if isinstance(message, AssistantMessage)), None)
+        return next(
+            (message for message in reversed(self.new) if isinstance(message, AssistantMessage)),
+            None,
+        )
 
-    async def store(self, message: Message, *, write: bool = True) -> None:
-        """Add a message to both lists, write it down and tell of it; of a tool's result tool_end has told."""
-        self.messages.append(message)
-        self.new.append(message)
+    async def store(
+        self, message: Message, *, write: bool = True, before: Message | None = None
+    ) -> None:
+        """Add a message to `messages` and `new`, write it to the journal and emit its events.
+
+        The message is added at the end, or in front of `before`. A tool result has no message
+        events, because `tool_end` was emitted for it.
+        """
         try:
-            if write:
-                await self.record(lambda journal: journal.append(message))
+            await self.recorder.add(message, before=before, write=write)
         finally:
             if isinstance(message, UserMessage):
                 self.emit(MessageStart(id=message.id, role="user"))
@@ -173,11 +205,11 @@ class State:
                 if message.id == self.reply_id:
                     self.reply_id = ""
                 self.emit(MessageEnd(message=message))
-            if not isinstance(message, AssistantMessage) and not self.ending:
+            if not isinstance(message, AssistantMessage) and not self.recorder.ending:
                 self.spending.spend(tokens_in=self.limits.estimator(message_chars(message)))
 
     def discard(self) -> None:
-        """Tell the listeners of a reply that was begun and is thrown away."""
+        """Emit the end of a reply that was partly streamed and is not stored."""
         if not self.reply_id:
             return
         content = (Text(text="".join(self.partial)),) if self.partial else ()
@@ -192,34 +224,13 @@ class State:
         self.partial.clear()
         self.emit(MessageEnd(message=message))
 
-    async def whole(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await something that writes; where the journal takes its time, a cancellation waits for it."""
-        waits = self.journal is not None and getattr(self.journal, "blocks", True)
-        return await (complete(work) if waits else work)
-
-    async def record(self, write: Callable[[Journal], Awaitable[None]]) -> None:
-        """Write to the journal, whole or not at all; one that has failed is left as it is, so that no gap is made."""
-        journal = self.journal
-        if journal is None:
-            return
-
-        async def work() -> None:
-            try:
-                await write(journal)
-            except Exception as error:
-                self.journal, self.late_error = None, error
-                if not self.ending:  # the end goes on without it, and says so when it is through
-                    raise
-
-        await self.whole(work())
-
     def charge_reply(self, usage: Usage | None, text: str) -> None:
-        """Count what a reply cost; without usage its text is estimated."""
+        """Add the usage of a reply to the spending; estimate it from the text if there is none."""
         usage = usage or Usage(output=self.limits.estimator(text))
         self.spending.spend(tokens_out=usage.output, usage=usage)
 
     def charge_lost(self, usage: Usage | None) -> None:
-        """Count what a reply cost of which only pieces have come."""
+        """Add the usage of an incomplete reply to the spending."""
         if usage is not None or self.partial:
             self.charge_reply(usage, "".join(self.partial))
 
@@ -233,7 +244,7 @@ def _overrides(policy: Policy, hook: str) -> bool:
 
 @contextmanager
 def watched(state: State) -> Iterator[anyio.CancelScope]:
-    """Cancel what is inside when the run is cancelled or its time is up."""
+    """Cancel the block if the run is cancelled or its time limit is reached."""
     with anyio.CancelScope() as scope:
         if state.limits.seconds is not None:
             left = state.limits.seconds - (time.monotonic() - state.spending.started)

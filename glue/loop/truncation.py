@@ -1,14 +1,14 @@
-"""Truncated replies: run the calls that are whole, ask for the rest, or give up."""
+"""Replies that were cut: run the complete calls, ask for the rest, or end the run."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from glue.events import ContinuationAttempt, ContinuationTerminated, ToolPayloadRepair
 from glue.limits import Limits, Outcome, StopReason
+from glue.loop.position import DROPPED_CALLS, Position
 from glue.loop.state import Chain, State
 from glue.loop.transcript import CONTINUE, has_content
 from glue.messages import AssistantMessage, Part, Text, ToolCall, UserMessage, user
@@ -17,24 +17,23 @@ from glue.policies import Stop
 PLACEHOLDER = "(truncated)"
 NOTICE = "The answer is incomplete: the model reached its output limit."
 REPAIR = (
-    "Your last reply was cut off by the token limit before its tool call{named} was complete, so nothing was run. "
-    "Send one complete call. If its arguments are long, split the work into several smaller calls."
+    "Your last reply was cut off by the token limit before its tool call{named} was complete, so "
+    "nothing was run. Send one complete call. If its arguments are long, split the work into "
+    "several smaller calls."
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What becomes of a reply: what is stored, what is said next, and where the run goes."""
+    """The loop's decision on a reply: the message to store, and whether the run ends."""
 
-    then: Literal["tools", "settle", "again", "pause", "end"]
     store: AssistantMessage | None = None
-    prompt: UserMessage | None = None
     stop: Stop | None = None
-    dropped: int = 0  # calls that were cut off; they veto a vote to end
+    counts_turn: bool = False
 
 
 def is_whole(call: ToolCall) -> bool:
-    """Tell whether a call was closed and its arguments are a JSON object."""
+    """Return whether a call is complete and its arguments are a JSON object."""
     if not call.complete:
         return False
     try:
@@ -44,11 +43,13 @@ def is_whole(call: ToolCall) -> bool:
 
 
 def judge_cut(state: State, reply: AssistantMessage) -> Verdict:
-    """Decide about a reply that was cut off."""
+    """Return the verdict on a reply that was cut."""
     whole = [call for call in reply.calls if is_whole(call)]
     partial = [call for call in reply.calls if not is_whole(call)]
     if whole and not (partial and state.limits.truncated_batch == "void"):
-        return Verdict(then="tools", store=_without(reply, partial), dropped=len(partial))
+        if state.position.step == "repair":
+            end_repair(state, success=True)
+        return Verdict(store=_without(reply, partial))
     if reply.calls or reply.stop_reason is StopReason.MALFORMED_CALL:
         return _repair(state, reply, partial or reply.calls)
     if not has_content(reply.content):
@@ -59,20 +60,19 @@ def judge_cut(state: State, reply: AssistantMessage) -> Verdict:
 def _repair(state: State, reply: AssistantMessage, partial: Sequence[ToolCall]) -> Verdict:
     tool = partial[0].name if partial else ""
     issue = "cut_off" if partial else "malformed"
-    kept = _or_placeholder(_without(reply, reply.calls))
+    kept = _or_placeholder(
+        _without(reply, (*partial, *(c for c in reply.calls if c not in partial)))
+    )
     attempted = state.repairs < state.limits.continuation_tool_repair_attempts
-    if state.repairing:
+    if state.position.step == "repair":
         state.emit(ToolPayloadRepair(issue=issue, tool=tool, attempted=True, success=False))
-        state.repairing = ""
     if not attempted:
         if not state.repairs:
             state.emit(ToolPayloadRepair(issue=issue, tool=tool, attempted=False, success=False))
         return _give_up(kept)
     state.repairs += 1
-    state.repairing = tool or "?"
     state.emit(ToolPayloadRepair(issue=issue, tool=tool, attempted=True))
-    text = REPAIR.format(named=f" to {tool}" if tool else "")
-    return Verdict(then="again", store=kept, prompt=user(text, origin="repair"))
+    return Verdict(store=kept)
 
 
 def _continue(state: State, reply: AssistantMessage) -> Verdict:
@@ -95,7 +95,17 @@ def _continue(state: State, reply: AssistantMessage) -> Verdict:
             model=reply.model,
         )
     )
-    return Verdict(then="again", store=reply, prompt=user(CONTINUE, origin="continue"))
+    return Verdict(store=reply)
+
+
+def prompt_at(position: Position) -> UserMessage | None:
+    """Return the prompt that asks for the rest of a cut reply, if the next request needs one."""
+    if position.step == "join":
+        return user(CONTINUE, origin="continue")
+    if position.step == "repair":
+        named = f" to {position.tool}" if position.tool else ""
+        return user(REPAIR.format(named=named), origin="repair")
+    return None
 
 
 def _exhausted(used: int, chain: Chain, limits: Limits) -> str:
@@ -104,27 +114,35 @@ def _exhausted(used: int, chain: Chain, limits: Limits) -> str:
     most = limits.continuation_max_total_completion_tokens
     if most is None and chain.cap is not None:
         most = 4 * chain.cap
-    if chain.chars >= limits.continuation_max_output_chars or (most is not None and chain.tokens >= most):
+    if chain.chars >= limits.continuation_max_output_chars or (
+        most is not None and chain.tokens >= most
+    ):
         return "budget_exhausted"
     return ""
 
 
 def end_chain(state: State, chain: Chain, reason: str) -> None:
-    """Say once how a chain of continuations ended."""
-    provider, model = (last.provider, last.model) if (last := state.last_reply) else (state.provider.name, "")
-    state.emit(ContinuationTerminated(reason=reason, attempts=chain.attempts, provider=provider, model=model))
+    """Emit the reason why a chain ended."""
+    provider, model = (
+        (last.provider, last.model) if (last := state.last_reply) else (state.provider.name, "")
+    )
+    state.emit(
+        ContinuationTerminated(
+            reason=reason, attempts=chain.attempts, provider=provider, model=model
+        )
+    )
     state.chain = None
 
 
 def end_repair(state: State, success: bool) -> None:
-    """Say once what came of a repair: a whole call, or the model thought better of it."""
+    """Emit the result of a repair: a complete call, or a reply without one."""
     issue = "success" if success else "abandoned"
-    state.emit(ToolPayloadRepair(issue=issue, tool=state.repairing, attempted=True, success=success))
-    state.repairing = ""
+    tool = state.position.tool or "?"
+    state.emit(ToolPayloadRepair(issue=issue, tool=tool, attempted=True, success=success))
 
 
 def _give_up(kept: AssistantMessage) -> Verdict:
-    return Verdict(then="end", store=kept, stop=Stop(Outcome.TRUNCATED))
+    return Verdict(store=kept, stop=Stop(Outcome.TRUNCATED))
 
 
 def _without(reply: AssistantMessage, dropped: Sequence[ToolCall]) -> AssistantMessage:
@@ -132,11 +150,15 @@ def _without(reply: AssistantMessage, dropped: Sequence[ToolCall]) -> AssistantM
         return reply
     content = tuple(part for part in reply.content if not any(part is call for call in dropped))
     names = [call.name for call in dropped]
-    return replace(reply, content=content, meta={**(reply.meta or {}), "dropped_calls": names})
+    return replace(reply, content=content, meta={**(reply.meta or {}), DROPPED_CALLS: names})
 
 
 def _or_placeholder(reply: AssistantMessage) -> AssistantMessage:
     if has_content(reply.content):
         return reply
     kept: tuple[Part, ...] = tuple(part for part in reply.content if not isinstance(part, Text))
-    return replace(reply, content=(*kept, Text(text=PLACEHOLDER)), meta={**(reply.meta or {}), "placeholder": True})
+    return replace(
+        reply,
+        content=(*kept, Text(text=PLACEHOLDER)),
+        meta={**(reply.meta or {}), "placeholder": True},
+    )

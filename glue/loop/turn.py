@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import anyio
 
-from glue.context import AnyTool, Context, ToolResult, error_result, failed
+from glue.codec import from_json
+from glue.context import AnyTool, Context, ToolResult, error_result
 from glue.errors import Cancelled, EmptyReply, MaxTurnsExceeded, ProviderError
 from glue.events import (
     LimitReached,
@@ -21,9 +22,24 @@ from glue.events import (
     ToolUpdate,
     TurnStart,
 )
+from glue.failures import failure_result
+from glue.function.call import denied, supplied_result
 from glue.limits import Outcome, StopReason
+from glue.loop.pause import note_started, question, waiting_call
+from glue.loop.position import DROPPED_CALLS
 from glue.loop.state import State, watched
-from glue.messages import AssistantMessage, Json, Part, Request, ToolCall, ToolMessage, check_parts, new_id
+from glue.messages import (
+    AssistantMessage,
+    Json,
+    Part,
+    Request,
+    ToolCall,
+    ToolMessage,
+    check_parts,
+    new_id,
+)
+from glue.pending import VOTES, CallDeferred, Decided, inner_decisions
+from glue.permission import Decision, PermissionRequest, remember_decision
 from glue.policies import Stop
 from glue.policies.budgets import out_of_time
 from glue.provider import Attempt, Done, ProviderEvent, TextDelta, opened
@@ -31,7 +47,7 @@ from glue.provider import Attempt, Done, ProviderEvent, TextDelta, opened
 
 @dataclass(slots=True)
 class Answered:
-    """A whole message, or why there is none."""
+    """The reply to a request, or the reason why there is none."""
 
     message: AssistantMessage | None = None
     error: ProviderError | None = None
@@ -39,13 +55,13 @@ class Answered:
 
 
 async def send(state: State, request: Request) -> Answered:
-    """Send one request and stream its reply, watching for cancellation."""
+    """Send one request and stream its reply, until it is complete or the run is cancelled."""
     if not state.turn_open:
         state.turn_open = state.turns + 1
         state.emit(TurnStart(turn=state.turn_open))
     state.count_request()
     state.offered = frozenset(spec.name for spec in request.tools)
-    state.discard()  # a reply that held nothing to store
+    state.discard()  # an earlier reply that had nothing to store
     if state.on_event is not None:
         state.emit(RequestStart(number=state.requests, request=request))
     reply = Answered()
@@ -55,7 +71,8 @@ async def send(state: State, request: Request) -> Answered:
                 reply = await _stream(state, stream)
         except ProviderError as error:
             reply = Answered(error=error)
-    if reply.message is None and reply.stop is None:  # what was streamed is paid for, whatever came of it
+    if reply.message is None and reply.stop is None:
+        # The provider charges for the streamed part of a reply that failed.
         state.charge_lost(reply.error.usage if reply.error is not None else None)
     if state.cancel.cancelled or scope.cancelled_caught:
         reply.stop = cut_short(state)
@@ -63,20 +80,21 @@ async def send(state: State, request: Request) -> Answered:
 
 
 def cut_short(state: State) -> Stop:
-    """Say why something that was under way was cancelled."""
+    """Return the reason why a `watched` block was cancelled: the caller, or the time limit."""
     if state.cancel.cancelled:
         return Stop(Outcome.CANCELLED, Cancelled())
     return Stop(Outcome.BUDGET, out_of_time(state))
 
 
 async def _stream(state: State, stream: AsyncIterator[ProviderEvent]) -> Answered:
-    partial, drain, cancel = state.partial, state.drain, state.cancel
+    partial, cancel = state.partial, state.cancel
+    drain = getattr(state.on_event, "drain", None)
     tell = state.tell if state.on_event is not None else None
     state.reply_id = ""
     before = len(state.attempts)
     async for event in stream:
         if isinstance(event, TextDelta):
-            partial.append(event.text or "")  # None is a provider's fault, and no more than that
+            partial.append(event.text or "")  # some providers send None
         elif isinstance(event, Done):
             message = _checked(state, event.message)
             if not state.reply_id:  # a reply without deltas
@@ -94,20 +112,27 @@ async def _stream(state: State, stream: AsyncIterator[ProviderEvent]) -> Answere
             state.emit(MessageStart(id=state.reply_id, role="assistant"))
         if tell is not None:
             tell(event)
-        if cancel.cancelled:  # a block may hold many deltas and no checkpoint
+        if cancel.cancelled:  # many deltas may come without a checkpoint
             return Answered()
         if drain is not None:
             await drain()
     name = state.provider.name
     if state.reply_id:
-        return Answered(error=ProviderError("the stream ended early", kind="protocol", provider=name, emitted=True))
+        return Answered(
+            error=ProviderError(
+                "the stream ended early", kind="protocol", provider=name, emitted=True
+            )
+        )
     return Answered(error=EmptyReply(provider=name))
 
 
 def _checked(state: State, message: AssistantMessage) -> AssistantMessage:
-    """Take a reply as a provider made it; a stop reason as text and ids that are there twice are put right."""
+    """Return a provider's reply with a valid stop reason and different ids for its calls."""
     if not isinstance(message, AssistantMessage):
-        raise TypeError(f"{state.provider.name} must end in Done(message=glue.AssistantMessage(...)), not {message!r}")
+        raise TypeError(
+            f"{state.provider.name} must end in Done(message=glue.AssistantMessage(...)),"
+            f" not {message!r}"
+        )
     content = check_parts(f"the content of a reply of {state.provider.name}", message.content)
     if content is not message.content:
         message = replace(message, content=content)
@@ -115,7 +140,11 @@ def _checked(state: State, message: AssistantMessage) -> AssistantMessage:
     if not isinstance(reason, StopReason):
         known = reason in frozenset(StopReason)
         raw = raw if raw is not None or known else str(reason)
-        message = replace(message, stop_reason=StopReason(reason) if known else StopReason.UNKNOWN, raw_stop_reason=raw)
+        message = replace(
+            message,
+            stop_reason=StopReason(reason) if known else StopReason.UNKNOWN,
+            raw_stop_reason=raw,
+        )
     ids = [call.id for call in message.calls]
     if len(set(ids)) == len(ids):
         return message
@@ -133,28 +162,32 @@ def _checked(state: State, message: AssistantMessage) -> AssistantMessage:
 
 
 def _noted(message: AssistantMessage, tried: Sequence[Attempt]) -> AssistantMessage:
-    """Write the tries that failed on the reply they led to, so that a stored transcript tells of them."""
+    """Return the reply with the failed attempts before it in its `meta`."""
     if not tried:
         return message
     attempts: list[dict[str, Json]] = []
     for attempt in tried:
-        said = {name: value for name, value in asdict(attempt).items() if value not in (None, "", 0.0)}
+        said = {
+            name: value for name, value in asdict(attempt).items() if value not in (None, "", 0.0)
+        }
         attempts.append(said | ({"seconds": round(attempt.seconds, 3)} if attempt.seconds else {}))
     return replace(message, meta={**(message.meta or {}), "attempts": attempts})
 
 
 def _attempted(state: State, attempt: Attempt) -> Stop | None:
-    """Count a further try of a wrapper; there may be no request left for it."""
+    """Count another attempt of a provider wrapper; return a stop if no request is left for it."""
     state.attempts.append(attempt)
     state.charge_lost(attempt.usage)
     if not state.may_ask():
         state.emit(attempt)
-        return exhausted(state, "requests")  # what was cut off is all there is, and is kept
+        return exhausted(state, "requests")  # the cut reply is kept
     if attempt.next_cap is not None:
         escalations = sum(1 for earlier in state.attempts if earlier.next_cap is not None)
         previous, discarded = attempt.previous_cap or 0, state.reply_id or attempt.discarded
         state.emit(
-            OutputCapEscalated(attempt=escalations, previous=previous, new=attempt.next_cap, discarded=discarded)
+            OutputCapEscalated(
+                attempt=escalations, previous=previous, new=attempt.next_cap, discarded=discarded
+            )
         )
     state.discard()
     state.emit(attempt)
@@ -163,7 +196,7 @@ def _attempted(state: State, attempt: Attempt) -> Stop | None:
 
 
 def exhausted(state: State, kind: str) -> Stop:
-    """End a run for want of turns or requests, its own or those of a run above."""
+    """Return the stop for a run without turns or requests left, its own or those of a run above."""
     used, most = state.turns, state.limits.max_turns
     if kind == "requests":
         used, most = next(
@@ -178,44 +211,67 @@ def exhausted(state: State, kind: str) -> Stop:
 
 @dataclass(slots=True)
 class Batch:
-    """The calls of one reply and what came of each, by its index."""
+    """The calls of one reply and the result of each, by its index."""
 
     calls: Sequence[ToolCall]
-    started: dict[int, float] = field(default_factory=dict)  # when
+    started: dict[int, float] = field(default_factory=dict)  # times
     results: dict[int, ToolResult] = field(default_factory=dict)
     messages: dict[int, ToolMessage] = field(default_factory=dict)
+    waiting: dict[int, Mapping[str, Json]] = field(
+        default_factory=dict
+    )  # records of deferred calls
+    later: list[int] = field(default_factory=list)  # calls that run after the deferred ones
 
     def in_order(self) -> list[ToolMessage]:
-        return [self.messages[index] for index in range(len(self.calls))]
+        """Return the results in the order of the calls."""
+        return [self.messages[index] for index in sorted(self.messages)]
 
-    def vote(self, state: State, dropped: int) -> bool:
-        """Tell whether the run ends here: every result that counts says so, and none is missing."""
+    @property
+    def votes(self) -> list[str]:
+        """The ids of the calls whose results vote to end the run."""
+        return [
+            self.calls[index].id
+            for index, result in sorted(self.results.items())
+            if result.terminate and not result.is_error
+        ]
+
+    def ends_run(self, state: State, reply: AssistantMessage) -> bool:
+        """Return whether every result that counts votes to end the run, and no call was cut."""
+        meta = reply.meta or {}
+        votes = {*self.votes, *meta.get(VOTES, ())}
         counted = [
-            self.results[index]
-            for index, call in enumerate(self.calls)
+            call.id
+            for call in reply.calls
             if not ((tool := state.tools.get(call.name)) and tool.advisory)
         ]
-        return bool(counted) and not dropped and all(each.terminate and not each.is_error for each in counted)
+        return bool(counted) and DROPPED_CALLS not in meta and votes.issuperset(counted)
 
 
 async def run_batch(state: State, calls: Sequence[ToolCall]) -> Batch:
-    """Run every call; those that a cancellation cut short get an error result that says so."""
+    """Run every call; a cancelled call gets the error result "cancelled"."""
     batch = Batch(calls)
+    complete = False
     with watched(state):
         try:
             for group in _groups(state, calls):
                 await _run_group(state, batch, group)
+            complete = not state.cancel.cancelled
         finally:
-            # Also when the enclosing scope is cancelled: the caller stores what there is.
+            # Also if the enclosing scope is cancelled: the caller stores the results.
             for index in range(len(calls)):
-                if index not in batch.messages:
+                waits = complete and (index in batch.waiting or index in batch.later)
+                if index not in batch.messages and not waits:
                     _answer(state, batch, index, error_result("cancelled"))
-            state.pending = batch.in_order()
+            state.results = batch.in_order()
     return batch
 
 
 def _groups(state: State, calls: Sequence[ToolCall]) -> list[list[int]]:
-    """Cut a batch where a tool must run alone."""
+    """Split the calls into groups that run one after the other; return their indexes.
+
+    The calls of a group run in parallel. A call of a tool that must run alone is a group of its
+    own.
+    """
     groups: list[list[int]] = [[]]
     for index, call in enumerate(calls):
         tool = state.tools.get(call.name)
@@ -227,11 +283,14 @@ def _groups(state: State, calls: Sequence[ToolCall]) -> list[list[int]]:
 
 
 async def _run_group(state: State, batch: Batch, group: Sequence[int]) -> None:
-    """Run calls beside each other, as many at a time as is allowed."""
+    """Run the calls of a group in parallel, at most `parallel_tools` at a time."""
     limit = state.limits.parallel_tools
-    if len(group) <= 1 or limit == 1:
+    if len(group) <= 1 or limit == 1 or batch.waiting:
         for index in group:
-            await _run_one(state, batch, index)
+            if batch.waiting:  # a call that runs alone, or one by one, waits for those before it
+                batch.later.append(index)
+            else:
+                await _run_one(state, batch, index)
         return
     slots = anyio.Semaphore(limit)
     raised: list[BaseException] = []
@@ -242,7 +301,8 @@ async def _run_group(state: State, batch: Batch, group: Sequence[int]) -> None:
                 await _run_one(state, batch, index)
             except anyio.get_cancelled_exc_class():
                 raise
-            except BaseException as error:  # carried by hand: SystemExit in a task would end the event loop
+            except BaseException as error:
+                # Raised outside of the task group: SystemExit in a task would end the event loop.
                 raised.append(error)
                 tasks.cancel_scope.cancel()
 
@@ -255,14 +315,21 @@ async def _run_group(state: State, batch: Batch, group: Sequence[int]) -> None:
 
 async def _run_one(state: State, batch: Batch, index: int) -> None:
     call = batch.calls[index]
-    await anyio.lowlevel.checkpoint_if_cancelled()  # a tool that never waits would not notice
+    await anyio.lowlevel.checkpoint_if_cancelled()  # the tool may never await anything
+    record = waiting_call(state, call)
+    if record is not None and record.get("deferred") and not _is_decided(state, call.id):
+        batch.waiting[index] = record
+        return
     state.emit(ToolStart(call=call))
     batch.started[index] = time.monotonic()
     try:
-        result = await _invoke(state, call)
+        result = await _result(state, call, record)
+    except CallDeferred as deferred:
+        batch.waiting[index] = deferred.record
+        return
     except anyio.get_cancelled_exc_class():
         raise
-    except BaseException as error:  # sys.exit() and its like: answered, and raised again
+    except BaseException as error:  # SystemExit, for example: gets a result, and is raised
         _answer(state, batch, index, error_result(error))
         raise
     _answer(state, batch, index, result)
@@ -271,7 +338,11 @@ async def _run_one(state: State, batch: Batch, index: int) -> None:
 def _answer(state: State, batch: Batch, index: int, result: ToolResult) -> None:
     call = batch.calls[index]
     message = ToolMessage(
-        call_id=call.id, name=call.name, content=result.content, is_error=result.is_error, meta=result.meta
+        call_id=call.id,
+        name=call.name,
+        content=result.content,
+        is_error=result.is_error,
+        meta=result.meta,
     )
     batch.results[index], batch.messages[index] = result, message
     if index in batch.started:
@@ -279,17 +350,42 @@ def _answer(state: State, batch: Batch, index: int, result: ToolResult) -> None:
         state.emit(ToolEnd(call=call, message=message, seconds=seconds, traceback=result.traceback))
 
 
-async def _invoke(state: State, call: ToolCall) -> ToolResult:
+def _is_decided(state: State, id: str) -> bool:
+    return id in state.decisions or bool(inner_decisions(id, state.decisions))
+
+
+async def _result(state: State, call: ToolCall, record: Mapping[str, Json] | None) -> ToolResult:
+    """Return the result of a call: the tool's, or the one that a decision of the caller gives."""
     tool = state.tools.get(call.name)
     if tool is None or call.name not in state.offered:
         return error_result(_unavailable(state, call.name, tool))
+    decision = state.decisions.get(call.id)
+    context = _context(state, call)
+    if record is None or not _is_decided(state, call.id):
+        return await _invoke(tool, call, context)
+    if decision is not None and not isinstance(decision, Decision):
+        return await supplied_result(tool, decision)
+    if decision is not None:
+        if decision.deferred:
+            raise CallDeferred(record.get("arguments", {}), reason=decision.reason)
+        request = from_json(PermissionRequest, record["request"])
+        request = replace(request, session_id=context.scope)
+        remember_decision(state.host.permission, request, decision)
+        if not decision.allowed:
+            return denied(request, decision)
+    await note_started(state, call.id)
+    decided = Decided(record=record, decisions=inner_decisions(call.id, state.decisions))
+    return await _invoke(tool, call, replace(context, decided=decided))
+
+
+async def _invoke(tool: AnyTool, call: ToolCall, context: Context[Any]) -> ToolResult:
     try:
-        result = await tool.invoke(call, _context(state, call))
+        result = await tool.invoke(call, context)
         if not isinstance(result, ToolResult):
             raise TypeError(f"tool {call.name!r} must return a glue.ToolResult, not {result!r}")
         return result
     except Exception as error:
-        return failed(error, call.name)
+        return failure_result(error, f"tool {call.name}")
 
 
 def _unavailable(state: State, name: str, tool: AnyTool | None) -> str:
@@ -317,4 +413,5 @@ def _context(state: State, call: ToolCall) -> Context[Any]:
         report=report,
         limits=state.limits,
         turns_left=None if most is None else max(most - state.turns, 0),
+        ask=question(state, call),
     )

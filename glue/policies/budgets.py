@@ -1,4 +1,4 @@
-"""Budgets: tokens, money and time that a run may spend, and the wrap-up message before its last turns."""
+"""Budgets of a run (tokens, dollars, seconds), prices of models, and the wrap-up message."""
 
 from __future__ import annotations
 
@@ -12,75 +12,101 @@ from glue.context import Spending
 from glue.errors import BudgetExceeded, ConfigError
 from glue.events import LimitReached, WrapUp
 from glue.limits import Outcome
-from glue.messages import AssistantMessage, Request
-from glue.policies import Hook, Policy, Stop, nudge
+from glue.messages import AssistantMessage, Request, UserMessage
+from glue.policies.policy import Hook, Policy, Stop, nudge
 from glue.provider import Provider, capabilities
 
 if TYPE_CHECKING:
     from glue.loop.state import State
 
+# Dollars per million tokens of input and output, by "model" or "provider:model".
+Prices: TypeAlias = Mapping[str, tuple[float, float]]
+
+WRAP_UP = (
+    "You are almost out of turns. Stop using tools and give your final answer now, "
+    "with what you have."
+)
+
 
 class Budgets(Policy):
-    """Stop before a request when something is spent, and at a reply that overshoots a budget in dollars."""
+    """A policy that stops the run if a budget is spent.
+
+    Every budget is checked before each request. The budget in dollars is also checked after each
+    reply: if the reply exceeds the budget, its calls do not run.
+    """
 
     place = "budgets"
 
     def before_request(self, state: State, request: Request) -> Hook:
-        found = overspent(state)
-        return None if found is None else _stop(state, *found)
+        spent = overspent(state)
+        return None if spent is None else _stop(state, *spent)
 
     def on_reply(self, state: State, reply: AssistantMessage) -> Hook:
         budgets = [
-            (spending, limits.usd_budget) for spending, limits in state.budgets() if limits.usd_budget is not None
+            (spending, limits.usd_budget)
+            for spending, limits in state.budgets()
+            if limits.usd_budget is not None
         ]
         if budgets and (reply.usage is None or reply.usage.cost is None):
-            return Stop(Outcome.FAILED, unpriced(reply.model or reply.provider, counted=reply.usage is not None))
-        for spending, most in budgets:
-            if spending.usd > most:  # its calls do not run
-                return _stop(state, spending, "usd", spending.usd, most)
+            model = reply.model or reply.provider
+            return Stop(Outcome.FAILED, unpriced(model, counted=reply.usage is not None))
+        for spending, limit in budgets:
+            if spending.usd > limit:
+                return _stop(state, spending, "usd", spending.usd, limit)
         return None
 
 
-Prices: TypeAlias = Mapping[str, tuple[float, float]]  # USD per million tokens, in and out, by model
-
-
 def known_prices(given: Prices | None) -> Prices:
-    """Join the prices of GLUE_PRICES, such as `my-model=0.1/0.4,acme:other=1/2`, with those a run was given."""
+    """Return the prices of the environment variable GLUE_PRICES, overridden by the given prices.
+
+    GLUE_PRICES looks like `my-model=0.1/0.4,acme:other=1/2`. Raise ConfigError for a price that
+    is not a pair of numbers.
+    """
     found: dict[str, tuple[float, float]] = {}
     for item in filter(None, os.environ.get("GLUE_PRICES", "").split(",")):
         name, _, text = item.rpartition("=")
         try:
-            read, written = (float(price) for price in text.split("/"))
+            input_price, output_price = (float(price) for price in text.split("/"))
         except ValueError:
             raise ConfigError(
                 f"GLUE_PRICES must be like my-model=0.1/0.4 (USD per million tokens), not {item!r}"
             ) from None
-        found[name.strip()] = read, written
+        found[name.strip()] = input_price, output_price
     prices = {**found, **(given or {})}
     for name, price in prices.items():
-        pair = price if isinstance(price, (tuple, list)) else ()
-        if len(pair) != 2 or not all(isinstance(each, (int, float)) and 0 <= each < 1e15 for each in pair):
+        if not _is_price(price):
             like = "{'my-model': (0.1, 0.4)} (USD per million tokens, in and out)"
             raise ConfigError(f"prices must be like {like}, not {name!r}: {price!r}")
     return prices
 
 
+def _is_price(price: object) -> bool:
+    if not isinstance(price, (tuple, list)) or len(price) != 2:
+        return False
+    return all(isinstance(each, (int, float)) and 0 <= each < 1e15 for each in price)
+
+
 def price_of(prices: Prices, provider: str, model: str) -> tuple[float, float] | None:
+    """Return the price of "provider:model", else of "model", or None if neither has one."""
     return prices.get(f"{provider}:{model}") or prices.get(model)
 
 
 def check_price(provider: Provider, prices: Prices) -> None:
-    """Refuse a budget in dollars where the provider says what it asks, and no price is known for that."""
+    """Raise ConfigError if a provider names its model and no price of that model is known.
+
+    A run calls this if it has a budget in dollars, which would not work without a price.
+    """
     able = capabilities(provider)
     if able.model and able.input_price is None:
-        # Not strict: a chain joins its names by commas, and a model's own name may hold one.
+        # A failover list joins the names of its providers and models by commas. The two lists may
+        # differ in length, because the name of a model may contain a comma.
         names = list(zip(able.provider.split(","), able.model.split(","), strict=False))
         if not all(price_of(prices, *name) for name in names):
             raise unpriced(", ".join(f"{provider}:{model}" for provider, model in names))
 
 
 def priced(message: AssistantMessage, prices: Prices) -> AssistantMessage:
-    """Put the cost on a reply that came without, where its price was given."""
+    """Return a reply with its cost: computed from `prices` if the provider did not report one."""
     usage, price = message.usage, price_of(prices, message.provider, message.model)
     if usage is None or usage.cost is not None or price is None:
         return message
@@ -89,54 +115,72 @@ def priced(message: AssistantMessage, prices: Prices) -> AssistantMessage:
 
 
 def unpriced(model: str, *, counted: bool = True) -> ConfigError:
-    """Make the error for a budget in dollars that would be void."""
+    """Return the error for a budget in dollars that cannot be checked.
+
+    `counted` is False if the reply reported no tokens, so that even a price would not help.
+    """
     model = model or "this model"
     why = f"no price is known for {model}; set one with prices= or GLUE_PRICES, or usd_budget=None"
     if not counted:
-        why = f"{model} does not say what it used; set usd_budget=None, or token_budget= instead"
+        why = (
+            f"{model} does not report how many tokens it used; "
+            "set usd_budget=None, or token_budget= instead"
+        )
     return ConfigError(f"usd_budget cannot be kept: {why}")
 
 
-def _stop(state: State, spending: Spending, kind: str, used: float, most: float) -> Stop:
-    state.emit(LimitReached(kind=kind, used=used, max=most))
-    meta = {"used": used, "limit": most, "input": spending.tokens_in, "output": spending.tokens_out}
-    sent = kind != "tokens" or spending.requests > 0  # tokens are counted when a message is added, before a request
-    return Stop(Outcome.BUDGET, BudgetExceeded(kind, most, used, sent=sent), meta)
+def _stop(state: State, spending: Spending, kind: str, used: float, limit: float) -> Stop:
+    state.emit(LimitReached(kind=kind, used=used, max=limit))
+    meta = {
+        "used": used,
+        "limit": limit,
+        "input": spending.tokens_in,
+        "output": spending.tokens_out,
+    }
+    # The tokens of the prompt are counted before the first request, so they can spend the budget.
+    sent = kind != "tokens" or spending.requests > 0
+    return Stop(Outcome.BUDGET, BudgetExceeded(kind, limit, used, sent=sent), meta)
 
 
 def overspent(state: State) -> tuple[Spending, str, float, float] | None:
-    """Return the first budget that is used up, with whose it is, kind, what was used and what is allowed."""
+    """Return the first budget that is spent, of this run or a run above it, or None.
+
+    The tuple is: the spending of that run, the kind of budget, the used amount, the limit.
+    """
     for spending, limits in state.budgets():
-        spent = (
+        budgets = (
             ("tokens", spending.tokens_in + spending.tokens_out, limits.token_budget),
             ("usd", spending.usd, limits.usd_budget),
             ("seconds", time.monotonic() - spending.started, limits.seconds),
         )
-        for kind, used, most in spent:
-            if most is not None and used >= most:
-                return spending, kind, used, most
+        for kind, used, limit in budgets:
+            if limit is not None and used >= limit:
+                return spending, kind, used, limit
     return None
 
 
 def out_of_time(state: State) -> BudgetExceeded:
-    """Make the error for seconds that ran out while something was under way."""
-    used, most = time.monotonic() - state.spending.started, state.limits.seconds or 0.0
-    state.emit(LimitReached(kind="seconds", used=used, max=most))
-    return BudgetExceeded("seconds", most, used)
-
-
-TEXT = "You are almost out of turns. Stop using tools and give your final answer now, with what you have."
+    """Emit LimitReached and return the error for a request or tool that ran out of time."""
+    used, limit = time.monotonic() - state.spending.started, state.limits.seconds or 0.0
+    state.emit(LimitReached(kind="seconds", used=used, max=limit))
+    return BudgetExceeded("seconds", limit, used)
 
 
 class Grace(Policy):
-    """Send the wrap-up message once, `limits.grace` turns before the last."""
+    """A policy that sends the wrap-up message once, `limits.grace` turns before the last turn."""
 
     place = "wrap_up"
 
     def before_request(self, state: State, request: Request) -> Hook:
-        most, grace = state.limits.max_turns, state.limits.grace
-        if state.in_chain or state.wrapped_up or most is None or not 0 < grace < most or state.turns < most - grace:
+        max_turns, grace = state.limits.max_turns, state.limits.grace
+        if state.in_chain or state.wrapped_up or max_turns is None or not 0 < grace < max_turns:
             return None
-        state.wrapped_up = True
-        state.emit(WrapUp(turns_left=most - state.turns))
-        return nudge(TEXT, origin="wrap_up")
+        if state.turns < max_turns - grace:
+            return None
+        turns_left = max_turns - state.turns
+
+        def announce(message: UserMessage) -> None:
+            state.wrapped_up = True
+            state.emit(WrapUp(turns_left=turns_left))
+
+        return nudge(WRAP_UP, origin="wrap_up", sent=announce)

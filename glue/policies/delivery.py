@@ -1,4 +1,4 @@
-"""Delivery: an agent hands over its result through one tool, also when the model answers in prose."""
+"""Policies for agents that deliver their result with a tool: `Delivery` and `StallBudget`."""
 
 from __future__ import annotations
 
@@ -10,49 +10,86 @@ from glue.errors import Stalled
 from glue.events import Nudge
 from glue.limits import Outcome
 from glue.messages import AssistantMessage
-from glue.policies import Deliver, Hook, Policy, Stop, nudge
+from glue.policies.policy import Deliver, Hook, Policy, Stop, nudge
 
 if TYPE_CHECKING:
     from glue.loop.state import State
 
 _THINKING = re.compile(r"<(think|thinking|reasoning)>.*?(</\1>|\Z)", re.DOTALL | re.IGNORECASE)
-_QUESTION = re.compile(r"\?\s*$|\b(would you like|shall i|should i|do you want)\b", re.IGNORECASE)
-_ANSWER = 400  # characters from which a text that ends in a question is an answer all the same
+_SENTENCE = re.compile(r"[^.!?\n]*\?")  # a sentence that ends with a question mark
+_TO_USER = re.compile(
+    r"\W*(?:so|and|but|or|okay|ok)?\W*"
+    r"(?:what|which|who|where|when|why|how|would|do|did|does|should|shall|could|can|may|are|is|will"
+    r"|have|want|need)\b.*\b(?:you|your|i|me|we)\b",
+    re.IGNORECASE,
+)
+_MAX_QUESTION = 400  # characters; a longer text is an answer, even if it ends in a question
 
 
 def strip_thinking(text: str) -> str:
-    """Take reasoning that a model wrote as tags out of its answer."""
+    """Return a text without reasoning that the model wrote in tags such as <think>."""
     return _THINKING.sub("", text).strip()
 
 
 def asks_back(text: str) -> bool:
-    """Tell whether a text is a question to the user rather than an answer."""
-    return len(text) < _ANSWER and bool(_QUESTION.search(text))
+    """Return whether a text is a question to the user rather than an answer.
+
+    >>> asks_back("What do you need? I can read files.")
+    True
+    >>> asks_back("The dialog asks 'do you want to save'.")
+    False
+    """
+    if len(text) >= _MAX_QUESTION:
+        return False
+    if text.rstrip(" \n\t*_\"')").endswith("?"):
+        return True
+    return any(_TO_USER.match(sentence) for sentence in _SENTENCE.findall(text))
 
 
 class Delivery(Policy):
-    """Take a plain answer as the delivery tool's result where nothing else can be meant.
+    """A policy that delivers a plain text for a model that forgot to call the delivery tool.
 
-    That is so when only that tool (and those in `terminal`) was offered, or when `eager`. Before an
-    eager delivery the model is asked up to `nudges` times to call the tool; its first answer since the
-    last batch of calls that is not a question is kept.
+        agent = Agent(
+            "openai:gpt-5.4-nano", tools=[search, submit], policies=[Delivery("submit", eager=True)]
+        )
+
+    If the request offered no other tools than the delivery tool and those in `terminal`, a plain
+    text is delivered at once. Otherwise it is delivered only if `eager`: the model is asked up to
+    `nudges` times to call the tool, and then its first text since its last calls is delivered. A
+    question to the user is delivered only if the model wrote nothing else.
+
+    Args:
+        tool: name of the delivery tool.
+        eager: deliver a plain text also if other tools were offered.
+        nudges: how often the model is asked to call the tool first.
+        terminal: names of other tools that end the run.
+        text: the nudge; the default names the tool.
     """
 
     place = "delivery"
 
     def __init__(
-        self, tool: str, *, eager: bool = False, nudges: int = 2, terminal: Collection[str] = (), text: str = ""
+        self,
+        tool: str,
+        *,
+        eager: bool = False,
+        nudges: int = 2,
+        terminal: Collection[str] = (),
+        text: str = "",
     ) -> None:
         if isinstance(terminal, str):
             raise TypeError(f"terminal must be a list of tools' names, not {terminal!r}")
-        self.tool, self.eager, self.nudges, self.terminal = tool, eager, nudges, frozenset(terminal)
+        self.tool = tool
+        self.eager = eager
+        self.nudges = nudges
+        self.terminal = frozenset(terminal)
         self.text = text or f"Deliver your result by calling {tool}; a plain answer is not seen."
-        self._batches = 0
-        self._kept = ""
-        self._nudged = 0
+        self._batches = 0  # batches of calls when the model last settled
+        self._kept = ""  # the first text since then that is not a question
+        self._nudged = 0  # nudges since then
 
     def on_settle(self, state: State, reply: AssistantMessage) -> Hook:
-        text = strip_thinking(state.text)  # of the whole chain, not of its last part
+        text = strip_thinking(state.text)  # the whole chain, not only its last part
         if state.offered and state.offered - self.terminal <= {self.tool}:
             return Deliver(self.tool, text) if text else None
         if not self.eager:
@@ -62,15 +99,17 @@ class Delivery(Policy):
         if not self._kept and text and not asks_back(text):
             self._kept = text
         if self._nudged < self.nudges and state.may_say:
-            self._nudged += 1
-            state.emit(Nudge(policy="delivery", text=self.text))
-            return nudge(self.text)
+            return nudge(self.text, sent=lambda message: self._count(state))
         kept = self._kept or text
         return Deliver(self.tool, kept) if kept else None
 
+    def _count(self, state: State) -> None:
+        self._nudged += 1
+        state.emit(Nudge(policy="delivery", text=self.text))
+
 
 class StallBudget(Policy):
-    """End a run whose model keeps settling without a call, where more was asked of it."""
+    """A policy that ends the run if the model settles more than `budget` times without a call."""
 
     place = "stall"
 
@@ -78,8 +117,8 @@ class StallBudget(Policy):
         if isinstance(budget, bool) or not isinstance(budget, int) or budget < 0:
             raise ValueError(f"budget must be a whole number of 0 or more, not {budget!r}")
         self.budget = budget
-        self._batches = 0
-        self._settled = 0
+        self._batches = 0  # batches of calls when the model last settled
+        self._settled = 0  # how often it has settled since then
 
     def on_settle(self, state: State, reply: AssistantMessage) -> Hook:
         if state.batches != self._batches:

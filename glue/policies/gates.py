@@ -1,14 +1,14 @@
-"""Gates: allow lists decide which tools a request offers."""
+"""Gates: allow lists that decide which tools a request offers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from glue.events import GateApplied, GateConflict, GateList
 from glue.messages import Request
-from glue.policies import Change, Hook, Policy
+from glue.policies.policy import Change, Hook, Policy
 
 if TYPE_CHECKING:
     from glue.loop.state import State
@@ -16,19 +16,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """An allow list. `allow` may be a function of the state; None means that it has no opinion now."""
+    """A list of the tools that a request may offer.
+
+    `allow` may be a function that is called with the state of the run before each request. If it
+    returns None, the gate does not apply to that request.
+    """
 
     name: str
     allow: Collection[str] | Callable[[State], Collection[str] | None]
     priority: int = 0
-    required: bool = False  # drops advisory gates of lower priority while it suppresses something
-    reason: str = ""  # for whoever reads the events
+    # If a required gate removes a tool, gates of lower priority that are not required are ignored.
+    required: bool = False
+    reason: str = ""  # appears in the events
 
     def __post_init__(self) -> None:
         if not callable(self.allow):
             self._check(self.allow)
 
     def allowed(self, state: State) -> frozenset[str] | None:
+        """Return the names of the allowed tools, or None if the gate does not apply."""
         names = self.allow(state) if callable(self.allow) else self.allow
         return None if names is None else frozenset(self._check(names))
 
@@ -38,8 +44,24 @@ class Gate:
         return names
 
 
+Vote: TypeAlias = tuple[Gate, frozenset[str]]  # a gate and the tools that it allows now
+
+
 class Gates(Policy):
-    """Narrow the tools of each request. A permission is never a gate."""
+    """A policy that offers only the tools that its gates allow.
+
+        def planning(state):
+            return ["read_file"] if state.turns < 3 else None
+
+        agent = Agent(
+            "openai:gpt-5.4-nano",
+            tools=[read_file, write_file],
+            policies=[Gates(Gate(name="plan first", allow=planning))],
+        )
+
+    A gate saves the model from tools that do not help now. It does not protect anything: use a
+    permission for that.
+    """
 
     place = "gates"
 
@@ -49,48 +71,58 @@ class Gates(Policy):
         self.gates = gates
 
     def before_request(self, state: State, request: Request) -> Hook:
-        asked = [(gate, allow) for gate in self.gates if (allow := gate.allowed(state)) is not None]
-        if not asked:
+        asked = [(gate, gate.allowed(state)) for gate in self.gates]
+        votes = [(gate, allow) for gate, allow in asked if allow is not None]
+        if not votes:
             return None
-        tools = frozenset(spec.name for spec in request.tools)
-        above = [gate.priority for gate, allow in asked if gate.required and tools - allow]
-        active = [
-            each for each in asked if each[0].required or each[0].priority >= max(above, default=each[0].priority)
-        ]
+        active = _drop_overruled(votes, frozenset(spec.name for spec in request.tools))
         allowed, winner = join(active)
         names = tuple(gate.name for gate, _ in active)
-        lists = tuple(
-            GateList(
-                name=gate.name,
-                allowed=tuple(sorted(allow)),
-                priority=gate.priority,
-                required=gate.required,
-                reason=gate.reason,
-                dropped=(gate, allow) not in active,
-            )
-            for gate, allow in asked
-        )
+        kept_gates = [gate for gate, _ in active]
+        lists = tuple(_report(gate, allow, gate in kept_gates) for gate, allow in asked)
         if winner:
             state.emit(GateConflict(winner=winner, gates=names, lists=lists))
         kept = tuple(spec for spec in request.tools if spec.name in allowed)
         state.emit(GateApplied(gates=names, allowed=tuple(spec.name for spec in kept), lists=lists))
-        return Change(replace(request, tools=kept, tool_choice=_choice(request.tool_choice, allowed, bool(kept))))
+        choice = _choice(request.tool_choice, allowed, bool(kept))
+        return Change(replace(request, tools=kept, tool_choice=choice))
 
 
-def join(active: Sequence[tuple[Gate, frozenset[str]]]) -> tuple[frozenset[str], str]:
-    """Intersect; where nothing is left, one gate wins: by priority, then the smaller set, then by name.
+def _drop_overruled(votes: Sequence[Vote], tools: frozenset[str]) -> list[Vote]:
+    """Return the votes without those that a required gate of higher priority overrules."""
+    restricting = [gate.priority for gate, allow in votes if gate.required and tools - allow]
+    if not restricting:
+        return list(votes)
+    return [vote for vote in votes if vote[0].required or vote[0].priority >= max(restricting)]
 
-    Returns the names and the winner, empty where there was no conflict.
+
+def join(votes: Sequence[Vote]) -> tuple[frozenset[str], str]:
+    """Return the tools that all gates allow, and the name of the gate that won a conflict or "".
+
+    There is a conflict if no tool is left, although some gate allows one. Then the list of a single
+    gate counts: the one with the highest priority, then the shortest list, then the first name.
     """
-    allowed = frozenset.intersection(*(allow for _, allow in active))
-    if allowed or not any(allow for _, allow in active):
+    allowed = frozenset.intersection(*(allow for _, allow in votes))
+    if allowed or not any(allow for _, allow in votes):
         return allowed, ""
-    winner, allow = min(active, key=lambda item: (-item[0].priority, len(item[1]), item[0].name))
+    winner, allow = min(votes, key=lambda vote: (-vote[0].priority, len(vote[1]), vote[0].name))
     return allow, winner.name
 
 
+def _report(gate: Gate, allow: frozenset[str] | None, is_active: bool) -> GateList:
+    return GateList(
+        name=gate.name,
+        allowed=tuple(sorted(allow or ())),
+        priority=gate.priority,
+        required=gate.required,
+        reason=gate.reason,
+        dropped=allow is not None and not is_active,
+        abstained=allow is None,
+    )
+
+
 def _choice(choice: str, allowed: frozenset[str], any_left: bool) -> str:
-    """Keep a forced choice only while it can be followed."""
+    """Return the tool choice, or "auto" if it demands a tool that is no longer offered."""
     if choice in ("auto", "none") or (any_left and (choice == "required" or choice in allowed)):
         return choice
     return "auto"

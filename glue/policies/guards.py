@@ -1,4 +1,4 @@
-"""Guards: end a run whose model repeats itself, fails again and again, or refuses in prose."""
+"""Guards: policies that end a run whose model repeats a call, keeps failing, or refuses."""
 
 from __future__ import annotations
 
@@ -12,80 +12,105 @@ from typing import TYPE_CHECKING
 from glue.errors import GuardHalted
 from glue.events import Guardrail, Nudge
 from glue.limits import Outcome
-from glue.messages import AssistantMessage, ToolMessage
-from glue.policies import Hook, Policy, Stop, nudge
+from glue.messages import AssistantMessage, ToolMessage, UserMessage
 from glue.policies.budgets import overspent
+from glue.policies.policy import Hook, Policy, Stop, nudge
 
 if TYPE_CHECKING:
     from glue.loop.state import State
 
 REPEAT = (
-    "You have made the same call with the same arguments {count} times. Its result will not change: try something else."
+    "You have made the same call with the same arguments {count} times. "
+    "Its result will not change: try something else."
 )
-ERRORS = "Every tool call of the last {count} turns failed. Read the errors, and change your approach."
+ERRORS = (
+    "Every tool call of the last {count} turns failed. Read the errors, and change your approach."
+)
+_MAX_REFUSAL = 400  # characters; a longer text that begins with an apology usually helps after all
 
 
 class Guards(Policy):
-    """Count identical single calls, and turns in which every result is an error."""
+    """A policy that counts repeated calls and failed turns: it nudges first, then halts the run.
+
+    A repeated call is the only call of its turn and equals the only call of the turn before. A
+    failed turn is one in which every result is an error. The counts at which the policy acts are
+    `repeat_nudge`, `repeat_halt`, `error_nudge` and `error_halt` in `Limits`.
+    """
 
     place = "guards"
 
     def __init__(self) -> None:
-        self._last: tuple[str, str] | None = None
+        self._last: tuple[str, str] | None = None  # name and arguments of the last single call
         self._repeats = 0
         self._errors = 0
 
     def after_tools(self, state: State, results: Sequence[ToolMessage]) -> Hook:
-        calls = state.last_reply.calls if state.last_reply is not None else ()
-        call = (calls[0].name, _plain(calls[0].arguments)) if len(calls) == 1 else None
-        self._repeats = self._repeats + 1 if call is not None and call == self._last else int(call is not None)
+        self._count(state.last_reply, results)
+        if not state.may_turn() or not state.may_ask() or overspent(state) is not None:
+            return None  # a limit ends the run, and the outcome must name it
+        limits = state.limits
+        return self._judge(
+            state, "repeat", self._repeats, limits.repeat_nudge, limits.repeat_halt
+        ) or self._judge(state, "errors", self._errors, limits.error_nudge, limits.error_halt)
+
+    def _count(self, reply: AssistantMessage | None, results: Sequence[ToolMessage]) -> None:
+        calls = reply.calls if reply is not None else ()
+        call = (calls[0].name, _normalize(calls[0].arguments)) if len(calls) == 1 else None
+        if call is None:
+            self._repeats = 0
+        else:
+            self._repeats = self._repeats + 1 if call == self._last else 1
         self._last = call
         self._errors = self._errors + 1 if all(result.is_error for result in results) else 0
-        limits = state.limits
-        if not state.may_turn() or not state.may_ask() or overspent(state) is not None:
-            return None  # a limit ranks above a guard, and READY says which
-        return self._judge(state, "repeat", self._repeats, limits.repeat_nudge, limits.repeat_halt) or self._judge(
-            state, "errors", self._errors, limits.error_nudge, limits.error_halt
-        )
 
-    def _judge(self, state: State, kind: str, count: int, say: int | None, halt: int | None) -> Hook:
-        if halt is not None and count >= halt:
+    def _judge(
+        self, state: State, kind: str, count: int, nudge_at: int | None, halt_at: int | None
+    ) -> Hook:
+        if halt_at is not None and count >= halt_at:
             state.emit(Guardrail(kind=kind, count=count, action="halt"))
             return Stop(Outcome.HALTED, GuardHalted(kind, count), {"guard": kind, "count": count})
-        if say is None or count != say or not state.may_turn(2):  # one for the word, one to heed it
+        # The nudge counts as a turn, and the model needs another one to act on it.
+        if nudge_at is None or count != nudge_at or not state.may_turn(2):
             return None
         text = (REPEAT if kind == "repeat" else ERRORS).format(count=count)
-        state.emit(Guardrail(kind=kind, count=count, action="nudge"))
-        state.emit(Nudge(policy="guards", text=text))
-        return nudge(text)
+
+        def announce(message: UserMessage) -> None:
+            state.emit(Guardrail(kind=kind, count=count, action="nudge"))
+            state.emit(Nudge(policy="guards", text=text))
+
+        return nudge(text, sent=announce)
 
 
-def _plain(arguments: str) -> str:
-    """Write arguments in one way, so that the same are the same however a model spells them."""
+def _normalize(arguments: str) -> str:
+    """Return JSON with sorted keys, so that equal arguments are equal texts."""
     try:
         return json.dumps(json.loads(arguments or "{}"), sort_keys=True)
     except (ValueError, RecursionError):
         return arguments
 
 
-LONGEST = 400  # a refusal is short; a long text that opens with regret goes on to help
-
-
 @cache
-def _refusal() -> re.Pattern[str]:
-    """Read what refusals say, one expression a line."""
+def _refusals() -> re.Pattern[str]:
+    """Return a pattern for phrases of refusals; refusals.txt has one regular expression a line."""
     lines = Path(__file__).with_name("refusals.txt").read_text(encoding="utf-8").splitlines()
     return re.compile("|".join(lines), re.IGNORECASE)
 
 
 def looks_like_refusal(text: str) -> bool:
-    """Tell whether a short text declines the request."""
+    """Return whether a text is short and contains a phrase with which models refuse.
+
+    >>> looks_like_refusal("I'm sorry, but I can't help with that.")
+    True
+    """
     plain = text.replace("\u2019", "'").strip()
-    return 0 < len(plain) <= LONGEST and _refusal().search(plain) is not None
+    return 0 < len(plain) <= _MAX_REFUSAL and _refusals().search(plain) is not None
 
 
 class RefusalDetector(Policy):
-    """End a run as refused when a reply without calls reads like one."""
+    """A policy that ends the run as refused if a reply without calls looks like a refusal.
+
+    `detect` returns whether a text is a refusal. Providers that report refusals need no detector.
+    """
 
     place = "refusal"
 

@@ -1,84 +1,110 @@
-"""Steering: messages that reach the model while a run goes, from the user or because it only announces work."""
+"""Policies that send messages to the model during a run: from the user, or to make it continue."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from glue.events import Nudge
-from glue.messages import AssistantMessage, Request, UserMessage, user
-from glue.policies import Hook, Policy, Say, nudge
+from glue.messages import AssistantMessage, Request, UserMessage
+from glue.policies.policy import Hook, Policy, Poll, Source, nudge
 
 if TYPE_CHECKING:
     from glue.loop.state import State
 
-# Takes what is waiting, one or many; polled only when it can be sent.
-Source = Callable[[], str | UserMessage | Sequence[str | UserMessage] | None]
+CONTINUE = (
+    "Go on: do what you announced, with the tools you have. "
+    "If you are done, give your final answer."
+)
+_ANNOUNCEMENT = re.compile(
+    r"\b(i will now|i'll now|i will start|i'll start|i am going to|i'm going to"
+    r"|next,? i will|next,? i'll|now i will|now i'll|let me(?! know)|let's now"
+    r"|i will (?:first|next|then|proceed)|i'll (?:first|next|then|proceed))\b",
+    re.IGNORECASE,
+)
+_CLOSING = re.compile(
+    r"\b(let me know|feel free|if you (?:need|want|would like)|happy to help)\b", re.IGNORECASE
+)
 
 
 class _FromSource(Policy):
-    """What is said comes from a function."""
+    """A policy that sends the waiting messages of a source after the model has settled."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(
+        self, source: Source, *, sent: Callable[[UserMessage], object] | None = None
+    ) -> None:
         if not callable(source):
-            raise TypeError(f"{type(self).__name__} takes a function that gives what is waiting, not {source!r}")
-        self.source = source
+            raise TypeError(
+                f"{type(self).__name__} takes a function that returns the waiting messages, "
+                f"not {source!r}"
+            )
+        self.source, self.sent = source, sent
 
     def on_settle(self, state: State, reply: AssistantMessage) -> Hook:
-        return _say(self.source(), self.place) if state.may_say else None
+        return self._poll() if state.may_say else None
+
+    def _poll(self) -> Poll:
+        return Poll(self.source, self.place, self.sent)
 
 
 class Steering(_FromSource):
-    """Put waiting messages in front of the next request; what came during the last reply gets one of its own."""
+    """A policy that sends waiting messages with the next request.
+
+    Messages that arrive during the last reply get a request of their own. The source is a function,
+    perhaps async, that returns the waiting messages and forgets them. It is called only if the
+    messages will be sent:
+
+        waiting: list[str] = []  # the user interface appends to it
+
+        def take():
+            messages = waiting[:]
+            waiting.clear()
+            return messages
+
+        agent = Agent("openai:gpt-5.4-nano", policies=[Steering(take)])
+
+    If the source does not forget them, `sent` is called with each message once it is stored.
+    """
 
     place = "steering"
 
     def before_request(self, state: State, request: Request) -> Hook:
-        return None if state.in_chain else _say(self.source(), self.place)
+        return None if state.in_chain else self._poll()
 
 
 class FollowUp(_FromSource):
-    """Go on with waiting messages when the model has settled."""
+    """A policy that sends waiting messages only after the model has settled."""
 
     place = "follow_up"
 
 
-def _say(waiting: str | UserMessage | Sequence[str | UserMessage] | None, origin: str) -> Hook:
-    given = (waiting,) if isinstance(waiting, str | UserMessage) else waiting or ()
-    said = [user(item) if isinstance(item, str) else item for item in given]
-    # Whoever gave it, it is no prompt: a run begins with that.
-    return Say(tuple(replace(each, origin=origin) if getattr(each, "origin", "") == "user" else each for each in said))
-
-
-TEXT = "Go on: do what you announced, with the tools you have. If you are done, give your final answer."
-_INTENT = re.compile(
-    r"\b(i will now|i'll now|i will start|i'll start|i am going to|i'm going to|next,? i will|next,? i'll|now i will|"
-    r"now i'll|let me(?! know)|let's now|i will (?:first|next|then|proceed)|i'll (?:first|next|then|proceed))\b",
-    re.IGNORECASE,
-)
-_CLOSING = re.compile(r"\b(let me know|feel free|if you (?:need|want|would like)|happy to help)\b", re.IGNORECASE)
-
-
 def announces(text: str) -> bool:
-    """Tell whether a text ends in an announcement of work rather than in a result."""
+    """Return whether a text ends with an announcement of work rather than with a result.
+
+    >>> announces("I will now read the file.")
+    True
+    """
     tail = text.replace("\u2019", "'").strip()[-300:]
-    return bool(_INTENT.search(tail)) and not _CLOSING.search(tail)
+    return bool(_ANNOUNCEMENT.search(tail)) and not _CLOSING.search(tail)
 
 
 class AutoContinue(Policy):
-    """Nudge after an announcement, at most `times` a run."""
+    """A policy that nudges a model that only announces work, at most `times` in a run."""
 
     place = "auto_continue"
 
-    def __init__(self, times: int = 2, text: str = TEXT) -> None:
+    def __init__(self, times: int = 2, text: str = CONTINUE) -> None:
         self.times, self.text = times, text
-        self._said = 0
+        self._nudged = 0
 
     def on_settle(self, state: State, reply: AssistantMessage) -> Hook:
-        if not state.may_say or self._said >= self.times or not state.tools or not announces(reply.text):
+        if not state.may_say or not state.tools or self._nudged >= self.times:
             return None
-        self._said += 1
+        if not announces(reply.text):
+            return None
+        return nudge(self.text, sent=lambda message: self._count(state))
+
+    def _count(self, state: State) -> None:
+        self._nudged += 1
         state.emit(Nudge(policy="auto_continue", text=self.text))
-        return nudge(self.text)

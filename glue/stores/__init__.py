@@ -1,4 +1,4 @@
-"""Stores keep conversations: in memory, in one file each, in SQLite or in Postgres."""
+"""Stores of sessions: in memory, in one file for each session, in SQLite or in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ from glue.errors import ConfigError, GlueError, StoreError
 from glue.lazy import lazy_names
 from glue.messages import Message
 from glue.paths import state_dir
-from glue.stores.store import Record, SearchHit, SessionInfo, Store, copy, lineage
+from glue.stores import jsonl
+from glue.stores.jsonl import FileStore
+from glue.stores.memory import MemoryStore
+from glue.stores.records import Record
+from glue.stores.search import SearchHit
+from glue.stores.store import SessionInfo, Store, copy, lineage
 
 __all__ = [
     "FileStore",
@@ -31,81 +36,85 @@ __all__ = [
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from glue.stores.jsonl import FileStore
-    from glue.stores.memory import MemoryStore
     from glue.stores.postgres import PostgresStore
     from glue.stores.sqlite import SQLiteStore
 
-__getattr__, __dir__ = lazy_names(
-    __name__, {"jsonl": "FileStore", "memory": "MemoryStore", "postgres": "PostgresStore", "sqlite": "SQLiteStore"}
-)
+# Loaded at first use: sqlite3 is slow to import, and many programs need neither database.
+__getattr__, __dir__ = lazy_names(__name__, {"postgres": "PostgresStore", "sqlite": "SQLiteStore"})
 
 
-def store_path(named: str = "") -> Path:
-    return Path(named).expanduser() if named else state_dir() / "sessions"
+def store_path(name: str = "") -> Path:
+    """Return the path of a store, given its name or "" for the default store."""
+    return Path(name).expanduser() if name else state_dir() / "sessions"
 
 
-def is_address(named: str) -> bool:
-    """Tell whether a store is named by the address of a server."""
-    return "://" in named
+def is_address(name: str) -> bool:
+    """Return whether the name of a store is the address of a server."""
+    return "://" in name
 
 
-def store_name(named: str = "") -> str:
-    """Name a store in a message; an address without its user and password."""
-    if not is_address(named):
-        return str(store_path(named))
-    scheme, _, rest = named.partition("://")
+def store_name(name: str = "") -> str:
+    """Return the name of a store for messages; an address without its user and password."""
+    if not is_address(name):
+        return str(store_path(name))
+    scheme, _, rest = name.partition("://")
     return f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}"
 
 
-def open_store(named: str = "") -> Store:
-    """Open the store that was named, or the usual one: an address is Postgres, a .db file SQLite, the rest folders."""
-    if is_address(named):
-        from glue.stores.postgres import PostgresStore
+def open_store(name: str = "") -> Store:
+    """Open a store by its name, or the default store.
 
-        return PostgresStore(named)
-    path = store_path(named)
+    Args:
+        name: an address is a PostgreSQL store, a path that ends in .db, .sqlite or .sqlite3 is a
+            SQLite file, and any other path is a folder of session files.
+    """
+    if is_address(name):
+        from glue.stores.postgres import PostgresStore  # needs the extra glue-agents[postgres]
+
+        return PostgresStore(name)
+    path = store_path(name)
     if path.suffix in (".db", ".sqlite", ".sqlite3"):
         if path.is_dir():
-            raise ConfigError(f"the store {path} is a folder; a name that ends in {path.suffix} is a file")
-        from glue.stores.sqlite import SQLiteStore
+            raise ConfigError(
+                f"the store {path} is a folder; a name that ends in {path.suffix} must be a file"
+            )
+        from glue.stores.sqlite import SQLiteStore  # sqlite3 is slow to import
 
         path.parent.mkdir(parents=True, exist_ok=True)
         return SQLiteStore(path)
     if path.exists() and not path.is_dir():
         raise ConfigError(f"the store {path} is a file; name a folder, or a file that ends in .db")
-    from glue.stores.jsonl import FileStore
-
     return FileStore(path)
 
 
 async def check_store(store: Store) -> tuple[int, list[str]]:
-    """Read every session of a store; give how many there are, and what cannot be read."""
-    from glue.stores.jsonl import FileStore
-
+    """Read every session of a store; return their number and a line for each unreadable one."""
     infos, damaged = await store.list(), list[str]()
     for info in infos:
         try:
             await store.load(info.id)
         except GlueError as error:
             damaged.append(f"{info.id}: {error}")
-    strays = len(store.paths()) - len(infos) if isinstance(store, FileStore) else 0
-    if strays > 0 and not damaged:
-        damaged.append(f"{strays} of its files are no conversations")
+    others = len(store.paths()) - len(infos) if isinstance(store, FileStore) else 0
+    if others > 0 and not damaged:
+        damaged.append(f"{others} of its files are not sessions")
     return len(infos), damaged
 
 
 def read_session_file(path: Path) -> tuple[Record, Sequence[Message], Mapping[str, float]] | None:
-    """Read the header, the messages and their times from a file of one session; None where it is another file."""
-    from glue.stores import jsonl
+    """Read the header, the messages and their storage times from the file of a session.
 
+    Return None if the file is not a session. Raise StoreError if it is a SQLite store.
+    """
     database = b"SQLite format 3\0"
     with path.open("rb") as file:
         start = file.read(len(database))
         if start == database:
-            raise StoreError(f"{path} is a store of many sessions; name one of them and give the file as --store")
+            raise StoreError(
+                f"{path} is a store of many sessions; name one of them and give the file as --store"
+            )
         first = (start + file.readline()).lstrip(b"\xef\xbb\xbf \t\r\n")
     if not any(record["type"] == "header" for record, _ in jsonl.records_in(first + b"\n")):
         return None
-    fold, times = jsonl.read(path)
-    return fold.header, fold.messages, times
+    stored, times = jsonl.read(path)
+    return stored.header, stored.messages, times

@@ -1,4 +1,4 @@
-"""`FileStore`: one append-only JSON-lines file a conversation. Acknowledged means on disk."""
+"""`FileStore`: each session in an append-only JSON-lines file. A stored message is on the disk."""
 
 from __future__ import annotations
 
@@ -11,70 +11,95 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from glue.checks import check_flag, check_path
 from glue.errors import ConfigError, StoreError
 from glue.messages import Message
-from glue.stores import store
-from glue.stores.store import BlockingStore, Fold, Query, Record, SearchHit, SessionInfo
+from glue.signature import hinted
+from glue.stores.files import (
+    cannot_open,
+    lock,
+    open_locked,
+    pread,
+    read_only_reason,
+    sync_data,
+    sync_folder,
+)
+from glue.stores.records import Record, StoredSession, check_id, read_message
+from glue.stores.search import Query, SearchHit
+from glue.stores.store import BlockingStore, SessionInfo, no_session, session_info
 
 _log = logging.getLogger("glue.stores")
-_log.addHandler(logging.NullHandler())  # silent unless someone listens
-_PLAIN = re.compile(rb"[^A-Za-z0-9_.@+=,-]|^\.")
+_log.addHandler(logging.NullHandler())  # silent unless the user configures logging
+_UNSAFE = re.compile(rb"[^A-Za-z0-9_.@+=,-]|^\.")  # bytes that are escaped in file names
 _SUFFIX = ".jsonl"
 _LINE = re.compile(rb"\n")
-_PIECE = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9]+")  # of a word
+_PIECE = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9]+")  # the ASCII and other parts of a word
+_BRIEF = 65_536  # bytes in which the header and the first message are expected
 
 
 class FileStore(BlockingStore):
-    """Keep each conversation in a file of its own below a folder.
+    """A store that keeps each session in a file of its own below a folder.
 
-    `sync=False` leaves it to the system when records reach the disk: quicker, and still safe from a
-    killed process, but not from a power cut.
+    >>> store = FileStore(".glue")
+    >>> session = agent.session("demo", store=store)  # doctest: +SKIP
+    >>> session.run_sync("Hello")                     # doctest: +SKIP
+    >>> store.path("demo")
+    PosixPath('.glue/demo.jsonl')
+
+    Args:
+        root: the folder. It is created when the first session is stored.
+        sync: wait until each record is on the disk. False is faster and still survives a killed
+            process, but a power failure can lose the last records.
     """
 
+    @hinted
     def __init__(self, root: str | os.PathLike[str], *, sync: bool = True) -> None:
+        check_path("root", root, ".glue")
+        check_flag("sync", sync)
         if sys.platform == "win32":
             raise ConfigError("FileStore needs POSIX file locks; use MemoryStore on Windows")
         self.root = Path(root)
         self.sync = sync
 
     def path(self, id: str) -> Path:
-        """Say where a session is kept; characters that are unsafe in file names are written as %XX."""
-        name = _PLAIN.sub(lambda match: b"%%%02X" % match.group()[0], store.check_id(id).encode())
+        """Return the file of a session. Characters that are unsafe in file names become %XX."""
+        name = _UNSAFE.sub(lambda match: b"%%%02X" % match.group()[0], check_id(id).encode())
         if len(name) > 240:
             raise ValueError(f"the session id {id!r} is too long for a file name")
         return self.root / (name.decode() + _SUFFIX)
 
+    def paths(self) -> tuple[Path, ...]:
+        """Return all files in the folder that have the suffix of session files."""
+        return tuple(sorted(path for path in self.root.glob(f"*{_SUFFIX}") if path.is_file()))
+
     def _writer(self, id: str, first: Record) -> _Writer:
         return _Writer(self.path(id), id, first, self.sync)
 
-    def paths(self) -> tuple[Path, ...]:
-        """Give the files that are sessions, or are named like one."""
-        return tuple(sorted(path for path in self.root.glob(f"*{_SUFFIX}") if path.is_file()))
-
-    def _there(self, id: str) -> Path:
+    def _find(self, id: str) -> Path:
         path = self.path(id)
         if not path.is_file():
-            raise store.missing(id, [info.id for info in self._list()])
+            raise no_session(id, [info.id for info in self._list()])
         return path
 
     def _list(self) -> tuple[SessionInfo, ...]:
         infos = []
         for path in self.paths():
-            with contextlib.suppress(StoreError, OSError):  # one unreadable file must not hide the others
-                fold, _ = read(path, brief=True)
-                infos.append(store.describe(fold.header, fold.messages, path.stat().st_mtime))
+            # An unreadable file must not hide the others.
+            with contextlib.suppress(StoreError, OSError):
+                stored, _ = read(path, brief=True)
+                infos.append(session_info(stored.header, stored.messages, path.stat().st_mtime))
         return tuple(sorted(infos, key=lambda info: info.updated, reverse=True))
 
     def _read(self, id: str) -> tuple[tuple[Message, ...], Mapping[str, float], Record]:
-        fold, times = read(self._there(id))
-        return tuple(fold.messages), times, fold.header
+        stored, times = read(self._find(id))
+        return tuple(stored.messages), times, stored.header
 
     def _search(self, query: Query) -> tuple[SearchHit, ...]:
-        paths = self.paths() if query.session is None else [self._there(query.session)]
-        return query.newest(hit for path in paths for hit in scan(path, query))
+        paths = self.paths() if query.session is None else [self._find(query.session)]
+        return query.newest(hit for path in paths for hit in search_file(path, query))
 
     def _delete(self, id: str) -> None:
-        path = self._there(id)
+        path = self._find(id)
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             lock(fd, id)
@@ -85,153 +110,147 @@ class FileStore(BlockingStore):
             os.close(fd)
 
 
+# Writing ------------------------------------------------------------------------------------------
+
+
 class _Writer:
     def __init__(self, path: Path, id: str, first: Record, sync: bool) -> None:
         self.path, self.id, self.first, self.sync = path, id, first, sync
         self.blocks = True
         self.fd = -1
-        self.end = 0  # where the last whole record ends
+        self.end = 0  # offset after the last complete record
         self.failed: StoreError | None = None
 
-    def open(self, fold: Fold) -> None:
-        self.failed, self.blocks = None, self.sync  # without a wait for the disk a write is quicker than a thread
+    def open(self, stored: StoredSession) -> None:
+        self.failed = None
+        self.blocks = self.sync  # a write that does not wait for the disk is faster than a thread
         try:
             self.fd = open_locked(self.path, self.id, self.sync)
         except OSError as error:
-            self._open_to_read(fold, error)
+            self._open_read_only(stored, error)
             return
         size = os.fstat(self.fd).st_size
-        head = line(fold.header)
-        # A file that was made anew may well have the old inode.
+        head = encode(stored.header)
+        # The header is compared because a new file can have the inode of a deleted one.
         if not self.end or size < self.end or pread(self.fd, 0, len(head)) != head:
-            fold.clear()
+            stored.clear()
             self.end = 0
         tail = pread(self.fd, self.end, size)
         if not self.end:
             check_first(tail, self.path)
-        good = 0
+        complete = 0
         for record, stop in records_in(tail):
-            applied(fold, record)
-            good = stop
-        self.end += good
-        if fold.header and fold.header["session"] != self.id:
-            raise StoreError(f"{self.path} holds the session {fold.header['session']!r}, not {self.id!r}")
-        if fold.read_only:
-            _log.warning("%s", fold.read_only)
+            apply_or_skip(stored, record)
+            complete = stop
+        self.end += complete
+        if stored.header and stored.header["session"] != self.id:
+            found = stored.header["session"]
+            raise StoreError(f"{self.path} contains the session {found!r}, not {self.id!r}")
+        if stored.read_only:
+            _log.warning("%s", stored.read_only)
             return
-        if good < len(tail):
-            self._cut(tail[good:])
-        if not fold.header:
+        if complete < len(tail):
+            self._cut(tail[complete:])
+        if not stored.header:
             self.write((self.first,))
-            fold.apply(self.first)
+            stored.apply(self.first)
 
-    def _open_to_read(self, fold: Fold, error: OSError) -> None:
-        why = store.read_only(self.id, self.path, error)
+    def _open_read_only(self, stored: StoredSession, error: OSError) -> None:
+        reason = read_only_reason(self.id, self.path, error)
         try:
             found, _ = read(self.path)
-        except OSError:  # there is none, or it is not for us to read
-            raise store.closed(self.id, self.path, error) from error
-        fold.header, fold.messages, fold.read_only = found.header, found.messages, found.read_only or why
+        except OSError:  # the file does not exist, or may not be read either
+            raise cannot_open(self.id, self.path, error) from error
+        stored.header, stored.messages = found.header, found.messages
+        stored.read_only = found.read_only or reason
         self.end = 0
 
     def write(self, records: Sequence[Record]) -> None:
         if self.failed is not None:
-            raise StoreError(f"{self.failed}; an earlier write failed: open the session again") from self.failed
-        block = b"".join(map(line, records))
+            raise StoreError(
+                f"{self.failed}; an earlier write failed: open the session again"
+            ) from self.failed
+        block = b"".join(map(encode, records))
         try:
             view = memoryview(block)
             while view:
                 view = view[os.write(self.fd, view) :]
             self._wait(self.fd)
         except OSError as error:
-            # Half a record must not stay where the next one would be joined to it.
+            # An incomplete record must not stay in front of the next one.
             with contextlib.suppress(OSError):
                 os.ftruncate(self.fd, self.end)
-            self.failed = StoreError(f"session {self.id!r} could not be written to {self.path}: {error.strerror}")
+            self.failed = StoreError(
+                f"session {self.id!r} could not be written to {self.path}: {error.strerror}"
+            )
             raise self.failed from error
         self.end += len(block)
 
     def close(self) -> None:
         if self.fd >= 0:
-            os.close(self.fd)  # gives up the lock too
+            os.close(self.fd)  # which also unlocks the file
             self.fd = -1
-        self.blocks = True  # to open it again is to read it
+        self.blocks = True  # opening the session again reads its file
 
     def _wait(self, fd: int) -> None:
         if self.sync:
-            store.sync_data(fd)
+            sync_data(fd)
 
     def _cut(self, tail: bytes) -> None:
+        """Move an incomplete record from the end of the file to a file with the suffix .torn."""
         side = self.path.with_suffix(".torn")
-        fd = os.open(side, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        fd = os.open(side, flags, 0o600)
         try:
             os.write(fd, tail + b"\n")
             self._wait(fd)
         finally:
             os.close(fd)
-        _log.warning("session %r: %d torn bytes at the end were moved to %s", self.id, len(tail), side)
+        _log.warning(
+            "session %r: %d bytes of an incomplete record were moved to %s",
+            self.id,
+            len(tail),
+            side,
+        )
         os.ftruncate(self.fd, self.end)
         self._wait(self.fd)
 
 
-# Files --------------------------------------------------------------------------------------------
-
-
-def open_locked(path: Path, id: str, sync: bool) -> int:
-    """Open for appending, alone; make the file where there is none."""
-    while True:
-        new = not path.exists()
-        if new and not path.parent.is_dir():
-            os.makedirs(path.parent, mode=0o700, exist_ok=True)
-            sync_folder(path.parent.parent)
-        fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            lock(fd, id)
-            if new and sync:
-                sync_folder(path.parent)
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(fd), os.stat(path)):
-                    return fd
-        except BaseException:
-            os.close(fd)
-            raise
-        os.close(fd)  # deleted between the opening and the locking: once more
-
-
-def lock(fd: int, id: str) -> None:
-    import fcntl
-
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise store.busy(id) from error
-
-
-def sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def line(record: Record) -> bytes:
+def encode(record: Record) -> bytes:
+    """Return a record as one line of JSON."""
     try:
         return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
-    except UnicodeEncodeError:  # half a surrogate pair, as a model may send: only escapes can keep it
+    except UnicodeEncodeError:  # half a surrogate pair, which models send: store it escaped
         return json.dumps(record, separators=(",", ":")).encode() + b"\n"
 
 
-def pread(fd: int, start: int, stop: int) -> bytes:
-    blocks = []
-    while start < stop and (block := os.pread(fd, stop - start, start)):
-        blocks.append(block)
-        start += len(block)
-    return b"".join(blocks)
+# Reading ------------------------------------------------------------------------------------------
+
+
+def read(path: Path, *, brief: bool = False) -> tuple[StoredSession, dict[str, float]]:
+    """Read a session file without a lock, and return the session with the storage times.
+
+    Args:
+        path: the file. Another process may be writing to it.
+        brief: stop after the first message.
+    """
+    stored, times = StoredSession(), dict[str, float]()
+    with path.open("rb") as file:
+        data = file.read(_BRIEF if brief else -1)
+    check_first(data, path)
+    for record, _ in records_in(data):
+        apply_or_skip(stored, record)
+        if record["type"] == "message" and isinstance(record.get("message"), dict):
+            times[record["message"].get("id", "")] = stored_at(record)
+        if brief and stored.messages:
+            break
+    if not stored.header:
+        raise StoreError(f"{path} has no session header")
+    return stored, times
 
 
 def records_in(data: bytes) -> Iterator[tuple[Record, int]]:
-    """Give each record and where it ends, up to the first that is not whole."""
+    """Yield each record and the offset of its end, up to the first incomplete record."""
     start = 0
     while (stop := data.find(b"\n", start)) >= 0:
         try:
@@ -244,38 +263,24 @@ def records_in(data: bytes) -> Iterator[tuple[Record, int]]:
         yield record, start
 
 
-def applied(fold: Fold, record: Record) -> None:
-    """Take in a whole record; one that this version cannot read is passed over and stays in the file."""
+def apply_or_skip(stored: StoredSession, record: Record) -> None:
+    """Apply a record to the session. Skip a record that this version cannot read."""
     with contextlib.suppress(StoreError, KeyError, TypeError, ValueError):
-        fold.apply(record)
+        stored.apply(record)
 
 
 def check_first(data: bytes, path: Path) -> Record | None:
-    """Give the header, None of an empty file; refuse what was never a transcript, rather than cut it away as damage."""
+    """Return the header that the data of a file begins with, or None if the file is empty.
+
+    Raise StoreError if the file is not a session, so that its contents are not cut as damage.
+    """
     first = data.find(b"\n")
     if first < 0:
-        return None  # or killed while the header was written
+        return None  # empty, or its writer was killed while it wrote the header
     for record, _ in records_in(data[: first + 1]):
         if record["type"] == "header" and isinstance(record.get("session"), str):
             return record
-    raise StoreError(f"{path} does not begin with a session header; it is left as it is")
-
-
-def read(path: Path, *, brief: bool = False) -> tuple[Fold, dict[str, float]]:
-    """Read a file that someone else may be writing: no lock, nothing is cut. `brief` stops at the first message."""
-    fold, times = Fold(), dict[str, float]()
-    with path.open("rb") as file:
-        data = file.read(65_536 if brief else -1)
-    check_first(data, path)
-    for record, _ in records_in(data):
-        applied(fold, record)
-        if record["type"] == "message" and isinstance(record.get("message"), dict):
-            times[record["message"].get("id", "")] = stored_at(record)
-        if brief and fold.messages:
-            break
-    if not fold.header:
-        raise StoreError(f"{path} has no session header")
-    return fold, times
+    raise StoreError(f"{path} does not begin with a session header; the file was not changed")
 
 
 def stored_at(record: Record) -> float:
@@ -283,8 +288,14 @@ def stored_at(record: Record) -> float:
     return at if isinstance(at, (int, float)) else 0.0
 
 
-def scan(path: Path, query: Query) -> list[SearchHit]:
-    """Search one file from its end, decoding only lines that can hold a match; a file that is no session has none."""
+# Searching ----------------------------------------------------------------------------------------
+
+
+def search_file(path: Path, query: Query) -> list[SearchHit]:
+    """Search a session file from its end; return no hits if the file is not a session.
+
+    Only lines that can match are decoded, which makes the search many times faster.
+    """
     try:
         data = path.read_bytes()
         head = check_first(data, path)
@@ -293,58 +304,85 @@ def scan(path: Path, query: Query) -> list[SearchHit]:
     if head is None:
         return []
     session = head["session"]
-    marks = (b'"type":"amend"', b'"type":"drop"')
-    changes = [record for mark in marks for record in _lines_with(data, data, [(mark, re.compile(mark))])]
-    try:
-        amended = any("content" in record.get("fields", ()) for record in changes if record["type"] == "amend")
-        dropped = {key for record in changes if record["type"] == "drop" for key in record.get("ids", ())}
-    except TypeError:  # damaged
-        amended = True
-    if amended:
-        fold, times = read(path)
-        return query.find(session, ((one, times.get(one.id, 0.0)) for one in fold.messages))
-    # Half a surrogate pair makes a line be written in escapes, and Korean may be written in parts of its letters:
-    # then only ASCII can be looked for.
+    changes_text, dropped = _changes(data)
+    if changes_text:
+        stored, times = read(path)
+        timed = ((message, times.get(message.id, 0.0)) for message in stored.messages)
+        return query.find(session, timed)
+    # A line with half a surrogate pair is written with escapes, and Korean letters can be written
+    # in parts. If the file has either, only ASCII can be compared byte by byte.
     only_ascii = b"\\ud" in data or b"\xe1\x84" in data
     lines = _lines_with(data, data.lower(), _needles(query, only_ascii=only_ascii))
-    records = (record for record in lines if record["type"] == "message" and isinstance(record.get("message"), dict))
-    found = ((store.read_message(record["message"]), stored_at(record)) for record in records)
-    return query.find(session, ((one, at) for one, at in found if one and one.id not in dropped), most=query.limit)
+    return query.find(session, _messages_in(lines, dropped), most=query.limit)
+
+
+def _changes(data: bytes) -> tuple[bool, set[str]]:
+    """Return whether a record changes the text of a message, and the ids of dropped messages."""
+    marks = (b'"type":"amend"', b'"type":"drop"')
+    changes: list[Record] = []
+    for mark in marks:
+        changes += _lines_with(data, data, [(mark, re.compile(mark))])
+    amends = [record for record in changes if record["type"] == "amend"]
+    drops = [record for record in changes if record["type"] == "drop"]
+    try:
+        changes_text = any("content" in record.get("fields", ()) for record in amends)
+        return changes_text, {key for record in drops for key in record.get("ids", ())}
+    except TypeError:  # damaged records
+        return True, set()
+
+
+def _messages_in(records: Iterator[Record], dropped: set[str]) -> Iterator[tuple[Message, float]]:
+    for record in records:
+        if record["type"] == "message" and isinstance(record.get("message"), dict):
+            message = read_message(record["message"])
+            if message is not None and message.id not in dropped:
+                yield message, stored_at(record)
 
 
 def _needles(query: Query, *, only_ascii: bool) -> list[tuple[bytes, re.Pattern[bytes]]]:
-    """Make literals, with patterns around them, that a line, its ASCII in lower case, must fit to match a query.
+    """Return literals, each with a pattern, that must be found in every line that matches.
 
-    What has two cases beyond ASCII does not count.
+    Lines are compared with their ASCII letters in lower case. Other letters are skipped if they
+    have two cases, and all of them if `only_ascii` is set.
     """
-    made = []
-    for word, prefix in ((word, prefix and word is words[-1]) for words, prefix in query.terms for word in words):
+    needles = []
+    words = [(word, prefix and word is term[-1]) for term, prefix in query.terms for word in term]
+    for word, prefix in words:
         for match in _PIECE.finditer(word):
             literal = match.group().lower().encode()
-            pattern = literal
+            pattern = literal  # the literal comes first in the pattern, for a fast search
             if not literal.isascii():
                 if only_ascii or match.group().upper() != match.group().lower():
                     continue
             else:
                 if match.end() == len(word) and not prefix:
                     pattern += rb"(?![a-z0-9])"
-                if match.start() == 0:  # or behind an escape that ends in a letter: "\\nword"
-                    behind = (rb"(?<![a-z0-9]%b)", rb"(?<=\\[nrtbf]%b)", rb"(?<=\\u[0-9a-f]{4}%b)")
-                    pattern += rb"(?:" + rb"|".join(each % literal for each in behind) + rb")"
-            made.append((literal, re.compile(pattern)))  # begins with the literal, which is what makes it quick
-    return made
+                if match.start() == 0:  # the word may follow an escape that ends in a letter
+                    before = (rb"(?<![a-z0-9]%b)", rb"(?<=\\[nrtbf]%b)", rb"(?<=\\u[0-9a-f]{4}%b)")
+                    pattern += rb"(?:" + rb"|".join(each % literal for each in before) + rb")"
+            needles.append((literal, re.compile(pattern)))
+    return needles
 
 
-def _lines_with(data: bytes, text: bytes, needles: Sequence[tuple[bytes, re.Pattern[bytes]]]) -> Iterator[Record]:
-    """Give the records of lines that fit all needles, the last first; `text` is the data in the needles' case."""
+def _lines_with(
+    data: bytes, text: bytes, needles: Sequence[tuple[bytes, re.Pattern[bytes]]]
+) -> Iterator[Record]:
+    """Yield the records of the lines that contain all needles, the last line first.
+
+    Args:
+        data: the lines.
+        text: the same lines in the case of the needles.
+        needles: literals and patterns, as `_needles` returns them.
+    """
     if any(literal not in text for literal, _ in needles):
         return
-    first, *others = [pattern for _, pattern in sorted(needles, key=lambda needle: text.count(needle[0]))] or [_LINE]
+    rarest = sorted(needles, key=lambda needle: text.count(needle[0]))
+    first, *others = [pattern for _, pattern in rarest] or [_LINE]
     before = len(text)
     for at in reversed([match.start() for match in first.finditer(text)]):
         left = text.rfind(b"\n", 0, at) + 1
         right = text.find(b"\n", at)
-        if right < 0 or left >= before:  # torn or being written, or seen already
+        if right < 0 or left >= before:  # incomplete, or seen already
             continue
         before = left
         if all(needle.search(text, left, right) for needle in others):

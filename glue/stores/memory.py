@@ -1,4 +1,4 @@
-"""`MemoryStore`: conversations that end with the process."""
+"""`MemoryStore`: sessions that are kept in memory and end with the process."""
 
 from __future__ import annotations
 
@@ -6,57 +6,66 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from glue.messages import Message
-from glue.stores import store
-from glue.stores.store import BlockingStore, Fold, Query, Record, SearchHit, SessionInfo
+from glue.stores.records import Record, StoredSession, check_id
+from glue.stores.search import Query, SearchHit
+from glue.stores.store import BlockingStore, SessionInfo, no_session, session_busy, session_info
 
 T = TypeVar("T")
 
 
 class MemoryStore(BlockingStore):
-    """Keep conversations in memory: for tests, and for what nobody wants to keep."""
+    """A store that keeps sessions in memory, for tests and short conversations.
+
+    >>> store = MemoryStore()
+    >>> session = agent.session("demo", store=store)  # doctest: +SKIP
+    >>> session.run_sync("Hello")                     # doctest: +SKIP
+    """
 
     def __init__(self) -> None:
-        self._holders: dict[str, object] = {}
-        self._folds: dict[str, Fold] = {}
-        self._stored: dict[str, dict[str, float]] = {}  # when each message of a session was stored
+        self._holders: dict[str, object] = {}  # the writer that has locked a session
+        self._sessions: dict[str, StoredSession] = {}
+        self._times: dict[str, dict[str, float]] = {}  # when each message of a session was stored
 
     async def _in_thread(self, work: Callable[..., T], *values: Any) -> T:
-        return work(*values)  # quicker than a thread
+        return work(*values)  # faster than a thread
 
     def _writer(self, id: str, first: Record) -> _Writer:
         return _Writer(self, id, first)
 
     def _list(self) -> tuple[SessionInfo, ...]:
         infos = [
-            store.describe(fold.header, fold.messages, max(self._stored[key].values(), default=0.0))
-            for key, fold in tuple(self._folds.items())
+            session_info(
+                stored.header, stored.messages, max(self._times[key].values(), default=0.0)
+            )
+            for key, stored in tuple(self._sessions.items())
         ]
         return tuple(sorted(infos, key=lambda info: info.updated, reverse=True))
 
     def _read(self, id: str) -> tuple[tuple[Message, ...], Mapping[str, float], Record]:
-        fold = self._there(id)
-        return tuple(fold.messages), dict(self._stored[id]), fold.header
+        stored = self._find(id)
+        return tuple(stored.messages), dict(self._times[id]), stored.header
 
     def _search(self, query: Query) -> tuple[SearchHit, ...]:
         if query.session is not None:
-            self._there(query.session)
+            self._find(query.session)
         hits: list[SearchHit] = []
-        for key, fold in tuple(self._folds.items()):
+        for key, stored in tuple(self._sessions.items()):
             if query.session in (None, key):
-                times = self._stored[key]
-                hits += query.find(key, ((message, times.get(message.id, 0.0)) for message in fold.messages))
+                times = self._times[key]
+                timed = ((message, times.get(message.id, 0.0)) for message in stored.messages)
+                hits += query.find(key, timed)
         return query.newest(hits)
 
     def _delete(self, id: str) -> None:
-        self._there(id)
+        self._find(id)
         if id in self._holders:
-            raise store.busy(id)
-        del self._folds[id], self._stored[id]
+            raise session_busy(id)
+        del self._sessions[id], self._times[id]
 
-    def _there(self, id: str) -> Fold:
-        if store.check_id(id) not in self._folds:
-            raise store.missing(id, sorted(self._folds))
-        return self._folds[id]
+    def _find(self, id: str) -> StoredSession:
+        if check_id(id) not in self._sessions:
+            raise no_session(id, sorted(self._sessions))
+        return self._sessions[id]
 
 
 class _Writer:
@@ -65,22 +74,23 @@ class _Writer:
     def __init__(self, store: MemoryStore, id: str, first: Record) -> None:
         self.store, self.id, self.first = store, id, first
 
-    def open(self, fold: Fold) -> None:
+    def open(self, stored: StoredSession) -> None:
         if self.store._holders.setdefault(self.id, self) is not self:
-            raise store.busy(self.id)
-        kept = self.store._folds.get(self.id)
+            raise session_busy(self.id)
+        kept = self.store._sessions.get(self.id)
         if kept is None:
-            fold.clear()
-            fold.apply(self.first)
-        elif kept is not fold:
-            fold.header, fold.messages, fold.read_only = kept.header, kept.messages, kept.read_only
-        self.store._folds[self.id] = fold
-        self.store._stored.setdefault(self.id, {})
+            stored.clear()
+            stored.apply(self.first)
+        elif kept is not stored:
+            stored.header, stored.messages = kept.header, kept.messages
+            stored.read_only = kept.read_only
+        self.store._sessions[self.id] = stored
+        self.store._times.setdefault(self.id, {})
 
     def write(self, records: Sequence[Record]) -> None:
         for record in records:
             if record["type"] == "message":
-                self.store._stored[self.id][record["message"]["id"]] = record["at"]
+                self.store._times[self.id][record["message"]["id"]] = record["at"]
 
     def close(self) -> None:
         if self.store._holders.get(self.id) is self:

@@ -1,8 +1,9 @@
-"""`PostgresStore`: conversations in a Postgres database that any machine can go on with."""
+"""`PostgresStore`: sessions in a PostgreSQL database, which every machine can continue."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import threading
@@ -13,25 +14,37 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import anyio.to_thread
-
+from glue.backoff import Backoff
+from glue.checks import check_text
 from glue.errors import ConfigError, NewerSchema, StoreError
 from glue.messages import Json, Message, new_id
+from glue.stores.records import Record, StoredSession, newer_schema, read_message
+from glue.stores.search import WORD, Query, searchable
 from glue.stores.sql import Connection, Found, SQLStore, SQLWriter, T, loads
-from glue.stores.store import WORD, Fold, Query, Record, busy, read_message, searchable, too_new
+from glue.stores.store import session_busy
+from glue.tasks import finish_in_thread
 
-LEASE = 6.0  # seconds after which a session of a dead holder may be taken by another
-PATIENCE = 30.0  # seconds to wait for a server that was there before and is gone: it may be starting again
+LEASE = 6.0  # seconds after which another writer may take the session of a dead one
+PATIENCE = 30.0  # seconds to wait for a server that was reachable before, in case it restarts
 CONNECTIONS = 4
+_BACKOFF = Backoff(first=0.05, cap=1.0)
 
 MIGRATIONS = ("postgres-1.sql",)
-_MIGRATING = 0x676C7565  # the advisory lock of those who change the tables
+_MIGRATING = 0x676C7565  # the key of the advisory lock for changes of the tables
 
 
 class PostgresStore(SQLStore):
-    """Keep conversations in Postgres. A session has one writer, on any machine, by a lease that it renews.
+    """A store in a PostgreSQL database, shared by any number of machines.
 
-    A writer that lost its lease is refused by a fencing token: it cannot write over its successor.
+    A session has one writer at a time, which holds a lease and renews it. Writes carry a fencing
+    token, so a writer that has lost its lease cannot overwrite the work of its successor.
+
+    >>> store = PostgresStore("postgresql://user@host/database")  # doctest: +SKIP
+    >>> session = agent.session("demo", store=store)              # doctest: +SKIP
+
+    Args:
+        url: the address of the database. The tables are created if needed.
+        lease: seconds after which another writer may take the session of a dead one.
     """
 
     _mark = "%s"
@@ -52,17 +65,20 @@ class PostgresStore(SQLStore):
         self.url, self.lease = url, lease
         self.pool = _Pool(url)
         self.schema = 0
-        self._leases: dict[int, int] = {}  # of our sessions: number and token
+        self._leases: dict[int, int] = {}  # the token of each locked session, by its number
         self._renewing = False
         self._guard = threading.Lock()
         weakref.finalize(self, self.pool.close)
 
     async def aclose(self) -> None:
-        """Close the connections; the store may be used again."""
-        await anyio.to_thread.run_sync(self.pool.close)
+        """Close the connections. The store can be used again afterwards."""
+        await finish_in_thread(self.pool.close)
 
     def run(self, work: Callable[[Connection], T]) -> T:
-        """Do something in a transaction; it is done again where the connection broke, so it must bear that."""
+        """Call a function with a connection in a transaction, and return its result.
+
+        If the connection breaks, the function is called again, so it must be idempotent.
+        """
         if not self.schema:
             self.schema = self.pool.run(_migrate)
         return self.pool.run(work)
@@ -75,7 +91,8 @@ class PostgresStore(SQLStore):
     def _change(self, id: str, work: Callable[[Connection], T]) -> T:
         def change(connection: Connection) -> T:
             if self.schema > len(MIGRATIONS):
-                raise NewerSchema(too_new(f"{self.pool.name} has tables of version", self.schema, len(MIGRATIONS)))
+                what = f"{self.pool.name} has tables of version"
+                raise NewerSchema(newer_schema(what, self.schema, len(MIGRATIONS)))
             return work(connection)
 
         return self.run(change)
@@ -95,22 +112,26 @@ class PostgresStore(SQLStore):
         message = read_message(loads(found))
         return searchable(message) if message is not None else None
 
-    # Leases --------------------------------------------------------------------------------------------
+    # Leases ---------------------------------------------------------------------------------------
 
     def hold(self, number: int, token: int) -> None:
-        """Renew a session's lease from now on."""
+        """Renew the lease of a session from now on, in a background thread."""
         with self._guard:
             self._leases[number] = token
             if not self._renewing:
                 self._renewing = True
                 threading.Thread(target=self._renew, name="glue-leases", daemon=True).start()
 
-    def give_up(self, number: int, token: int) -> None:
+    def release(self, number: int, token: int) -> None:
+        """End the lease of a session."""
         with self._guard:
             self._leases.pop(number, None)
-        sql = "UPDATE glue_sessions SET holder = NULL, expires = NULL WHERE number = %s AND token = %s"
-        with contextlib.suppress(StoreError):  # a server that is away forgets the lease by itself
-            self._tell(1.0, sql, number, token)
+        sql = (
+            "UPDATE glue_sessions SET holder = NULL, expires = NULL"
+            " WHERE number = %s AND token = %s"
+        )
+        with contextlib.suppress(StoreError):  # if the server is unreachable, the lease expires
+            self._execute(1.0, sql, number, token)
 
     def _renew(self) -> None:
         sql = """
@@ -124,32 +145,39 @@ class PostgresStore(SQLStore):
                 if not held:
                     self._renewing = False
                     return
-            with contextlib.suppress(StoreError):  # a write will say what is wrong, or find that nothing is
-                self._tell(0.0, sql, self.lease, list(held), list(held.values()))
+            # If the server is unreachable, the next write raises the error, or succeeds.
+            with contextlib.suppress(StoreError):
+                self._execute(0.0, sql, self.lease, list(held), list(held.values()))
 
-    def _tell(self, patience: float, sql: str, *values: object) -> None:
+    def _execute(self, patience: float, sql: str, *values: object) -> None:
         self.pool.run(lambda connection: connection.execute(sql, values), patience)
 
 
 class _Pool:
-    """A few connections for worker threads; a broken one is replaced, and what it was doing is done again."""
+    """A few connections for worker threads. Work on a connection that breaks is repeated."""
 
     def __init__(self, url: str) -> None:
+        check_text("url", url)
         parts = urlsplit(url)
         if parts.scheme not in ("postgres", "postgresql"):
-            raise ConfigError(f"a Postgres store is named as postgresql://USER@HOST/DATABASE, not {parts.scheme!r}")
+            raise ConfigError(
+                "the address of a PostgreSQL store is postgresql://USER@HOST/DATABASE,"
+                f" not {parts.scheme or url!r}"
+            )
         try:
-            import psycopg
+            import psycopg  # optional: the extra glue-agents[postgres]
         except ImportError:
-            raise ConfigError("PostgresStore needs psycopg: pip install 'glue-agents[postgres]'") from None
-        self.url, self.errors = url, psycopg
+            raise ConfigError(
+                "PostgresStore needs psycopg: pip install 'glue-agents[postgres]'"
+            ) from None
+        self.url, self.psycopg = url, psycopg
         self.name = f"postgresql://{parts.netloc.rpartition('@')[2] or 'localhost'}{parts.path}"
         self._reset()
 
     def _reset(self) -> None:
         self._idle: list[Connection] = []
         self._free = threading.Semaphore(CONNECTIONS)
-        self._was_there = False
+        self._has_connected = False
         self._owner = os.getpid()
 
     def close(self) -> None:
@@ -157,30 +185,38 @@ class _Pool:
             self._idle.pop().close()
 
     def run(self, work: Callable[[Connection], T], patience: float = PATIENCE) -> T:
-        """Do something in one transaction, again on another connection where one broke, as long as patience lasts."""
+        """Call a function with a connection in a transaction, and return its result.
+
+        If a connection breaks that worked before, try again with another one for `patience`
+        seconds, with backoff.
+        """
         if self._owner != os.getpid():  # a forked child must not use its parent's connections
             self._reset()
         end = time.monotonic() + patience
-        pause = 0.05
-        while True:
+        for failures in itertools.count(1):
             try:
                 with self._free:
                     return self._once(work)
-            except (self.errors.OperationalError, self.errors.InterfaceError) as error:
+            except (self.psycopg.OperationalError, self.psycopg.InterfaceError) as error:
                 state = getattr(error, "sqlstate", None)
-                final = state is not None and not state.startswith(("08", "57P", "40"))  # the server says no
-                if not self._was_there or time.monotonic() > end or final:
+                # Connection lost, server shutting down, transaction aborted.
+                is_transient = state is None or state.startswith(("08", "57P", "40"))
+                if not is_transient or not self._has_connected or time.monotonic() > end:
                     raise self._error(error) from error
-            except self.errors.Error as error:
+            except self.psycopg.Error as error:
                 raise self._error(error) from error
-            time.sleep(pause)
-            pause = min(1.0, pause * 2)
+            time.sleep(_BACKOFF.delay(failures) or 0.0)
+        raise AssertionError("unreachable")
 
     def _once(self, work: Callable[[Connection], T]) -> T:
         connection: Connection = self._idle.pop() if self._idle else None
         if connection is None:
-            connection = self.errors.connect(
-                self.url, autocommit=True, connect_timeout=10, prepare_threshold=None, application_name="glue"
+            connection = self.psycopg.connect(
+                self.url,
+                autocommit=True,
+                connect_timeout=10,
+                prepare_threshold=None,
+                application_name="glue",
             )
         try:
             with connection.transaction():
@@ -191,7 +227,7 @@ class _Pool:
             else:
                 self._idle.append(connection)
             raise
-        self._was_there = True
+        self._has_connected = True
         self._idle.append(connection)
         return result
 
@@ -201,7 +237,7 @@ class _Pool:
 
 
 def _migrate(connection: Connection) -> int:
-    """Bring the tables up to date, version by version in one transaction; give the version that is there."""
+    """Upgrade the tables to the current version in one transaction, and return their version."""
     found = connection.execute("SELECT to_regclass('glue_schema')").fetchone()
     version = _version(connection) if found and found[0] else 0
     if version >= len(MIGRATIONS):
@@ -222,14 +258,17 @@ def _version(connection: Connection) -> int:
     return row[0] if row else 0
 
 
-# Search ----------------------------------------------------------------------------------------------------
+# Search -------------------------------------------------------------------------------------------
 
-_LAST = 16_383  # the highest position in a tsvector
-_LONGEST = 2_000  # bytes of a word in it
+_LAST = 16_383  # the highest position that a tsvector can have
+_LONGEST = 2_000  # bytes; longer words are not indexed
 
 
 def _vector(text: str) -> str:
-    """Write the words of a text with their places; our own, as Postgres's parser takes `a/b` or `x.y` for one word."""
+    """Return the tsvector of a text: its words with their positions.
+
+    PostgreSQL's own parser is not used, because it treats `a/b` and `x.y` as one word.
+    """
     places: dict[str, list[str]] = {}
     size = 0
     for place, match in enumerate(WORD.finditer(text.encode(errors="replace").decode().lower()), 1):
@@ -237,21 +276,22 @@ def _vector(text: str) -> str:
         if len(word.encode()) < _LONGEST and len(kept := places.setdefault(word, [])) < 200:
             kept.append(str(min(place, _LAST)))
             size += len(word.encode()) + 8
-            if size > 900_000:  # of 1 MB
+            if size > 900_000:  # a tsvector can have at most 1 MB
                 break
     return " ".join(f"'{word}':{','.join(found)}" for word, found in places.items())
 
 
 def _tsquery(query: Query) -> str:
+    """Return a query in PostgreSQL's syntax."""
     parts = []
     for words, prefix in query.terms:
-        # No text has a word that is "_"; one that is too long for the index is not found either.
+        # Words that are too long for the index become "_", which matches no word.
         wanted = [f"'{word.lower() if len(word.encode()) < _LONGEST else '_'}'" for word in words]
         parts.append("(" + " <-> ".join(wanted) + ":*" * prefix + ")")
     return " & ".join(parts)
 
 
-# Writing ---------------------------------------------------------------------------------------------------
+# Writing ------------------------------------------------------------------------------------------
 
 
 class _Writer(SQLWriter):
@@ -260,39 +300,53 @@ class _Writer(SQLWriter):
     def __init__(self, store: PostgresStore, id: str, first: Record) -> None:
         super().__init__(store, id, first)
         self.token = 0
+        self._failed: StoreError | None = None
 
-    def open(self, fold: Fold) -> None:
-        self.token = 0
-        attempt = new_id()  # one that was cut off after it took the session takes it again
-        errors = self.store.pool.errors.errors
+    def open(self, stored: StoredSession) -> None:
+        self.token, self._failed = 0, None
+        # If the connection breaks after the lease was stored, the second call has the same name
+        # and receives the lease again.
+        holder = new_id()
+        errors = self.store.pool.psycopg.errors
         try:
-            self.token, found = self.store._change(self.id, lambda connection: self._take(connection, attempt))
+            self.token, found = self.store._change(
+                self.id, lambda connection: self._take(connection, holder)
+            )
         except NewerSchema as error:
-            return self.open_to_read(fold, str(error), error)
+            return self.open_read_only(stored, str(error), error)
         except StoreError as error:
-            if not isinstance(error.__cause__, (errors.ReadOnlySqlTransaction, errors.InsufficientPrivilege)):
+            refusals = (errors.ReadOnlySqlTransaction, errors.InsufficientPrivilege)
+            if not isinstance(error.__cause__, refusals):
                 raise
-            return self.open_to_read(fold, f"session {self.id!r} may be read, not changed: {error}", error)
+            return self.open_read_only(stored, f"session {self.id!r} is read-only: {error}", error)
         self.store.hold(found[0], self.token)
-        return self.take_in(fold, found)
+        return self.load_into(stored, found)
 
-    def _take(self, connection: Connection, attempt: str) -> tuple[int, Found]:
+    def _take(self, connection: Connection, holder: str) -> tuple[int, Found]:
         self.store.begin(connection, self.first)
         row = connection.execute(
-            "UPDATE glue_sessions SET holder = %s, token = token + 1, expires = now() + %s * interval '1 second'"
+            "UPDATE glue_sessions SET holder = %s, token = token + 1,"
+            " expires = now() + %s * interval '1 second'"
             " WHERE id = %s AND (holder IS NULL OR holder = %s OR expires < now()) RETURNING token",
-            (attempt, self.store.lease, self.id, attempt),
+            (holder, self.store.lease, self.id, holder),
         ).fetchone()
         if row is None:
-            raise busy(self.id)
+            raise session_busy(self.id)
         return row[0], self.find(connection)
 
     def write(self, records: Sequence[Record]) -> None:
+        if self._failed is not None:
+            raise StoreError(
+                f"{self._failed}; an earlier write failed: open the session again"
+            ) from self._failed
+
         def write(connection: Connection) -> None:
-            # Waits for a transaction of ours that was cut off and has not ended; then the count says how it ended.
+            # If an earlier attempt lost its connection, this statement waits until the server has
+            # ended that transaction. The count of changes then tells whether it was committed.
             done = connection.execute(
                 "UPDATE glue_sessions SET changes = changes + 1, updated = %s,"
-                " expires = now() + %s * interval '1 second' WHERE number = %s AND token = %s AND changes = %s",
+                " expires = now() + %s * interval '1 second'"
+                " WHERE number = %s AND token = %s AND changes = %s",
                 (time.time(), self.store.lease, self.number, self.token, self.changes),
             ).rowcount
             if done:
@@ -301,14 +355,20 @@ class _Writer(SQLWriter):
             row = connection.execute(sql, (self.number,)).fetchone()
             if row is None or tuple(row) != (self.token, self.changes + 1):
                 raise StoreError(
-                    f"session {self.id!r} was taken over by another writer; nothing was written: open it again"
+                    f"session {self.id!r} was taken over by another writer; nothing was written:"
+                    " open it again"
                 )
             return None
 
-        self.store.run(write)
+        try:
+            self.store.run(write)
+        except StoreError as error:
+            # The server may have stored the records, so the count of changes is not known any more.
+            self._failed = error
+            raise
         self.changes += 1
 
     def close(self) -> None:
         if self.token:
-            self.store.give_up(self.number, self.token)
+            self.store.release(self.number, self.token)
             self.token = 0

@@ -1,4 +1,8 @@
-"""Conversations in a SQL database: what SQLite and Postgres do alike. Records become rows, rows become messages."""
+"""Sessions in a SQL database: the code that SQLite and PostgreSQL stores share.
+
+A session is a row of `glue_sessions` and its messages are rows of `glue_messages`. `write` turns
+records into rows, and `messages` turns rows into messages.
+"""
 
 from __future__ import annotations
 
@@ -10,40 +14,66 @@ from typing import Any, TypeAlias, TypeVar
 
 from glue.errors import StoreError
 from glue.messages import Json, Message, message_from_json, message_to_json
-from glue.stores import store
-from glue.stores.store import BlockingStore, Fold, Query, Record, SearchHit, SessionInfo
+from glue.stores.records import (
+    Record,
+    StoredSession,
+    amend_message,
+    check_id,
+    new_header,
+    read_message,
+)
+from glue.stores.search import AROUND, Query, SearchHit, join_words, role_of
+from glue.stores.store import (
+    BlockingStore,
+    SessionInfo,
+    check_fork,
+    no_session,
+    session_busy,
+    session_exists,
+    session_info,
+)
 
 T = TypeVar("T")
-Connection: TypeAlias = Any  # of sqlite3 or of psycopg, each imported only where it is used
-Found: TypeAlias = tuple[int, Record, int, "list[Any] | None"]  # number, header, changes, and rows of messages
+Connection: TypeAlias = Any  # of sqlite3 or psycopg
+# The number of a session, its header, its count of changes, and the rows of its messages. The rows
+# are None if the caller has them already.
+Found: TypeAlias = tuple[int, Record, int, "list[Any] | None"]
 
 
 class SQLStore(BlockingStore):
-    """A store in two tables. Statements are written with ? for a value and glue_ before a table."""
+    """A store in two tables.
+
+    Statements are written with `?` for values and `glue_` before table names. Subclasses replace
+    both with `_mark` and `_prefix`.
+    """
 
     _prefix, _mark = "glue_", "?"
-    _body: str  # the columns that a message is read from
-    _columns: str  # of a message, but for those that all have
-    _values: str  # and the places of what goes there
-    _among: str  # the condition that a message is one of some ids, given as JSON
-    _excluding: str  # what marks a message as excluded
-    _live: str  # the condition that it is not
-    _free = ""  # a further condition that a session may be deleted
-    _matches: str  # gives the hits of a search, the best first
-    _encode: Callable[[Message, Mapping[str, Json]], tuple[object, ...]]  # gives what goes into the columns
-    _decode: Callable[..., Message | None]  # makes the message of them again; None where only a newer version can
-    _match: Callable[[Query], str]  # writes a search as the database wants it
-    _found_text: Callable[[str], str | None]  # gives the text of a hit; None where only a newer version can
+    _body: str  # the columns from which a message is decoded
+    _columns: str  # the columns of a message that only this database has
+    _values: str  # placeholders for these columns
+    _among: str  # condition: the id of a message is in a JSON list
+    _excluding: str  # assignment that marks a message as excluded
+    _live: str  # condition: a message is not excluded
+    _free = ""  # further condition under which a session may be deleted
+    _matches: str  # query that returns the hits of a search, the best first
+    # Returns the values of `_columns` for a message and its JSON.
+    _encode: Callable[[Message, Mapping[str, Json]], tuple[object, ...]]
+    # Returns the message for the values of `_body`, or None if a newer version wrote it.
+    _decode: Callable[..., Message | None]
+    # Returns a query in the search syntax of the database.
+    _match: Callable[[Query], str]
+    # Returns the searched text of a hit, or None if a newer version wrote it.
+    _found_text: Callable[[str], str | None]
 
     def _get(self, work: Callable[[Connection], T]) -> T:
-        """Do something that only reads."""
+        """Call a function that only reads with a connection."""
         raise NotImplementedError
 
     def _change(self, id: str, work: Callable[[Connection], T]) -> T:
-        """Do something in a transaction, while nobody else has the session."""
+        """Call a function with a connection in a transaction, while the session is locked."""
         raise NotImplementedError
 
-    # The methods of a store ----------------------------------------------------------------------------
+    # The methods of a store -----------------------------------------------------------------------
 
     def _list(self) -> tuple[SessionInfo, ...]:
         sql = """
@@ -54,8 +84,8 @@ class SQLStore(BlockingStore):
         rows = self._get(lambda connection: self.execute(connection, sql).fetchall())
         infos = []
         for name, head, updated, body in rows:
-            first = store.read_message(loads(body or ""))
-            infos.append(store.describe(header_of(name, head), [first] if first else [], updated))
+            first = read_message(loads(body or ""))
+            infos.append(session_info(header_of(name, head), [first] if first else [], updated))
         return tuple(infos)
 
     def _read(self, id: str) -> tuple[tuple[Message, ...], Mapping[str, float], Record]:
@@ -72,49 +102,59 @@ class SQLStore(BlockingStore):
         used = {clause: value for clause, value in filters.items() if value is not None}
         sql = self._matches.format(where="".join(f" AND {clause}" for clause in used))
 
-        def look(connection: Connection) -> Sequence[Any]:
+        def select(connection: Connection) -> Sequence[Any]:
             if query.session is not None:
                 self.row(connection, query.session)
-            found: Sequence[Any] = self.execute(
-                connection, sql, self._match(query), *used.values(), min(query.limit, maxsize)
-            ).fetchall()
+            values = (self._match(query), *used.values(), min(query.limit, maxsize))
+            found: Sequence[Any] = self.execute(connection, sql, *values).fetchall()
             return found
 
-        return tuple(
-            SearchHit(session=session, message_id=key, role=role, snippet=query.snippet(text) or beginning(text), at=at)
-            for session, key, role, found, at in self._get(look)
-            if (text := self._found_text(found)) is not None
-        )
+        hits = []
+        for session, key, role, found, at in self._get(select):
+            text = self._found_text(found)
+            if text is not None:
+                # The database can match where our own patterns do not; its words are different.
+                snippet = query.snippet(text) or beginning(text)
+                hits.append(
+                    SearchHit(session=session, message_id=key, role=role, snippet=snippet, at=at)
+                )
+        return tuple(hits)
 
     def _delete(self, id: str) -> None:
         def delete(connection: Connection) -> None:
             number = self.row(connection, id)[0]
-            if not self.execute(connection, f"DELETE FROM glue_sessions WHERE number = ?{self._free}", number).rowcount:
-                raise store.busy(id)
+            sql = f"DELETE FROM glue_sessions WHERE number = ?{self._free}"
+            if not self.execute(connection, sql, number).rowcount:
+                raise session_busy(id)
 
         self._get(lambda connection: self.row(connection, id))
         self._change(id, delete)
 
-    async def fork(self, id: str, new_id: str, *, at: int | None = None, live: bool = False) -> None:
-        """Copy a session within this store, row by row."""
-        store.check_id(new_id)
+    async def fork(
+        self, id: str, new_id: str, *, at: int | None = None, live: bool = False
+    ) -> None:
+        """Copy a session within this store without loading its messages. See `copy`."""
+        check_id(new_id)
 
         def copy() -> None:
-            self._get(lambda connection: self.row(connection, id))  # no file is made for what is not there
+            # Checked first, so that no database file is created for a session that does not exist.
+            self._get(lambda connection: self.row(connection, id))
             self._change(new_id, lambda connection: self._copy(connection, id, new_id, at, live))
 
         await self._in_thread(copy)
 
-    def _copy(self, connection: Connection, id: str, new_id: str, at: int | None, live: bool) -> None:
+    def _copy(
+        self, connection: Connection, id: str, new_id: str, at: int | None, live: bool
+    ) -> None:
         count = "SELECT count(*) FROM glue_messages WHERE session = ?"
         number, old, _ = self.row(connection, id)
-        (there,) = self.execute(connection, count, number).fetchone()
-        store.check_fork(id, at, there)
-        head = store.header(new_id, id, there if at is None else at, old.get("meta"))
+        (total,) = self.execute(connection, count, number).fetchone()
+        check_fork(id, at, total)
+        head = new_header(new_id, id, total if at is None else at, old.get("meta"))
         new = self.begin(connection, head)
         (taken,) = self.execute(connection, count, new).fetchone()
         if taken:
-            raise store.taken_already(new_id, taken)
+            raise session_exists(new_id, taken)
         sql = f"""
             INSERT INTO glue_messages(session, position, id, role, at, {self._columns})
             SELECT ?, position, id, role, at, {self._columns} FROM
@@ -122,7 +162,7 @@ class SQLStore(BlockingStore):
         sql += f" WHERE {self._live}" if live else ""
         self.execute(connection, sql, new, number, head["forked_at"])
 
-    # Records and rows ----------------------------------------------------------------------------------
+    # Records and rows -----------------------------------------------------------------------------
 
     def execute(self, connection: Connection, sql: str, *values: object) -> Any:
         return connection.execute(self._text(sql), values)
@@ -131,16 +171,24 @@ class SQLStore(BlockingStore):
         return sql.replace("?", self._mark).replace("glue_", self._prefix)
 
     def row(self, connection: Connection, id: str) -> tuple[int, Record, int]:
-        """Give the number, the header and the changes of a session."""
+        """Return the number, the header and the count of changes of a session."""
         sql = "SELECT number, header, changes FROM glue_sessions WHERE id = ?"
-        row = self.execute(connection, sql, store.check_id(id)).fetchone()
+        row = self.execute(connection, sql, check_id(id)).fetchone()
         if row is None:
-            there = self.execute(connection, "SELECT id FROM glue_sessions ORDER BY id LIMIT 9").fetchall()
-            raise store.missing(id, [name for (name,) in there])
+            sql = "SELECT id FROM glue_sessions ORDER BY id LIMIT 9"
+            known = self.execute(connection, sql).fetchall()
+            raise no_session(id, [name for (name,) in known])
         return row[0], header_of(id, row[1]), row[2]
 
     def find(self, connection: Connection, id: str, seen: object = None) -> Found:
-        """Give a session with its messages, None where they are those that were seen, by header and changes."""
+        """Return a session with its messages.
+
+        Args:
+            connection: the connection to read with.
+            id: the session.
+            seen: the header and count of changes that the caller knows. If they are still the same,
+                the messages are not read.
+        """
         number, head, changes = self.row(connection, id)
         if (head, changes) == seen:
             return number, head, changes, None
@@ -148,54 +196,70 @@ class SQLStore(BlockingStore):
         return number, head, changes, self.execute(connection, sql, number).fetchall()
 
     def messages(self, rows: Sequence[Any]) -> list[Message]:
-        """Make messages of rows; those of a newer version are passed over."""
+        """Decode the rows of messages; skip those that a newer version wrote."""
         return [message for _, _, *body in rows if (message := self._decode(*body)) is not None]
 
     def begin(self, connection: Connection, head: Record) -> int:
-        """Add a session where it is not there; give its number."""
-        sql = "INSERT INTO glue_sessions(id, header, updated) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+        """Insert a session if it does not exist, and return its number."""
+        sql = (
+            "INSERT INTO glue_sessions(id, header, updated) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+        )
         self.execute(connection, sql, head["session"], json.dumps(head), head["created"])
         return self.row(connection, head["session"])[0]
 
     def write(self, connection: Connection, session: int, records: Sequence[Record]) -> None:
-        """Keep records of one kind; messages that go to the end all at once."""
+        """Store records of one type. Messages for the end of the session are inserted together."""
         first = records[0]
         if first["type"] == "message" and "before" not in first:
             sql = "SELECT coalesce(max(position), 0) FROM glue_messages WHERE session = ?"
             (last,) = self.execute(connection, sql, session).fetchone()
-            rows = [(last + place, record["at"], record["message"]) for place, record in enumerate(records, 1)]
+            rows = [
+                (last + place, record["at"], record["message"])
+                for place, record in enumerate(records, 1)
+            ]
             return self._put(connection, session, rows)
         for record in records:
             if record["type"] == "message":
-                place = self._between(connection, session, record["before"])
+                place = self._place_before(connection, session, record["before"])
                 self._put(connection, session, [(place, record["at"], record["message"])])
             elif record["type"] == "amend":
-                position, number, at, message = self._there(connection, session, record["id"])
-                changed = message_to_json(store.amended(message, record["fields"]))
+                position, number, at, message = self._message(connection, session, record["id"])
+                changed = message_to_json(amend_message(message, record["fields"]))
                 self.execute(connection, "DELETE FROM glue_messages WHERE number = ?", number)
                 self._put(connection, session, [(position, at, changed)])
             elif record["type"] == "drop":
-                self._some(connection, "DELETE FROM glue_messages", session, record["ids"])
+                self._each(connection, "DELETE FROM glue_messages", session, record["ids"])
             elif record["type"] == "exclude":
-                self._some(connection, f"UPDATE glue_messages SET {self._excluding}", session, record["ids"])
+                change = f"UPDATE glue_messages SET {self._excluding}"
+                self._each(connection, change, session, record["ids"])
         return None
 
-    def _put(self, connection: Connection, session: int, rows: Sequence[tuple[float, float, Json]]) -> None:
+    def _put(
+        self, connection: Connection, session: int, rows: Sequence[tuple[float, float, Json]]
+    ) -> None:
         sql = f"""
             INSERT INTO glue_messages(session, position, id, role, at, {self._columns})
             VALUES (?, ?, ?, ?, ?, {self._values})"""
         values = []
         for position, at, data in rows:
             message = message_from_json(data)
-            values.append((session, position, message.id, store.role_of(message), at, *self._encode(message, data)))
+            shared = (session, position, message.id, role_of(message), at)
+            values.append((*shared, *self._encode(message, data)))
         connection.cursor().executemany(self._text(sql), values)
 
-    def _some(self, connection: Connection, what: str, session: int, ids: Sequence[str]) -> None:
-        self.execute(connection, f"{what} WHERE session = ? AND {self._among}", session, json.dumps(ids))
+    def _each(self, connection: Connection, change: str, session: int, ids: Sequence[str]) -> None:
+        sql = f"{change} WHERE session = ? AND {self._among}"
+        self.execute(connection, sql, session, json.dumps(ids))
 
-    def _there(self, connection: Connection, session: int, id: str) -> tuple[float, int, float, Message]:
-        # Sorted here: asked to sort, SQLite may walk through the session by position instead of looking the id up.
-        sql = f"SELECT position, number, at, {self._body} FROM glue_messages WHERE session = ? AND id = ?"
+    def _message(
+        self, connection: Connection, session: int, id: str
+    ) -> tuple[float, int, float, Message]:
+        """Return the position, the number and the storage time of a message, and the message."""
+        # Sorted here. With ORDER BY, SQLite may scan the session by position, not look up the id.
+        sql = (
+            f"SELECT position, number, at, {self._body} FROM glue_messages"
+            " WHERE session = ? AND id = ?"
+        )
         rows = self.execute(connection, sql, session, id).fetchall()
         position, number, at, *body = max(rows, default=(0.0, 0, 0.0))
         message = self._decode(*body) if body else None
@@ -203,9 +267,9 @@ class SQLStore(BlockingStore):
             raise StoreError(f"there is no message {id!r} in this session")
         return position, number, at, message
 
-    def _between(self, connection: Connection, session: int, id: str) -> float:
-        """Find a position before a message; number all anew where there is none left."""
-        after = self._there(connection, session, id)[0]
+    def _place_before(self, connection: Connection, session: int, id: str) -> float:
+        """Return a free position before a message; renumber the messages if there is none."""
+        after = self._message(connection, session, id)[0]
         sql = "SELECT max(position) FROM glue_messages WHERE session = ? AND position < ?"
         (before,) = self.execute(connection, sql, session, after).fetchone()
         before = after - 2.0 if before is None else before
@@ -215,30 +279,13 @@ class SQLStore(BlockingStore):
         sql = "SELECT number FROM glue_messages WHERE session = ? ORDER BY position"
         numbers = self.execute(connection, sql, session).fetchall()
         places = [(float(place), number) for place, (number,) in enumerate(numbers, 1)]
-        connection.cursor().executemany(self._text("UPDATE glue_messages SET position = ? WHERE number = ?"), places)
-        return self._there(connection, session, id)[0] - 0.5
-
-
-def beginning(text: str) -> str:
-    """Cut a piece out of a text that fits a search only as the database sees words."""
-    return store.join_words(text[: 2 * store.AROUND]) + "…" * (len(text) > 2 * store.AROUND)
-
-
-def loads(text: str) -> Json:
-    """Decode a column; what is damaged is None, and stays as it is."""
-    with contextlib.suppress(ValueError):
-        return json.loads(text)
-    return None
-
-
-def header_of(id: str, text: str) -> Record:
-    """Give the header of a session; one that is damaged is as good as a plain one."""
-    found = loads(text)
-    return {"type": "header", "session": id, **(found if isinstance(found, dict) else {})}
+        sql = "UPDATE glue_messages SET position = ? WHERE number = ?"
+        connection.cursor().executemany(self._text(sql), places)
+        return self._message(connection, session, id)[0] - 0.5
 
 
 class SQLWriter:
-    """What a writer knows of its session: the number, and the header and changes that its fold stands for."""
+    """A writer that remembers the header and count of changes of the session that it has read."""
 
     blocks = True
 
@@ -251,17 +298,35 @@ class SQLWriter:
     def find(self, connection: Connection) -> Found:
         return self.store.find(connection, self.id, (self.head, self.changes))
 
-    def open_to_read(self, fold: Fold, why: str, cause: Exception) -> None:
-        """Read a session that may not be changed; one that is not there cannot be made either."""
+    def open_read_only(self, stored: StoredSession, reason: str, cause: Exception) -> None:
+        """Read a session that cannot be changed. Raise StoreError if it does not exist."""
         try:
-            self.take_in(fold, self.store._get(self.find))
+            self.load_into(stored, self.store._get(self.find))
         except StoreError:
-            raise StoreError(why) from cause
-        fold.read_only = fold.read_only or why
+            raise StoreError(reason) from cause
+        stored.read_only = stored.read_only or reason
 
-    def take_in(self, fold: Fold, found: Found, schema: int = 0) -> None:
-        """Bring the fold up to date with what was found; `schema` is that of the tables."""
+    def load_into(self, stored: StoredSession, found: Found, schema: int = 0) -> None:
+        """Update `stored` with a session that was found; `schema` is the version of the tables."""
         self.number, self.head, self.changes, rows = found
-        fold.apply({**self.head, "schema": max(schema, self.head.get("schema", 0))})
+        stored.apply({**self.head, "schema": max(schema, self.head.get("schema", 0))})
         if rows is not None:
-            fold.messages = self.store.messages(rows)
+            stored.messages = self.store.messages(rows)
+
+
+def beginning(text: str) -> str:
+    """Return the first characters of a text as a snippet."""
+    return join_words(text[: 2 * AROUND]) + "…" * (len(text) > 2 * AROUND)
+
+
+def loads(text: str) -> Json:
+    """Decode the JSON of a column; return None if it is damaged."""
+    with contextlib.suppress(ValueError):
+        return json.loads(text)
+    return None
+
+
+def header_of(id: str, text: str) -> Record:
+    """Decode the header of a session; return a minimal header if it is damaged."""
+    found = loads(text)
+    return {"type": "header", "session": id, **(found if isinstance(found, dict) else {})}

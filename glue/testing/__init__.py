@@ -1,7 +1,18 @@
-"""Tests of agents without a model: scripted providers, cassettes to record and replay, and `use_provider`."""
+"""Tools for tests of agents: scripted models, and cassettes that record and replay real ones."""
 
 from glue.testing.cassette import Cassette, Recorder, Replay, use_provider
-from glue.testing.script import Repeat, Reply, Script, call, calls, fail, partial, repeat, say, shape
+from glue.testing.script import (
+    Repeat,
+    Reply,
+    Script,
+    call,
+    calls,
+    fail,
+    partial,
+    repeat,
+    say,
+    shape,
+)
 from glue.testing.script import ScriptStep as ScriptStep
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Cassettes: what a model was asked and what it said, recorded to a file and replayed without the model."""
+"""Cassettes: requests and replies of a model, recorded to a file and replayed without the model."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from glue.codec import from_json, to_json, to_plain
-from glue.context import provider_names
 from glue.errors import PROVIDER_ERROR_FIELDS, ErrorKind, ProviderError, ReplayError, StoreError
 from glue.messages import AssistantMessage, Json, Request, message_from_json, messages_to_json
+from glue.overrides import provider_names
 from glue.provider import (
     Attempt,
     Done,
@@ -27,6 +27,7 @@ from glue.provider import (
     opened,
 )
 from glue.secrets import mask_secrets
+from glue.text import count
 
 SCHEMA = 1
 
@@ -41,9 +42,21 @@ _NAMES = {cls: name for name, cls in _EVENTS.items()}
 
 
 class Cassette:
-    """Exchanges in the order they were begun; with a path, each is written there when it ends, secrets masked.
+    """The recorded exchanges of a model: each is a request with its streamed reply.
 
-    One line of JSON an exchange. Several recorders may share one cassette; a new one begins its file anew.
+        cassette = Cassette("weather.jsonl")
+        agent = Agent(Recorder(glue.providers.new("anthropic"), cassette))
+        ...
+        agent = Agent(Replay("weather.jsonl"))
+
+    An exchange is one line of JSON, written when the reply ends, with secrets masked. Exchanges are
+    numbered in the order in which their requests were sent. Several recorders may share a cassette.
+    The first recorded exchange replaces the file of an earlier recording.
+
+    Args:
+        path: the file; if None, the exchanges are kept in memory.
+        exchanges: the recorded exchanges, to be replayed.
+        provider: the name of the recorded provider.
     """
 
     def __init__(
@@ -60,7 +73,7 @@ class Cassette:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Cassette:
-        """Read a file that was recorded; each exchange says on which line it stands."""
+        """Read a recorded file. Each exchange has the number of its line as "line"."""
         number = 0
         try:
             rows: list[dict[str, Json]] = []
@@ -74,13 +87,13 @@ class Cassette:
             raise ReplayError(f"the cassette {path} cannot be read: {error.strerror}") from error
         except (ValueError, TypeError, RecursionError) as error:
             where = f"line {number}: " if number else ""
-            raise ReplayError(f"{path} is no cassette: {where}{error}") from error
+            raise ReplayError(f"{path} is not a cassette: {where}{error}") from error
         exchanges = [row for row in rows[1:] if row["type"] == "exchange"]
         exchanges.sort(key=lambda exchange: int(exchange["number"]))
         return cls(path, exchanges, provider=str(rows[0]["provider"]))
 
     def begin(self, provider: str) -> int:
-        """Give the number of a new exchange."""
+        """Return the number of a new exchange. The first one starts the file."""
         self._begun += 1
         if self._begun == 1:
             self.provider = provider
@@ -88,6 +101,7 @@ class Cassette:
         return self._begun
 
     def add(self, exchange: Mapping[str, Json]) -> None:
+        """Store an exchange that has ended."""
         if self.path is None:
             self.exchanges.append(exchange)
         self._write(exchange, os.O_APPEND)
@@ -106,26 +120,28 @@ class Cassette:
 
 
 def _check_row(row: Mapping[str, Json], *, is_header: bool) -> None:
-    """Raise ValueError for a line that is no header, or no exchange that can be sorted and compared."""
+    """Raise ValueError if a line is not a valid header or exchange."""
     if is_header:
         if row.get("type") not in ("cassette", "recording") or "provider" not in row:
-            raise ValueError("it is no header")
-        if not isinstance(schema := row.get("schema"), int) or schema > SCHEMA:
+            raise ValueError("it is not a header")
+        schema = row.get("schema")
+        if not isinstance(schema, int) or schema > SCHEMA:
             raise ValueError(f"it was written with schema {schema}; this version knows {SCHEMA}")
         return
     if "type" not in row:
         raise ValueError("it has no type")
     if row["type"] == "exchange":
-        request, events = row.get("request"), row.get("events")
+        request = row.get("request")
         messages: Json = request.get("messages") if isinstance(request, dict) else None
-        if not (isinstance(row.get("number"), int) and isinstance(events, list) and isinstance(messages, list)):
+        has_lists = isinstance(row.get("events"), list) and isinstance(messages, list)
+        if not has_lists or not isinstance(row.get("number"), int):
             raise ValueError("the exchange is damaged")
         if not all(isinstance(message, dict) for message in messages):
             raise ValueError("a message of the request is damaged")
 
 
 class Recorder(Wrapper):
-    """A provider that passes everything on and records each request with its streamed reply."""
+    """A provider that asks another one, and records each request with its streamed reply."""
 
     def __init__(self, provider: Provider, cassette: Cassette | str | os.PathLike[str]) -> None:
         super().__init__(provider)
@@ -133,7 +149,7 @@ class Recorder(Wrapper):
 
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
         number = self.cassette.begin(self.name)
-        asked = request_to_json(request)
+        encoded = request_to_json(request)
         events: list[Json] = []
         error: Json = None
         try:
@@ -143,23 +159,37 @@ class Recorder(Wrapper):
                     yield event
         except ProviderError as failure:
             text = str(failure).removeprefix(f"{failure.provider}: " if failure.provider else "")
-            error = {"message": text, **{name: getattr(failure, name) for name in PROVIDER_ERROR_FIELDS}}
+            fields = {name: getattr(failure, name) for name in PROVIDER_ERROR_FIELDS}
+            error = {"message": text, **fields}
             raise
         finally:
-            exchange = {"type": "exchange", "number": number, "hash": request_hash(asked), "request": asked}
+            exchange = {
+                "type": "exchange",
+                "number": number,
+                "hash": request_hash(encoded),
+                "request": encoded,
+            }
             self.cassette.add({**exchange, "events": events, "error": error})
 
 
 class Replay:
     """A provider that answers from a cassette.
 
-    By "order" each request must be the recorded one at its place; by "hash" it may come at any
-    place, as with agents that run side by side. A request that was never recorded is a ReplayError
-    that names it and shows the first difference.
+    A request that was not recorded raises a ReplayError, which shows the first difference.
+
+    Args:
+        cassette: the cassette, or its file.
+        by: "order" requires the requests in the recorded order. "hash" accepts them in any order,
+            for agents that run at the same time.
+        name: the name of this provider; if empty, that of the recorded one.
     """
 
     def __init__(
-        self, cassette: Cassette | str | os.PathLike[str], *, by: Literal["order", "hash"] = "order", name: str = ""
+        self,
+        cassette: Cassette | str | os.PathLike[str],
+        *,
+        by: Literal["order", "hash"] = "order",
+        name: str = "",
     ) -> None:
         if by not in ("order", "hash"):
             raise ValueError(f"by must be 'order' or 'hash', not {by!r}")
@@ -168,45 +198,53 @@ class Replay:
         self._label = self.name if self.cassette.path is None else self.cassette.path.name
         self._left = list(self.cassette.exchanges)
         self._total = len(self._left)
-        self._asked = 0
+        self._requests = 0
 
     @property
     def left(self) -> int:
-        """How many recorded exchanges were not asked for."""
+        """The number of recorded requests that were not sent yet."""
         return len(self._left)
 
     def assert_used_up(self) -> None:
-        """Fail unless everything recorded was asked for."""
+        """Raise ReplayError unless every recorded request was sent."""
         if self._left:
-            raise ReplayError(f"{self._label}: {self.left} of {self._total} recorded requests were not made")
+            raise ReplayError(
+                f"{self._label}: {self.left} of {self._total} recorded requests were not sent"
+            )
 
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
         exchange = self._take(request)
         try:
-            events, error = [_read_event(event) for event in exchange["events"]], _read_error(exchange.get("error"))
+            events = [_read_event(event) for event in exchange["events"]]
+            error = _read_error(exchange.get("error"))
         except (ValueError, KeyError, TypeError, AttributeError, StoreError) as fault:
             line = f", line {exchange['line']}" if "line" in exchange else ""
-            raise ReplayError(f"{self._label}{line}: the recorded reply is damaged: {_told(fault)}") from fault
+            raise ReplayError(
+                f"{self._label}{line}: the recorded reply is damaged: {_describe(fault)}"
+            ) from fault
         for event in events:
             yield event
         if error is not None:
             raise error
 
     def _take(self, request: Request) -> Mapping[str, Json]:
-        self._asked += 1
-        asked = mask_secrets(request_to_json(request))
-        digest = request_hash(asked)
-        where = f"{self._label}: request {self._asked}"
+        """Return the recorded exchange of a request, and remove it from those that are left."""
+        self._requests += 1
+        encoded = mask_secrets(request_to_json(request))
+        digest = request_hash(encoded)
+        where = f"{self._label}: request {self._requests}"
         if not self._left:
             raise ReplayError(f"{where} is one more than the {self._total} recorded")
         for index, exchange in enumerate(self._left if self.by == "hash" else self._left[:1]):
             if exchange.get("hash") == digest:
                 return self._left.pop(index)
         nearest = self._left[0]
-        found = difference(_comparable(nearest["request"]), _comparable(asked)) if "request" in nearest else "its text"
+        found = "its text"
+        if "request" in nearest:
+            found = difference(_comparable(nearest["request"]), _comparable(encoded))
         raise ReplayError(
-            f"{where} departs from the cassette (its request {nearest['number']}) at {found};"
-            " record it anew if that is meant"
+            f"{where} differs from the cassette (its request {nearest['number']}) at {found};"
+            " record it again if that is intended"
         )
 
 
@@ -217,7 +255,7 @@ def _read_event(event: Json) -> ProviderEvent:
         return read
     message = message_from_json(fields["message"])
     if not isinstance(message, AssistantMessage):
-        raise ValueError("the message is no reply")
+        raise ValueError("the message is not a reply")
     return Done(message=message)
 
 
@@ -225,39 +263,47 @@ def _read_error(error: Json) -> ProviderError | None:
     if not error:
         return None
     if error["kind"] not in get_args(ErrorKind):
-        raise ValueError(f"there is no kind of error {error['kind']!r}")
-    fields = {name: error[name] for name in PROVIDER_ERROR_FIELDS if name in error}  # an older one may lack some
+        raise ValueError(f"the kind of error {error['kind']!r} is unknown")
+    # A cassette of an older version may lack some fields.
+    fields = {name: error[name] for name in PROVIDER_ERROR_FIELDS if name in error}
     return ProviderError(error["message"], **fields)
 
 
-def _told(fault: Exception) -> str:
-    return f"{fault.args[0]!r} is missing or unknown" if isinstance(fault, KeyError) else str(fault).strip()
+def _describe(fault: Exception) -> str:
+    if isinstance(fault, KeyError):
+        return f"{fault.args[0]!r} is missing or unknown"
+    return str(fault).strip()
 
 
 def request_to_json(request: Request) -> dict[str, Json]:
-    """Encode a request; fields that hold their default are left out."""
+    """Return a request as JSON, without the fields that have their default value."""
     tools = [to_plain(spec) for spec in request.tools]
     rest = to_json(replace(request, messages=(), tools=()))
     return {**rest, "messages": messages_to_json(request.messages), "tools": tools}
 
 
-def request_hash(asked: Mapping[str, Json]) -> str:
-    """Give what two requests have in common that ask the same: ids and bookkeeping do not count."""
-    text = json.dumps(mask_secrets(_comparable(asked)), sort_keys=True)
+def request_hash(request: Mapping[str, Json]) -> str:
+    """Return a hash of an encoded request. Ids and metadata of its messages do not count."""
+    text = json.dumps(mask_secrets(_comparable(request)), sort_keys=True)
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
 
 
 def difference(recorded: Json, now: Json, path: str = "") -> str:
-    """Say where two JSON values first differ."""
+    """Return the path of the first difference of two JSON values, and both values there.
+
+    >>> difference({"system": "a", "tools": []}, {"system": "b", "tools": []})
+    'system: recorded "a", now "b"'
+    """
     if isinstance(recorded, dict) and isinstance(now, dict):
         for key in [*recorded, *(key for key in now if key not in recorded)]:
-            if recorded.get(key) != now.get(key):
-                return difference(recorded.get(key), now.get(key), f"{path}.{key}" if path else str(key))
+            before, after = recorded.get(key), now.get(key)
+            if before != after:
+                return difference(before, after, f"{path}.{key}" if path else str(key))
     if isinstance(recorded, list) and isinstance(now, list):
         for index in range(min(len(recorded), len(now))):
             if recorded[index] != now[index]:
                 return difference(recorded[index], now[index], f"{path}[{index}]")
-        return f"{path}: recorded {len(recorded)}, now {len(now)} of them"
+        return f"{path}: recorded {count(len(recorded), 'item')}, now {count(len(now), 'item')}"
     return f"{path}: recorded {_short(recorded)}, now {_short(now)}"
 
 
@@ -266,19 +312,32 @@ def _short(value: Json) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-_BOOKKEEPING = frozenset(("id", "v", "meta", "usage", "provider", "model", "raw_stop_reason", "stop_reason", "origin"))
+# Fields of a message that do not change the meaning of a request.
+_METADATA = frozenset(
+    ("id", "v", "meta", "usage", "provider", "model", "raw_stop_reason", "stop_reason", "origin")
+)
 
 
-def _comparable(asked: Mapping[str, Json]) -> dict[str, Json]:
-    messages = [
-        {key: value for key, value in message.items() if key not in _BOOKKEEPING} for message in asked["messages"]
-    ]
-    return {**asked, "messages": messages}
+def _comparable(request: Mapping[str, Json]) -> dict[str, Json]:
+    """Return an encoded request without the metadata of its messages."""
+    messages = [_without_metadata(message) for message in request["messages"]]
+    return {**request, "messages": messages}
+
+
+def _without_metadata(message: Mapping[str, Json]) -> dict[str, Json]:
+    return {key: value for key, value in message.items() if key not in _METADATA}
 
 
 @contextmanager
 def use_provider(provider: Provider | Callable[[str], Provider]) -> Iterator[None]:
-    """Let agents that name their model ask this provider, or the one a function gives for the name."""
+    """Replace the providers that agents open by name, inside a `with` block.
+
+        with use_provider(Script("It rains.")):
+            assert answer_weather_question() == "It rains."
+
+    Args:
+        provider: the provider to use for every name, or a function that returns one for a name.
+    """
     chosen = provider
     token = provider_names.set((lambda name: chosen) if isinstance(chosen, Provider) else chosen)
     try:

@@ -1,8 +1,8 @@
-"""A pytest plugin: no request leaves a test unless it is marked, and a marked test replays a cassette.
+"""A pytest plugin: tests replay cassettes, and cannot send requests to real models by accident.
 
-- `@pytest.mark.glue_cassette` answers from `cassettes/TEST/MODEL.jsonl` beside the test file;
-  `pytest --glue-record` asks the real model and records that file anew.
-- `@pytest.mark.glue_live` lets requests out.
+- `@pytest.mark.glue_cassette` replays `cassettes/TEST/MODEL.jsonl` in the folder of the test file.
+  `pytest --glue-record` asks the real model instead, and replaces that file.
+- `@pytest.mark.glue_live` allows a test to send requests to real models.
 """
 
 from __future__ import annotations
@@ -11,41 +11,41 @@ import re
 from collections.abc import Generator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from glue.testing.cassette import Recorder, Replay
+from glue import providers
+from glue.errors import ConfigError
+from glue.overrides import check_origin
+from glue.testing.cassette import Recorder, Replay, use_provider
 
 _LOOPBACK = re.compile(r"^https?://(localhost|127\.[0-9.]+|\[::1\])(:\d+)?(/|$)", re.IGNORECASE)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("glue")
-    group.addoption("--glue-record", action="store_true", help="ask real models and record cassettes anew")
+    group.addoption(
+        "--glue-record", action="store_true", help="ask real models and record new cassettes"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    cassette = "glue_cassette(folder=None, by='order'): agents by name answer from a cassette; see --glue-record"
-    config.addinivalue_line("markers", cassette)
-    config.addinivalue_line("markers", "glue_live: real requests of glue may leave this test")
+    cassette = "models given by name answer from a cassette; see --glue-record"
+    live = "the test may send requests to real models"
+    config.addinivalue_line("markers", f"glue_cassette(folder=None, by='order'): {cassette}")
+    config.addinivalue_line("markers", f"glue_live: {live}")
     config.stash[_guard] = RequestGuard()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Watch a whole test, its fixtures included."""
-    from glue.context import check_origin
-
+    """Guard the requests of a test and its fixtures, and open its cassettes."""
     mark = item.get_closest_marker("glue_cassette")
     record = bool(item.config.getoption("--glue-record")) and mark is not None
     guard = item.config.stash[_guard]
     guard.live = record or item.get_closest_marker("glue_live") is not None
     token = check_origin.set(guard.check)
     if mark is not None:
-        from glue.testing.cassette import use_provider
-
         named = mark.args[0] if mark.args else mark.kwargs.get("folder")
         folder = item.path.parent / (named or Path("cassettes", _plain_name(item.name)))
         models = item.stash[_models] = Models(folder, mark.kwargs.get("by", "order"), record)
@@ -58,62 +58,65 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test that did not send every recorded request."""
     result = yield
-    if (models := item.stash.get(_models, None)) is not None:
+    models = item.stash.get(_models, None)
+    if models is not None:
         models.assert_used_up()
     return result
 
 
 class RequestGuard:
-    """Lets requests to this machine pass, and others only from a live test.
+    """A guard that allows requests to this machine, and other requests only in a live test.
 
-    One object for all tests: a task group that outlives a test holds the context that the first one made.
+    All tests share one object. A task group can outlive the test that opened it, and its tasks keep
+    the context of that test.
     """
 
     live = False
 
     def check(self, origin: str) -> None:
+        """Raise ConfigError if the current test may not send a request to this origin."""
         if self.live or _LOOPBACK.match(origin):
             return
-        from glue.errors import ConfigError
-
         raise ConfigError(
             f"a test tried to reach {origin}; use glue.testing.Script, replay a cassette with"
-            " @pytest.mark.glue_cassette, or let it out with @pytest.mark.glue_live"
+            " @pytest.mark.glue_cassette, or allow requests with @pytest.mark.glue_live"
         )
 
 
 class Models:
-    """The cassettes of one test: a file for each model it names."""
+    """The cassettes of one test, one file for each model."""
 
     def __init__(self, folder: Path, by: str, record: bool) -> None:
         self.folder, self.by, self.record = folder, by, record
         self.providers: dict[str, Recorder | Replay] = {}
 
     def open(self, model: str) -> Recorder | Replay:
-        from glue.testing.cassette import Recorder, Replay
-
+        """Return the provider that records or replays a model."""
         if model in self.providers:
             return self.providers[model]
         path = self.folder / f"{_plain_name(model)}.jsonl"
         if self.record:
-            from glue.providers import new
-
-            self.providers[model] = Recorder(new(model), path)
+            self.providers[model] = Recorder(providers.new(model), path)
         elif path.exists():
             self.providers[model] = Replay(path, by="hash" if self.by == "hash" else "order")
         else:
-            pytest.fail(f"there is no cassette {path}; record it with `pytest --glue-record`", pytrace=False)
+            pytest.fail(
+                f"the cassette {path} does not exist; record it with `pytest --glue-record`",
+                pytrace=False,
+            )
         return self.providers[model]
 
     def assert_used_up(self) -> None:
-        """Fail unless the test made every recorded request."""
+        """Raise ReplayError unless the test sent every recorded request."""
         for provider in self.providers.values():
-            if (used := getattr(provider, "assert_used_up", None)) is not None:
-                used()
+            if isinstance(provider, Replay):
+                provider.assert_used_up()
 
 
 def _plain_name(name: str) -> str:
+    """Return a name as a file name."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "x"
 
 

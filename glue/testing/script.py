@@ -1,4 +1,4 @@
-"""A scripted provider: what a model would say, written down. For our tests and for yours."""
+"""`Script`: a provider with replies that are written in the test, and helpers to write them."""
 
 from __future__ import annotations
 
@@ -30,35 +30,40 @@ from glue.provider import Attempt, Done, ProviderEvent, deltas
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """One answer of a scripted model."""
+    """A reply of a scripted model; usually made by `say` or `calls`."""
 
     content: tuple[Part, ...] = ()
-    stop: str = "end_turn"
-    raw: str | None = None
+    stop: str = "end_turn"  # the stop reason
+    raw: str | None = None  # the raw stop reason; None means that of `stop`
     usage: Usage | None = None
-    chunk: int = 0  # characters per delta; 0 sends a text whole
-    delay: float = 0.0  # seconds before the first delta
-    terminal: bool = True  # False: the stream ends without its terminal mark
-    error: Exception | None = None  # raised after the content was streamed
+    chunk: int = 0  # characters per delta; 0 sends a text in one delta
+    delay: float = 0.0  # seconds before each delta
+    terminal: bool = True  # False ends the stream without the complete message
+    error: Exception | None = None  # raised after the content is streamed
 
     def pieces(self, text: str) -> Iterator[str]:
-        """Part a text into the pieces that are streamed."""
+        """Yield the pieces in which a text is streamed."""
         size = self.chunk or len(text)
         return (text[start : start + size] for start in range(0, len(text), size))
 
 
-ScriptStep: TypeAlias = "str | Reply | Exception | Attempt | Repeat | Callable[[Request], ScriptStep]"
+ScriptStep: TypeAlias = (
+    "str | Reply | Exception | Attempt | Repeat | Callable[[Request], ScriptStep]"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A step that repeats for ever."""
+    """A step that is played for every further request."""
 
     step: ScriptStep
 
 
 def say(text: str = "", *, stop: str = "end_turn", thinking: str = "", **options: Any) -> Reply:
-    """Answer with text; `thinking` comes before it."""
+    """Return a reply with a text, after optional thinking.
+
+    The options are the fields of `Reply`, such as `usage` and `chunk`.
+    """
     parts: list[Part] = [Thinking(text=thinking)] if thinking else []
     if text:
         parts.append(Text(text=text))
@@ -66,30 +71,35 @@ def say(text: str = "", *, stop: str = "end_turn", thinking: str = "", **options
 
 
 def call(name: str, arguments: Any = None, *, id: str = "", complete: bool = True) -> ToolCall:
-    """Name a tool; a string is sent as it is, anything else as JSON."""
-    text = arguments if isinstance(arguments, str) else json.dumps({} if arguments is None else arguments)
+    """Return a call of a tool. Arguments are encoded as JSON, except for a string."""
+    text = arguments
+    if not isinstance(arguments, str):
+        text = json.dumps({} if arguments is None else arguments)
     return ToolCall(id=id or f"call_{next(_ids)}", name=name, arguments=text, complete=complete)
 
 
 def partial(name: str, arguments: str = '{"') -> ToolCall:
-    """Name a tool, cut off in the middle of its arguments."""
+    """Return a call that was cut off in the middle of its arguments."""
     return call(name, arguments, complete=False)
 
 
 def calls(*named: ToolCall | str, text: str = "", stop: str = "tool_use", **options: Any) -> Reply:
-    """Answer with calls, after an optional text."""
+    """Return a reply with tool calls, given by name or made by `call`, after an optional text."""
     parts: list[Part] = [Text(text=text)] if text else []
     parts += [call(item) if isinstance(item, str) else item for item in named]
     return Reply(content=tuple(parts), stop=stop, **options)
 
 
 def fail(kind: ErrorKind, message: str = "scripted failure", **details: Any) -> ProviderError:
-    """Fail with a typed error."""
+    """Return an error that the scripted provider raises.
+
+    The details are the parameters of `ProviderError`, such as `status` and `retry_after`.
+    """
     return ProviderError(message, kind=kind, provider=details.pop("provider", "script"), **details)
 
 
 def repeat(step: ScriptStep) -> Repeat:
-    """Give the same answer for ever."""
+    """Return a step that is played for every further request."""
     return Repeat(step)
 
 
@@ -97,10 +107,16 @@ _ids = itertools.count(1)
 
 
 class Script:
-    """A provider that plays steps in order and keeps the requests it got.
+    """A provider that answers each request with the next of its steps.
 
-    A step is a text, a `Reply` (see `say` and `calls`), an exception to raise, a function of the
-    request that returns a step, or `repeat(step)`. A request past the end is an AssertionError.
+        script = Script(calls(call("weather", {"city": "Oslo"})), "It rains.")
+        result = Agent(script, tools=[weather]).run_sync("Weather in Oslo?")
+        assert result.text == "It rains."
+        assert len(script.requests) == 2
+
+    A step is a text, a `Reply` (see `say` and `calls`), an exception to raise (see `fail`), a
+    function that takes the request and returns a step, or `repeat(step)`. A request after the last
+    step raises AssertionError. `requests` has all requests so far.
     """
 
     def __init__(self, *steps: ScriptStep, name: str = "script", model: str = "script-1") -> None:
@@ -112,17 +128,21 @@ class Script:
 
     @property
     def left(self) -> int:
-        """How many steps have not been played; a repeated one never counts."""
+        """The number of steps that were not played yet, without repeated ones."""
         return sum(not isinstance(step, Repeat) for step in self._steps)
 
     def assert_used_up(self) -> None:
-        """Fail unless every step was played."""
+        """Raise AssertionError unless every step was played."""
         if self.left:
-            raise AssertionError(f"{self.name}: {self.left} of the scripted steps were not asked for: {self._steps!r}")
+            raise AssertionError(
+                f"{self.name}: {self.left} of the scripted steps were not played: {self._steps!r}"
+            )
 
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
-        kept = request.messages if isinstance(request.messages, Messages) else tuple(request.messages)
-        self.requests.append(replace(request, messages=kept))
+        messages = request.messages
+        if not isinstance(messages, Messages):
+            messages = tuple(messages)  # a list could change after the request
+        self.requests.append(replace(request, messages=messages))
         step = self._next(request)
         self.open_streams += 1
         try:
@@ -151,7 +171,9 @@ class Script:
 
     def _next(self, request: Request) -> Reply | Exception:
         if not self._steps:
-            raise AssertionError(f"{self.name}: request {len(self.requests)} has no scripted step")
+            raise AssertionError(
+                f"{self.name}: request {len(self.requests)} is after the last step"
+            )
         step = self._steps[0]
         if isinstance(step, Repeat):
             step = step.step
@@ -159,13 +181,19 @@ class Script:
             del self._steps[0]
         while not isinstance(step, (str, Reply, Exception)):
             if not callable(step):
-                raise TypeError(f"a step must be a text, a Reply, an exception or a function, not {step!r}")
+                raise TypeError(
+                    f"a step must be a text, a Reply, an exception or a function, not {step!r}"
+                )
             step = step(request)
         return say(step) if isinstance(step, str) else step
 
 
 def shape(messages: Iterable[Message]) -> str:
-    """Draw a transcript: u user, a assistant, t tool result; u+ is a message of the loop's own."""
+    """Return a transcript as letters: u user, a assistant, t tool result, u+ added by the loop.
+
+    >>> shape([UserMessage(content=()), AssistantMessage(content=())])
+    'u a'
+    """
     letters = []
     for message in messages:
         if isinstance(message, UserMessage):

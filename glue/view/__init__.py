@@ -1,1 +1,1 @@
-"""Transcripts as HTML: one page that loads nothing and obeys nothing it shows."""
+"""Transcripts as HTML pages."""

@@ -1,4 +1,4 @@
-"""Text as HTML: Markdown rendered, everything else escaped, nothing hidden or obeyed, long texts folded."""
+"""Texts as safe HTML: Markdown is rendered, everything else is escaped, long texts are folded."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from itertools import groupby
 
 from glue.text import clean_text, one_line
 
-HEAD = 3_000  # characters and lines that are shown of a long text
-LINES = 40
+HEAD = 3_000  # characters of a long text that are shown before it is unfolded
+LINES = 40  # and lines
 _FENCE = re.compile(r"^ {0,3}(```|~~~)[^\n]*\n?", re.MULTILINE)
 _SPAN = re.compile(r"(`+)(?!`)(.+?)(?<!`)\1(?!`)")
 _MARKS = (
@@ -24,37 +24,38 @@ _RULE = re.compile(r"\s*\|(\s*:?-+:?\s*\|)+\s*")
 
 
 def escape(text: object) -> str:
-    """Make text safe between tags and in quoted attributes."""
+    """Return a text that is safe between tags and in quoted attributes."""
     return html.escape(clean_text(str(text)), quote=True)
 
 
 def brief(text: str, width: int) -> str:
-    """Put a text on one line of at most `width` characters, escaped."""
+    """Return an escaped text on one line of at most `width` characters."""
     return escape(one_line(text[: width * 4], width))
 
 
 def split(text: str) -> tuple[str, str]:
-    """Part a long text into what is shown at once and the rest."""
+    """Split a long text into the part that is shown at once and the folded rest."""
     cut = min(len(text), HEAD)
     for number, match in enumerate(re.finditer("\n", text[:cut]), 1):
         if number == LINES:
             cut = match.end()
             break
     if len(text) - cut <= HEAD // 4 and text.count("\n", cut) <= LINES // 4:
-        return text, ""  # nobody folds away three lines
+        return text, ""  # too little to fold
     line = text.rfind("\n", cut // 2, cut) + 1
     cut = line or cut
     return text[:cut], text[cut:]
 
 
 def prose(text: str) -> str:
-    """Show what was said as Markdown. Its tags are ours and bear nothing of the text: links and HTML stay text."""
+    """Render Markdown. No tag or attribute comes from the text: links and HTML remain text."""
     head, rest = split(text)
     fenced = len(_FENCE.findall(head)) % 2 == 1
     return _fenced(head, False) + _rest(len(text), _fenced(rest, fenced) if rest else "")
 
 
 def _fenced(text: str, inside: bool) -> str:
+    """Render a text with fenced code; `inside` is whether it begins within a fence."""
     out = []
     for piece in _FENCE.split(text)[::2]:
         if piece.strip():
@@ -64,7 +65,7 @@ def _fenced(text: str, inside: bool) -> str:
 
 
 def _blocks(text: str) -> str:
-    """Render headings, lists, quotes, tables and paragraphs; a paragraph keeps its lines as they are."""
+    """Render headings, lists, quotes, tables and paragraphs; paragraphs keep their line breaks."""
     out: list[str] = []
     for kind, lines in groupby(text.split("\n"), _kind):
         rows = list(lines)
@@ -83,6 +84,7 @@ def _blocks(text: str) -> str:
 
 
 def _kind(line: str) -> str:
+    """Return the kind of block that a line belongs to; empty for a blank line."""
     if not line.strip():
         return ""
     if _HEADING.fullmatch(line):
@@ -104,14 +106,18 @@ def _item(row: str) -> str:
 def _table(rows: list[str]) -> str:
     if len(rows) < 2 or not _RULE.fullmatch(rows[1]):
         return f'<p class="text">{_inline(chr(10).join(rows))}</p>'
-    cells = [[_inline(cell.strip()) for cell in row.strip().strip("|").split("|")] for row in rows]
-    head = "".join(f"<th>{cell}</th>" for cell in cells[0])
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in cells[2:])
+    head = _cells(rows[0], "th")
+    body = "".join(f"<tr>{_cells(row, 'td')}</tr>" for row in rows[2:])
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
+def _cells(row: str, tag: str) -> str:
+    cells = row.strip().strip("|").split("|")
+    return "".join(f"<{tag}>{_inline(cell.strip())}</{tag}>" for cell in cells)
+
+
 def _inline(text: str) -> str:
-    """Escape a text, and set its code, bold and slanted pieces apart."""
+    """Escape a line of text, with tags for code, bold and italics."""
     out, at = [], 0
     for span in _SPAN.finditer(text):
         out += [_marked(text[at : span.start()]), f"<code>{escape(span[2])}</code>"]
@@ -120,6 +126,7 @@ def _inline(text: str) -> str:
 
 
 def _marked(text: str) -> str:
+    """Escape a text, with tags for bold and italics."""
     text = escape(text)
     for pattern, tags in _MARKS:
         text = pattern.sub(tags, text)
@@ -127,7 +134,7 @@ def _marked(text: str) -> str:
 
 
 def literal(text: str) -> str:
-    """Show a text exactly, the rest of a long one behind "show all"."""
+    """Return a text exactly as it is; the rest of a long text is folded."""
     if not text:
         return '<p class="none">empty</p>'
     head, rest = split(text)
@@ -135,12 +142,15 @@ def literal(text: str) -> str:
 
 
 def _pre(text: str, kind: str) -> str:
-    return f'<pre class="{kind}" dir="auto">\n{escape(text)}</pre>'  # HTML drops a line end right after <pre>
+    # Browsers drop a line break right after <pre>, so one is added for a text that begins with it.
+    return f'<pre class="{kind}" dir="auto">\n{escape(text)}</pre>'
 
 
 def _rest(size: int, body: str) -> str:
-    return f'<details class="rest"><summary>show all {size:,} characters</summary>{body}</details>' if body else ""
+    """Return the folded rest of a text of `size` characters, or nothing if there is none."""
+    return fold("rest", f"show all {size:,} characters", body) if body else ""
 
 
 def fold(kind: str, title: str, body: str) -> str:
+    """Return HTML that is hidden until the user unfolds it."""
     return f'<details class="{kind}"><summary>{title}</summary>{body}</details>'

@@ -1,7 +1,7 @@
 "use strict";
 (() => {
-  const MARKED = 2000; // matches that are coloured
-  const UNFOLDED = 60; // hits that are unfolded at once; the others when they are gone to
+  const MARKED = 2000; // the most matches that are highlighted
+  const UNFOLDED = 60; // hits that are unfolded at once; others when the user moves to them
   const root = document.documentElement;
   const get = (id) => document.getElementById(id);
   const field = get("search");
@@ -33,13 +33,15 @@
       const walker = document.createTreeWalker(unit, NodeFilter.SHOW_TEXT);
       while (walker.nextNode() && ranges.length < MARKED) {
         const text = walker.currentNode.data.toLowerCase();
-        for (let at = text.indexOf(wanted); at >= 0 && ranges.length < MARKED; at = text.indexOf(wanted, at + wanted.length)) {
+        let at = text.indexOf(wanted);
+        while (at >= 0 && ranges.length < MARKED) {
           const end = at + wanted.length;
-          if (end > walker.currentNode.length) break; // a letter whose small form is longer
+          if (end > walker.currentNode.length) break; // some letters are longer in lower case
           const range = new Range();
           range.setStart(walker.currentNode, at);
           range.setEnd(walker.currentNode, end);
           ranges.push(range);
+          at = text.indexOf(wanted, end);
         }
       }
       if (ranges.length >= MARKED) break;
@@ -60,7 +62,8 @@
     report();
   };
 
-  const shown = () => hits.filter((unit) => unit.offsetParent !== null || unit.getClientRects().length > 0);
+  const isShown = (unit) => unit.offsetParent !== null || unit.getClientRects().length > 0;
+  const shown = () => hits.filter(isShown);
 
   const report = () => {
     const wanted = field.value.trim();
@@ -108,7 +111,7 @@
     report();
   });
 
-  // The rest of a long text stays folded: unfolding a thousand of them at once helps nobody.
+  // The rests of long texts stay folded, because unfolding a thousand of them is slow.
   const all = (open) => {
     for (const fold of document.querySelectorAll("main details:not(.rest)")) fold.open = open;
     unfolded = [];
@@ -118,14 +121,17 @@
 
   const keep = (theme) => {
     root.dataset.theme = theme;
-    try { localStorage.setItem("glue-theme", theme); } catch { /* a page from a file may keep nothing */ }
+    try {
+      localStorage.setItem("glue-theme", theme);
+    } catch { /* a page that was opened from a file may have no storage */ }
   };
   try {
     const kept = localStorage.getItem("glue-theme");
     if (kept === "light" || kept === "dark") root.dataset.theme = kept;
-  } catch { /* likewise */ }
+  } catch { /* no storage */ }
   get("theme").addEventListener("click", () => {
-    const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-    keep(dark ? "light" : "dark");
+    const systemIsDark = matchMedia("(prefers-color-scheme: dark)").matches;
+    const isDark = root.dataset.theme ? root.dataset.theme === "dark" : systemIsDark;
+    keep(isDark ? "light" : "dark");
   });
 })();

@@ -6,7 +6,7 @@
 # max_turns = 16
 # usd_budget = 0.50
 # ///
-"""A companion that remembers: `glue chat NAME.py`, or `python NAME.py -s notes "My name is Ada."`."""
+"""A chat with memory: `glue chat NAME.py`, or `python NAME.py -s notes "My name is Ada."`."""
 
 from datetime import date
 
@@ -16,15 +16,17 @@ from glue.providers import default
 
 @tool
 def today() -> str:
-    """Say what day it is."""
+    """Return the date of today."""
     return f"{date.today():%A, %d %B %Y}"
 
 
 agent = Agent(
-    default(otherwise="offline"),  # GLUE_MODEL, or the first provider whose key is set; -m names another
+    # GLUE_MODEL, or the first provider whose key is set. -m selects another one.
+    default(otherwise="offline"),
     tools=[today],
-    instructions="You are a friendly companion. Be brief, and say so when you do not know.",
-    compaction=keep_recent(n_messages=60),  # a long conversation goes on when the model's window is full
+    instructions="You are a friendly companion. Be brief. If you do not know, admit it.",
+    # A long conversation continues when the context window of the model is full.
+    compaction=keep_recent(n_messages=60),
 )
 
 if __name__ == "__main__":

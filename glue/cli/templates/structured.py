@@ -6,7 +6,7 @@
 # max_turns = 16
 # usd_budget = 0.50
 # ///
-"""An object instead of prose: `python NAME.py @mail.txt` prints a ticket as JSON."""
+"""Structured output: `python NAME.py @mail.txt` prints a ticket as JSON."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -19,12 +19,13 @@ from glue.providers import default
 class Ticket:
     title: Annotated[str, "at most ten words"]
     severity: Literal["low", "medium", "high"]
-    steps: Annotated[list[str], "how to see the fault, one step each"]
+    steps: Annotated[list[str], "how to reproduce the fault, one step each"]
 
 
 agent = Agent(
-    default(otherwise="offline"),  # GLUE_MODEL, or the first provider whose key is set; -m names another
-    output=Ticket,  # validated; the model is asked again where it does not fit
+    # GLUE_MODEL, or the first provider whose key is set. -m selects another one.
+    default(otherwise="offline"),
+    output=Ticket,  # the model is asked again if its answer does not match
     instructions="Turn the user's mail into a ticket.",
 )
 

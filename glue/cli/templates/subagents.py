@@ -6,27 +6,33 @@
 # max_turns = 16
 # usd_budget = 0.50
 # ///
-"""An agent that hands work to another: `python NAME.py "Compare Oslo and Bergen."`."""
+"""An agent that calls another agent: `python NAME.py "Compare Oslo and Bergen."`."""
 
 from glue import Agent, tool
 from glue.providers import default
 
-NOTES = {"oslo": "Founded around 1040. Capital since 1814.", "bergen": "Founded in 1070. Rains 240 days a year."}
+NOTES = {
+    "oslo": "Founded around 1040. Capital since 1814.",
+    "bergen": "Founded in 1070. Rains 240 days a year.",
+}
 
 
 @tool
 def read_notes(city: str) -> str:
-    """Read our notes about a city.
+    """Read the notes about a city.
 
     Args:
-        city: its name
+        city: the name of the city
     """
     return NOTES.get(city.lower(), "no notes")
 
 
-MODEL = default(otherwise="offline")  # GLUE_MODEL, or the first provider whose key is set; -m names another
+# GLUE_MODEL, or the first provider whose key is set. -m selects another one.
+MODEL = default(otherwise="offline")
 
-researcher = Agent(MODEL, name="researcher", tools=[read_notes], instructions="Report facts, nothing else.")
+researcher = Agent(
+    MODEL, name="researcher", tools=[read_notes], instructions="Report facts, nothing else."
+)
 
 agent = Agent(
     MODEL,

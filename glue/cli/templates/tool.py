@@ -6,7 +6,7 @@
 # max_turns = 16
 # usd_budget = 0.50
 # ///
-"""A model with one tool: `python NAME.py "What is the weather in Toronto?"`, or `--help` for more."""
+"""A model with one tool: run `python NAME.py "What is the weather in Toronto?"`."""
 
 from glue import Agent, tool
 from glue.providers import default
@@ -14,16 +14,17 @@ from glue.providers import default
 
 @tool
 def weather(city: str) -> str:
-    """Say what the weather is in a city.
+    """Return the weather in a city.
 
     Args:
-        city: its name, in English
+        city: the name of the city, in English
     """
-    return f"{city}: 21 degrees, dry"  # ask a real service here
+    return f"{city}: 21 degrees, dry"  # call a real service here
 
 
 agent = Agent(
-    default(otherwise="offline"),  # GLUE_MODEL, or the first provider whose key is set; -m names another
+    # GLUE_MODEL, or the first provider whose key is set. -m selects another one.
+    default(otherwise="offline"),
     tools=[weather],
     instructions="Answer in one line.",
 )

@@ -1,0 +1,42 @@
+"""Bundles of built-in tools, by the names that `--tools` takes: fs, edit, git, shell, coding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
+
+from glue.context import AnyTool
+from glue.errors import ConfigError
+
+BUNDLES = {
+    "fs": "read and search files below this folder",
+    "edit": "fs, and write files (asks for permission)",
+    "git": "read the history of this checkout",
+    "shell": "run commands (asks for permission)",
+    "coding": "edit, and git if this is a checkout",
+}
+
+
+def check_bundles(names: Iterable[str], own: Iterable[str] = ()) -> list[str]:
+    """Return bundle names in lower case; ConfigError lists the valid names, the agent's own too."""
+    names = [name.strip().lower() for name in names]
+    for name in names:
+        if name not in BUNDLES:
+            valid = ", ".join((*own, *BUNDLES))
+            raise ConfigError(f"unknown tools {name!r}; choose from: {valid}")
+    return names
+
+
+def make_tools(names: Iterable[str], own: Iterable[str] = ()) -> list[AnyTool]:
+    """Return the tools of several bundles for the current folder, each tool once."""
+    found: dict[str, Any] = {}
+    for name in check_bundles(names, own):
+        module = import_module(f"glue.tools.{'fs' if name == 'edit' else name}")
+        try:
+            tools = module.tools(".", write=True) if name == "edit" else module.tools(".")
+        except ValueError as error:  # the current folder cannot be read
+            raise ConfigError(f"the {name} tools: {error}") from None
+        for tool in tools:
+            found.setdefault(tool.spec.name, tool)
+    return list(found.values())

@@ -1,0 +1,101 @@
+"""The process: cancel on a signal, exit despite blocked threads, switch the terminal's echo."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn
+
+import anyio
+
+from glue.limits import Outcome
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskStatus
+
+GRACE = 0.5  # seconds that threads have to end
+
+
+def live_threads() -> frozenset[threading.Thread]:
+    """Return the running threads that Python waits for before it exits."""
+    return frozenset(thread for thread in threading.enumerate() if not thread.daemon)
+
+
+def exit_code_despite_threads(code: int, before: Collection[threading.Thread]) -> int:
+    """Return the code if all new threads end soon; otherwise exit the process with it.
+
+    A thread is new if it is not in `before`.
+    """
+    end = time.monotonic() + GRACE
+    for thread in live_threads() - frozenset(before):
+        if thread is not threading.current_thread():
+            thread.join(max(end - time.monotonic(), 0))
+            if thread.is_alive():
+                exit_now(code)
+    return code
+
+
+def exit_now(code: int) -> NoReturn:
+    """Exit without waiting for threads, after sending telemetry and flushing all output.
+
+    Python waits for every thread that is not a daemon before it exits; a thread that is blocked
+    would keep the process alive for ever.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    _shut_down_telemetry()
+    logging.shutdown()
+    os._exit(code)
+
+
+def _shut_down_telemetry() -> None:
+    """Send the collected traces and metrics, if the OpenTelemetry SDK is in use."""
+    if "opentelemetry.sdk" not in sys.modules:
+        return
+    from opentelemetry import metrics, trace  # an optional dependency
+
+    for provider in (trace.get_tracer_provider(), metrics.get_meter_provider()):
+        shutdown = getattr(provider, "shutdown", None)
+        if shutdown is not None:
+            shutdown()
+
+
+async def cancel_on_signal(
+    cancel: Callable[[], object], leave: Callable[[], object], *, task_status: TaskStatus[None]
+) -> None:
+    """Call `cancel` at the first Ctrl-C or SIGTERM; call `leave` and exit at the second."""
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        task_status.started()
+        await anext(signals)
+        cancel()
+        await anext(signals)
+        leave()
+        os._exit(Outcome.CANCELLED.exit_code)
+
+
+@contextmanager
+def terminal_echo(shown: bool) -> Iterator[None]:
+    """Switch the echo of typed keys on or off for a block.
+
+    Without echo, keys that the user types during an answer do not appear in the middle of it.
+    """
+    import termios  # POSIX only
+
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+    changed = [*before]
+    changed[3] = changed[3] | termios.ECHO if shown else changed[3] & ~termios.ECHO
+    if changed == before:
+        yield  # setting the attributes would stop a process in the background
+        return
+    termios.tcsetattr(fd, termios.TCSANOW, changed)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(fd, termios.TCSANOW, before)

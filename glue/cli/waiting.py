@@ -1,0 +1,104 @@
+"""Tool calls that wait: what they look like, the command that answers them, and their origin.
+
+The prompt of a run in a session keeps the command of the run in its `meta`. `glue sessions answer`
+reads it, and continues the run with the same agent, options and folder.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from glue.cli.approval import question
+from glue.cli.options import Sources
+from glue.cli.screen import Screen
+from glue.limits import BUDGETS
+from glue.messages import Json, Message, UserMessage
+from glue.pending import PendingCall
+from glue.permission import PermissionRequest
+from glue.settings import prompt_messages
+from glue.text import count, one_line
+
+COMMAND = "command"  # the key in the meta of a prompt
+# Options that shape the agent. Permissions are not kept, except denials: what may run without a
+# question is decided by the person who answers.
+_KEPT = (
+    "model",
+    "system",
+    "template",
+    "temperature",
+    "max_tokens",
+    "reasoning",
+    "tools",
+    "no_tools",
+    "mcp",
+    "deny",
+    "schema",
+    *BUDGETS,
+)
+
+
+def with_command(prompt: Any, sources: Sources) -> tuple[Message, ...]:
+    """Return the messages of a prompt; the first one keeps the command of the run in its meta."""
+    first, *others = prompt_messages(prompt)
+    given = sources.given
+    kept: dict[str, Json] = {name: given[name] for name in _KEPT if given.get(name)}
+    command: dict[str, Json] = {"folder": os.getcwd(), "options": kept}
+    if sources.path is not None:
+        command["file"] = os.path.abspath(sources.path)
+    return (replace(first, meta={**(first.meta or {}), COMMAND: command}), *others)
+
+
+def command_of(messages: Iterable[Message]) -> Mapping[str, Any] | None:
+    """Return the command of the last prompt that has one, or None if no prompt has."""
+    found: Mapping[str, Any] | None = None
+    for message in messages:
+        if isinstance(message, UserMessage) and isinstance(message.meta, Mapping):
+            command = message.meta.get(COMMAND)
+            found = command if isinstance(command, Mapping) else found
+    return found
+
+
+def shown(call: PendingCall, screen: Screen) -> str:
+    """Return what a person is shown about a call: the question, or the call of another system."""
+    request = call.request or PermissionRequest(
+        tool=call.tool, action=call.tool, arguments=call.arguments
+    )
+    text = question(request, screen)
+    within = "".join(f"{one_line(name)}: " for name in call.path)
+    why = f"\n  ({one_line(call.reason)})" if call.reason else ""
+    return f"{within}{text}{why}"
+
+
+def waiting_lines(
+    calls: Sequence[PendingCall], session: str, options: Sequence[str] = ()
+) -> list[str]:
+    """Return a line for each pending call, each followed by the command that answers it.
+
+    `options` are added to the command, such as the store of the session.
+    """
+    lines = [f"paused: {count(len(calls), 'call')} {'waits' if len(calls) == 1 else 'wait'}"]
+    if session:
+        lines[0] += f" in session {one_line(session)}; answer with --allow, --deny REASON or"
+        lines[0] += " --result TEXT:"
+    for call in calls:
+        why = f" ({one_line(call.reason, 120)})" if call.reason else ""
+        lines.append(f"  {one_line(call.id)}: {one_line(call.summary, 200)}{why}")
+        if session:
+            lines.append(f"    {answer_command(call, session, options)}")
+    if not session:
+        lines.append(
+            "  the run is not stored, so nobody can answer later; add --session NAME to the command"
+        )
+    return lines
+
+
+def answer_command(call: PendingCall, session: str, options: Sequence[str] = ()) -> str:
+    """Return the command that allows a call, or that gives the result of an external tool."""
+    decision = ["--allow"] if call.request is not None else ["--result", "TEXT"]
+    return one_line(
+        shlex.join(["glue", "sessions", "answer", session, call.id, *options, *decision])
+    )

@@ -1,0 +1,75 @@
+"""`--show-wire`: print the requests that a run sends, as text or as curl commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+from glue.cli.keys import used_variable
+from glue.errors import ConfigError
+from glue.providers import find_base_url, known, lookup
+from glue.providers.http import Sent, on_request
+from glue.secrets import MASK, mask_secrets
+
+_CURL_HEADERS = ("host", "content-length", "accept-encoding", "user-agent")  # curl sets these
+
+
+@contextmanager
+def print_requests(write: Callable[[str], object], *, curl: bool = False) -> Iterator[list[Sent]]:
+    """Write every request that is sent during a block, keys masked; yield the list of them."""
+    seen: list[Sent] = []
+
+    def observe(sent: Sent) -> None:
+        headers = tuple((name, str(mask_secrets(value))) for name, value in sent.headers)
+        sent = replace(sent, headers=headers, body=str(mask_secrets(sent.body)))
+        seen.append(sent)
+        write(as_curl(sent) if curl else as_text(sent))
+
+    token = on_request.set(observe)
+    try:
+        yield seen
+    finally:
+        on_request.reset(token)
+
+
+def as_text(sent: Sent) -> str:
+    """Return a request as readable text, with a JSON body indented."""
+    try:
+        body = json.dumps(json.loads(sent.body), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        body = sent.body
+    headers = (f"{name}: {value}" for name, value in sent.headers)
+    return "\n".join((f"{sent.method} {sent.url}", *headers, "", body))
+
+
+def as_curl(sent: Sent) -> str:
+    """Return a request as a curl command that sends it again, with the key from its variable."""
+    variable = key_variable(sent.url)
+    lines = [f"curl -N {shlex.quote(sent.url)}"]
+    for name, value in sent.headers:
+        if name in _CURL_HEADERS:
+            continue
+        line = f"{name}: {value}"
+        if MASK in line and variable:
+            pieces = (shlex.quote(part) if part else "" for part in line.split(MASK))
+            lines.append("-H " + f'"${variable}"'.join(pieces))
+        else:
+            lines.append(f"-H {shlex.quote(line)}")
+    return " \\\n  ".join((*lines, f"--data-raw {shlex.quote(sent.body)}"))
+
+
+def key_variable(url: str) -> str:
+    """Return the variable that holds the key for an address, or "" if no provider matches."""
+    for name in known():
+        entry = lookup(name)
+        variable = used_variable(entry)
+        with suppress(ConfigError):  # a provider whose address is not configured
+            if not variable or not entry.wire:
+                continue
+            if url.startswith(find_base_url(entry, os.environ).rstrip("/")):
+                return variable
+    return ""

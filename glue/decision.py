@@ -1,0 +1,86 @@
+"""Requests for permission, and the decisions on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_args
+
+from glue.checks import check_text, show
+
+Scope: TypeAlias = Literal["call", "target", "session", "always"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermissionTarget:
+    """The files or the command that a tool call affects, for permission rules and questions.
+
+    The function that a tool has as `target=` returns such an object, or a string.
+    """
+
+    text: str  # shown to the user
+    paths: tuple[str, ...] = ()  # names of a file below the root, with links resolved
+    command: str | tuple[str, ...] | None = None  # a shell line, or a program and its arguments
+    folder: str = ""  # the working folder of the command
+    preview: str = ""  # removed and added lines of a change
+    mark: str = ""  # identifies the state of the target, such as a hash of the file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermissionRequest:
+    """A question whether a tool may run, with exactly the arguments that it will run with."""
+
+    tool: str
+    action: str  # decisions are remembered for an action; by default the name of the tool
+    target: str = ""  # a path or a command, for example
+    arguments: Mapping[str, Any]
+    call_id: str = ""
+    # The session; for a sub-agent, the session of its caller. Without a session, the run.
+    session_id: str = ""
+    touched: PermissionTarget | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A decision on a permission request, its reason, and the calls for which it is remembered.
+
+    `remember` is "call" for this call only, "target" for this action on this target, "session" for
+    this action in this session, and "always" for this action as long as the policy object exists.
+    `deferred` is True if no decision is possible now: the run ends `paused`.
+    """
+
+    allowed: bool
+    reason: str = ""
+    remember: Scope = "call"
+    deferred: bool = False
+
+
+def allow(remember: Scope = "call") -> Decision:
+    """Return a decision that allows the call."""
+    _check_scope(remember)
+    return Decision(allowed=True, remember=remember)
+
+
+def deny(reason: str = "", remember: Scope = "call") -> Decision:
+    """Return a decision that refuses the call; the model is told the reason."""
+    check_text("reason", reason)
+    _check_scope(remember)
+    return Decision(allowed=False, reason=reason, remember=remember)
+
+
+def defer(reason: str = "") -> Decision:
+    """Return a decision that postpones the call until a person has decided.
+
+    The run ends with the outcome `paused`. `agent.resume` or `session.resume` continues the run, in
+    any process:
+
+        result = await session.resume(decisions={call.id: glue.allow()})
+    """
+    check_text("reason", reason)
+    return Decision(allowed=False, reason=reason, deferred=True)
+
+
+def _check_scope(remember: object) -> None:
+    if remember not in get_args(Scope):
+        scopes = ", ".join(get_args(Scope))
+        raise ValueError(f"remember must be one of {scopes}, not {show(remember)}")

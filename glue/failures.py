@@ -1,0 +1,103 @@
+"""Reports of exceptions that the loop catches: in tools, hooks and listeners of the user.
+
+Such an exception does not end a run, so it must be visible somewhere else. If logging is configured
+for `glue`, it is logged with its traceback; otherwise one line is written to stderr:
+
+    glue: tool divide raised ZeroDivisionError: division by zero (app.py:12)
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import sysconfig
+import traceback
+from dataclasses import replace
+
+from glue.context import ToolResult, error_result
+from glue.errors import GlueError, ToolError, innermost
+from glue.text import one_line
+
+_LINE_WIDTH = 400  # of a report on stderr
+_LIBRARIES = tuple(
+    os.path.join(sysconfig.get_paths()[name], "")
+    for name in ("stdlib", "platstdlib", "purelib", "platlib")
+)
+_OTHER_THREAD = (
+    "a plain function runs in a thread of its own, and this connection belongs to another: "
+    "open it with check_same_thread=False, open it inside the tool, "
+    "or make the tool an async function"
+)
+_printed: set[str] = set()
+
+
+def failure_result(error: Exception, what: str = "") -> ToolResult:
+    """Return the error result that the model gets for an exception of a tool or hook.
+
+    The exception is also reported by `report_bug`. `what` names the function that raised it, as in
+    "tool divide".
+    """
+    cause = innermost(error)
+    result = error_result(str(cause) if isinstance(cause, ToolError) else cause)
+    report_bug(what or "a tool call", error)
+    return replace(result, traceback="".join(traceback.format_exception(error)))
+
+
+def report_bug(what: str, error: Exception, *, once: bool = False) -> None:
+    """Log an exception, or print one line to stderr if logging is not configured.
+
+    Errors that are not bugs are ignored: a GlueError such as ToolError or UnsafePath, and an
+    OSError of a tool of glue, for example because a file does not exist. If `once`, a line is
+    printed only once in a process.
+    """
+    cause = innermost(error)
+    place, is_users = _find_place(cause)
+    if isinstance(cause, GlueError) or (isinstance(cause, OSError) and not is_users):
+        return
+    bound = type(cause).__module__ == "sqlite3" and "same thread" in str(cause)
+    log = logging.getLogger("glue.tools")
+    if _is_configured(log):
+        if bound:
+            log.warning(_OTHER_THREAD)
+        log.warning("%s raised %s", what, type(cause).__name__, exc_info=error)
+        return
+    detail = f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
+    line = one_line(f"glue: {what} raised {detail}", _LINE_WIDTH) + (f" ({place})" if place else "")
+    if bound:
+        line += f"; {_OTHER_THREAD}"
+    if once and line in _printed:
+        return
+    _printed.add(line)
+    if sys.stderr is not None:
+        print(line, file=sys.stderr, flush=True)
+
+
+def _find_place(error: BaseException) -> tuple[str, bool]:
+    """Return where the error was raised as "file:line", and whether that is code of the user.
+
+    The place is the innermost frame of user code. If every frame belongs to glue or to a library,
+    it is the innermost frame, or "" if the error has no traceback.
+    """
+    place, is_users = "", False
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        name = str(frame.f_globals.get("__name__", ""))
+        path = frame.f_code.co_filename
+        is_ours = name == "glue" or name.startswith("glue.")
+        if is_ours or path.startswith((*_LIBRARIES, "<frozen")):
+            place = place if is_users else f"{path}:{line}"
+        else:
+            place, is_users = f"{path}:{line}", True
+    return place, is_users
+
+
+def _is_configured(log: logging.Logger) -> bool:
+    """Return whether `log` has a handler for warnings, or the user has switched them off."""
+    if not log.isEnabledFor(logging.WARNING):
+        return True  # the user has switched the warnings off
+    current: logging.Logger | None = log
+    while current is not None:
+        if any(not isinstance(handler, logging.NullHandler) for handler in current.handlers):
+            return True
+        current = current.parent if current.propagate else None
+    return False

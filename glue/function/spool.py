@@ -1,0 +1,114 @@
+"""Long outputs of tools: the model sees the beginning and the end, a file keeps the whole text."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import re
+import shutil
+import tempfile
+from collections import deque
+from contextvars import ContextVar
+from typing import BinaryIO
+
+MAX_TEXTS = 256  # in a spool; older ones are removed
+
+
+class Spool:
+    """A private directory for the whole texts of outputs that were cut.
+
+    >>> spool = Spool()
+    >>> address = spool.write("a long text")
+    >>> address
+    'spool:5f0c0f9e6f1f4d2a.txt'
+    >>> spool.open(address).read()
+    b'a long text'
+
+    The tool `read_file` opens such addresses. Names are random, so that a model can read only the
+    texts whose addresses it has seen. Only the newest 256 texts are kept. If no directory is given,
+    a temporary one is created at the first use and removed when the process ends.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str] | None = None) -> None:
+        self._given = None if directory is None else os.fspath(directory)
+        self._temporary = ""
+        self._owner = 0  # the process that created the temporary directory
+        self._names: deque[str] = deque()
+
+    @property
+    def directory(self) -> str:
+        """The path of the directory, which is created if it does not exist."""
+        if self._given is not None:
+            os.makedirs(self._given, mode=0o700, exist_ok=True)
+            return self._given
+        # A forked child must not write to the directory of its parent.
+        if not self._temporary or self._owner != os.getpid():
+            self._temporary, self._owner = tempfile.mkdtemp(prefix="glue-"), os.getpid()
+            atexit.register(_remove, self._temporary, self._owner)
+        return self._temporary
+
+    def write(self, text: str) -> str:
+        """Write a text to a new file and return its address."""
+        name = f"{os.urandom(8).hex()}.txt"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE_FLAGS
+        with open(os.open(os.path.join(self.directory, name), flags, 0o600), "wb") as file:
+            file.write(text.encode("utf-8", "replace"))
+        self._names.append(name)
+        while len(self._names) > MAX_TEXTS:
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(self.directory, self._names.popleft()))
+        return f"spool:{name}"
+
+    def open(self, address: str) -> BinaryIO:
+        """Open the text with an address. Raise FileNotFoundError if there is none."""
+        found = re.fullmatch(r"spool:([0-9a-f]{16}\.txt)", address)
+        if found is None:
+            raise FileNotFoundError(f"no such text: {address!r}")
+        try:
+            path = os.path.join(self.directory, found[1])
+            return open(os.open(path, os.O_RDONLY | _SAFE_FLAGS), "rb")
+        except OSError:
+            raise FileNotFoundError(
+                f"no such text: {address!r}; it may have been dropped"
+            ) from None
+
+
+# Do not follow symbolic links, and do not pass the file to child processes.
+_SAFE_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+def _remove(directory: str, owner: int) -> None:
+    if owner == os.getpid():
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+# The spool that tools write to and `read_file` reads from. A run may set its own.
+current_spool: ContextVar[Spool] = ContextVar("glue.spool", default=Spool())  # noqa: B039
+
+
+def cap(text: str, limit: int) -> str:
+    """Return a text, cut in its middle if it is longer than `limit` characters.
+
+    The result has the first two thirds and the last third of the limit, and between them a note
+    with the address of the whole text in the spool.
+    """
+    if len(text) <= limit:
+        return text
+    try:
+        address = current_spool.get().write(text)
+    except OSError:
+        address = ""
+    head_size, tail_size = limit - limit // 3, limit // 3
+    head, tail = text[:head_size], text[len(text) - tail_size :]
+    # Cut at a line break, if one is near.
+    if (end := head.rfind("\n")) > head_size * 3 // 4:
+        head = head[:end]
+    if 0 <= (end := tail.find("\n")) < tail_size // 4:
+        tail = tail[end + 1 :]
+    note = f"[{len(text) - len(head) - len(tail):,} of {len(text):,} characters left out"
+    if address:
+        # The first line that is not shown as a whole.
+        line = head.count("\n") + 1 + text.startswith("\n", len(head))
+        note += f"; the whole text is {address}: use read_file with offset {line} to continue"
+    return f"{head}\n{note}]\n{tail}"

@@ -1,0 +1,159 @@
+"""Calls that have to wait: keep a record of each, end the run, and run them when it is resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from glue.codec import from_json, to_plain
+from glue.context import Spending
+from glue.errors import RunPaused
+from glue.limits import Outcome
+from glue.loop.state import State
+from glue.loop.transcript import last_reply
+from glue.messages import AssistantMessage, Json, Message, ToolCall, ToolMessage, Usage
+from glue.pending import (
+    LATER,
+    PENDING,
+    SPENT,
+    STARTED,
+    VOTES,
+    pending_calls,
+    record_of,
+    waiting_records,
+)
+from glue.permission import Decision, PermissionRequest
+from glue.policies import Stop
+
+# Counters of a run that continue after a pause.
+_COUNTERS = ("turns", "requests", "continuations", "repairs", "batches", "wrapped_up")
+_SPENDING = ("requests", "tokens_in", "tokens_out", "usd")
+
+
+def question(
+    state: State, call: ToolCall
+) -> Callable[[PermissionRequest, Awaitable[Decision]], Awaitable[Decision]] | None:
+    """Return a function that awaits a decision on a call, or None if there is no journal.
+
+    The journal has the question before it is asked, and the yes before the call runs. If the
+    process dies in between, another process can ask again, and no call runs twice.
+    """
+    if state.recorder.journal is None:
+        return None
+
+    async def ask(request: PermissionRequest, answer: Awaitable[Decision]) -> Decision:
+        await _note(state, **{PENDING: {call.id: record_of(request.arguments, request)}})
+        decision = await answer
+        if decision.allowed:
+            await note_started(state, call.id)
+        return decision
+
+    return ask
+
+
+async def note_started(state: State, id: str) -> None:
+    """Record that a call which was asked about may have run."""
+    await _note(state, **{STARTED: [id]})
+
+
+async def pause(
+    state: State,
+    waiting: Mapping[str, Mapping[str, Json]],
+    later: Sequence[str],
+    votes: Sequence[str],
+) -> None:
+    """Record the calls that wait, so that another process can show and answer them."""
+    reply = _reply(state)
+    meta = dict(reply.meta or {})
+    started = [each for each in meta.get(STARTED, ()) if each not in waiting]
+    records = {key: {**record, "deferred": True} for key, record in waiting.items()}
+    fields = {
+        PENDING: {**meta.get(PENDING, {}), **records},
+        STARTED: started,
+        LATER: list(later),
+        VOTES: [*meta.get(VOTES, ()), *votes],
+    }
+    for name, value in fields.items():
+        meta.pop(name, None)
+        if value:
+            meta[name] = value
+    await state.recorder.amend(reply.id, meta=meta)
+
+
+async def paused(state: State) -> Stop:
+    """Record the spending of the run, and return the stop that ends it."""
+    reply = _reply(state)
+    spent: dict[str, Json] = {name: getattr(state, name) for name in _COUNTERS}
+    spent["run_id"] = state.host.run_id
+    spent["spending"] = {name: getattr(state.spending, name) for name in _SPENDING}
+    spent["usage"] = to_plain(state.usage)
+    await state.recorder.amend(reply.id, meta={**(reply.meta or {}), SPENT: spent})
+    calls = pending_calls(state.messages)
+    return Stop(Outcome.PAUSED, RunPaused(calls, state.host.session_id))
+
+
+def restore(state: State) -> None:
+    """Continue the counters and the spending of the run that paused, and its id."""
+    spent = (_reply(state).meta or {}).get(SPENT)
+    if not spent:
+        return
+    for name in _COUNTERS:
+        setattr(state, name, spent[name])
+    usage = from_json(Usage, spent["usage"])
+    # Set, not added: the run above this one has its own record, which includes this spending.
+    state.spending = Spending(
+        parent=state.spending.parent,
+        started=state.spending.started,
+        usage=usage,
+        **spent["spending"],
+    )
+    state.host = replace(state.host, run_id=spent["run_id"])
+
+
+def later_result(state: State, result: ToolMessage) -> Message | None:
+    """Return the stored result that comes after `result` in the order of the calls, if any."""
+    ids = [call.id for call in _reply(state).calls]
+    if result.call_id not in ids:
+        return None
+    after = ids[ids.index(result.call_id) + 1 :]
+    found: Message | None = None
+    for message in reversed(state.messages):
+        if not isinstance(message, ToolMessage):
+            break
+        if message.call_id in after:
+            found = message
+    return found
+
+
+def results_of(state: State, reply: AssistantMessage) -> list[ToolMessage]:
+    """Return the stored results of a reply, in the order of its calls."""
+    ids = {call.id for call in reply.calls}
+    return [
+        message
+        for message in state.messages
+        if isinstance(message, ToolMessage) and message.call_id in ids
+    ]
+
+
+def waiting_call(state: State, call: ToolCall) -> Mapping[str, Json] | None:
+    """Return the record of a call that was asked about before this run was resumed."""
+    return waiting_records(_reply(state)).get(call.id) if state.resumed else None
+
+
+async def _note(state: State, **changes: Any) -> None:
+    """Merge records into the `meta` of the last reply, in the journal too."""
+    reply = _reply(state)
+    meta = dict(reply.meta or {})
+    for name, change in changes.items():
+        if isinstance(change, dict):
+            meta[name] = {**meta.get(name, {}), **change}
+        else:
+            meta[name] = [*meta.get(name, ()), *change]
+    await state.recorder.amend(reply.id, meta=meta)
+
+
+def _reply(state: State) -> AssistantMessage:
+    reply = last_reply(state.messages)
+    assert reply is not None, "calls come from a reply"
+    return reply

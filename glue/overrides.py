@@ -1,0 +1,17 @@
+"""Context variables with which tests and recordings replace providers and check requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+# If set, called instead of `glue.providers` to open the provider with a given name.
+provider_names: ContextVar[Callable[[str], Any] | None] = ContextVar(
+    "glue.provider_names", default=None
+)
+# If set, called before each HTTP request with its origin, such as "https://api.example.com". It may
+# raise an exception to prevent the request.
+check_origin: ContextVar[Callable[[str], None] | None] = ContextVar(
+    "glue.check_origin", default=None
+)

@@ -1,0 +1,267 @@
+"""Tool calls that wait: for a person's decision, or for a result that another system supplies.
+
+The reply that made the calls keeps their records in its `meta`, so that a stored transcript is all
+that another process needs:
+
+    pending  by call id: the question that a person sees, and whether the run ended to wait
+    started  ids of pending calls that were allowed and may have run
+    later    ids of calls that run after the pending calls, because they must not run beside them
+    votes    ids of calls whose results voted to end the run
+    spent    turns, requests, tokens and dollars of the run up to the pause
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from glue.checks import show
+from glue.codec import from_json, to_plain
+from glue.decision import Decision, PermissionRequest
+from glue.loop.transcript import last_reply, open_calls
+from glue.messages import (
+    AssistantMessage,
+    Json,
+    Message,
+    Text,
+    ToolCall,
+    ToolMessage,
+    messages_from_json,
+    messages_to_json,
+)
+
+if TYPE_CHECKING:
+    from glue.context import ToolResult
+
+Decisions: TypeAlias = Mapping[str, "Decision | ToolResult | str | Json"]
+
+PENDING, STARTED, LATER, VOTES, SPENT = "pending", "started", "later", "votes", "spent"
+CHANGED = "its target has changed since it was shown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingCall:
+    """A call that waits for a decision or a result.
+
+    >>> for call in result.pending:  # doctest: +SKIP
+    ...     print(call.id, call.tool, call.request.target)
+    """
+
+    id: str  # the key in `decisions`; "OUTER/INNER" for a call of a sub-agent
+    tool: str
+    arguments: Mapping[str, Json]
+    # The question that a person sees. None for an external tool, which needs a result instead.
+    request: PermissionRequest | None = None
+    reason: str = ""
+    path: tuple[str, ...] = ()  # the names of the sub-agents between the run and the call
+
+    @property
+    def summary(self) -> str:
+        """The names of the sub-agents around the call, the tool and its target, on one line."""
+        target = self.request.target if self.request is not None else ""
+        return " ".join(
+            part for part in (*(f"{name}:" for name in self.path), self.tool, target) if part
+        )
+
+
+class CallDeferred(BaseException):
+    """The exception that a tool raises if its call has to wait for a decision or a result.
+
+    The loop catches it and ends the run `paused`. It is not an `Exception`, so that a tool which
+    catches every exception does not swallow it.
+    """
+
+    def __init__(
+        self,
+        arguments: Mapping[str, Any],
+        request: PermissionRequest | None = None,
+        reason: str = "",
+        *,
+        agent: str = "",
+        messages: Sequence[Message] = (),
+    ) -> None:
+        super().__init__(reason)
+        self.record: dict[str, Json] = record_of(arguments, request, reason)
+        if agent:  # the call runs a sub-agent, which is paused itself
+            self.record |= {"agent": agent, "messages": messages_to_json(messages)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """A pending call that was allowed: its record, and the decisions on calls of its sub-agent."""
+
+    record: Mapping[str, Json]
+    decisions: Mapping[str, Any] = field(default_factory=dict)
+
+    def covers(self, request: PermissionRequest) -> bool:
+        """Return whether `request` equals the request that the person saw and allowed."""
+        return bool(self.record.get("request") == _shown(request))
+
+
+def record_of(
+    arguments: Mapping[str, Any], request: PermissionRequest | None = None, reason: str = ""
+) -> dict[str, Json]:
+    """Return the JSON record of a pending call, which is stored in the `meta` of its reply."""
+    record: dict[str, Json] = {"arguments": _plain(arguments)}
+    if request is not None:
+        record["request"] = _shown(request)
+    return record | ({"reason": reason} if reason else {})
+
+
+def _shown(request: PermissionRequest) -> Json:
+    """Return the JSON of a request without `session_id`, which a resumed run sets again."""
+    shown = _plain(request)
+    shown.pop("session_id")
+    return shown
+
+
+def _plain(value: Any) -> Any:
+    """Return the JSON of a value as it is after storing and loading: tuples become lists."""
+    return json.loads(json.dumps(to_plain(value)))
+
+
+# Pending calls of a transcript --------------------------------------------------------------------
+
+
+def waiting_records(reply: AssistantMessage | None) -> dict[str, dict[str, Json]]:
+    """Return the records of the pending calls of a reply that have not started, by call id."""
+    meta = (reply.meta if reply is not None else None) or {}
+    started = meta.get(STARTED, ())
+    records = meta.get(PENDING, {})
+    return {key: record for key, record in records.items() if key not in started}
+
+
+def pending_calls(messages: Sequence[Message]) -> tuple[PendingCall, ...]:
+    """Return the pending calls of the last reply, in order, with those of its sub-agents."""
+    calls = open_calls(messages)
+    records = waiting_records(last_reply(messages)) if calls else {}
+    found: list[PendingCall] = []
+    for call in calls:
+        if (record := records.get(call.id)) is not None:
+            found += _pending(call, record)
+    return tuple(found)
+
+
+def is_paused(messages: Sequence[Message]) -> bool:
+    """Return whether the last run ended `paused` and a call of it is still pending."""
+    calls = open_calls(messages)
+    records = waiting_records(last_reply(messages)) if calls else {}
+    return any(records.get(call.id, {}).get("deferred") for call in calls)
+
+
+def _pending(call: ToolCall, record: Mapping[str, Json]) -> list[PendingCall]:
+    if "messages" in record:
+        inner = pending_calls(messages_from_json(record["messages"]))
+        return [
+            PendingCall(
+                id=f"{call.id}/{each.id}",
+                tool=each.tool,
+                arguments=each.arguments,
+                request=each.request,
+                reason=each.reason,
+                path=(str(record["agent"]), *each.path),
+            )
+            for each in inner
+        ]
+    shown = record.get("request")
+    return [
+        PendingCall(
+            id=call.id,
+            tool=call.name,
+            arguments=record.get("arguments", {}),
+            request=None if shown is None else from_json(PermissionRequest, shown),
+            reason=record.get("reason", ""),
+        )
+    ]
+
+
+def rejections(
+    messages: Sequence[Message], reason: str = ""
+) -> list[tuple[ToolMessage, str | None]]:
+    """Return an error result for each pending call, and the id of the message that follows it.
+
+    The id is None if the result belongs at the end of the transcript. Calls that were waiting for a
+    pending call get an error result too.
+    """
+    reply = last_reply(messages)
+    records = waiting_records(reply)
+    later = ((reply.meta if reply is not None else None) or {}).get(LATER, ())
+    found: list[tuple[ToolMessage, str | None]] = []
+    for call in open_calls(messages):
+        if call.id in records:
+            text = "permission denied: " + _target(call, records[call.id])
+            text += f": {reason}" if reason else ""
+        elif call.id in later:
+            text = "not run: a call before it was denied"
+        else:
+            continue
+        result = ToolMessage(
+            call_id=call.id, name=call.name, content=(Text(text=text),), is_error=True
+        )
+        found.append((result, _id_after(messages, call)))
+    return found
+
+
+def _target(call: ToolCall, record: Mapping[str, Json]) -> str:
+    request = record.get("request") or {"action": call.name, "target": ""}
+    return f"{request['action']} {request['target']}".strip()
+
+
+def _id_after(messages: Sequence[Message], call: ToolCall) -> str | None:
+    """Return the id of the first stored result of a later call of the same reply, or None."""
+    reply = last_reply(messages)
+    ids = [each.id for each in reply.calls] if reply is not None else []
+    after = ids[ids.index(call.id) + 1 :]
+    found = None
+    for message in reversed(messages):
+        if not isinstance(message, ToolMessage):
+            break
+        if message.call_id in after:
+            found = message.id
+    return found
+
+
+# Decisions ----------------------------------------------------------------------------------------
+
+
+def check_decisions(messages: Sequence[Message], decisions: Mapping[str, Any] | None) -> None:
+    """Raise ValueError or TypeError if a decision does not fit a pending call.
+
+    `decisions` maps ids of pending calls to `glue.allow()`, `glue.deny(reason)` or a result.
+    """
+    if not decisions:
+        return
+    if not isinstance(decisions, Mapping):
+        raise TypeError(
+            "decisions must be a dict of call ids, such as {call.id: glue.allow()}, "
+            f"not {show(decisions)}"
+        )
+    pending = {call.id: call for call in pending_calls(messages)}
+    for key, decision in decisions.items():
+        call = pending.get(key)
+        if call is None:
+            there = ", ".join(f"{each.id} ({each.summary})" for each in pending.values())
+            raise ValueError(
+                f"decisions names {key!r}, which is not a pending call; pending: {there or 'none'}"
+            )
+        if decision is None or isinstance(decision, bool) or callable(decision):
+            raise TypeError(
+                f"the decision for {key!r} must be glue.allow(), glue.deny(reason) or a result, "
+                f"not {show(decision)}"
+            )
+        if call.request is None and isinstance(decision, Decision) and decision.allowed:
+            raise ValueError(
+                f"{call.tool} is an external tool, which glue does not run: "
+                f"give its result, as in decisions={{{key!r}: 'the result'}}"
+            )
+
+
+def inner_decisions(id: str, decisions: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the decisions on calls that the sub-agent of the call `id` made.
+
+    The keys lose the prefix "ID/", so that they are the ids of the calls in the sub-agent.
+    """
+    start = f"{id}/"
+    return {key[len(start) :]: value for key, value in decisions.items() if key.startswith(start)}

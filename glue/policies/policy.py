@@ -1,0 +1,181 @@
+"""The base class of policies, and the values that their hooks return."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+from glue.errors import GlueError
+from glue.limits import Outcome
+from glue.messages import AssistantMessage, Json, Message, Request, ToolMessage, UserMessage, user
+
+if TYPE_CHECKING:
+    from glue.loop.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Messages that the loop adds before it sends another request.
+
+    They count as a turn, unless `before_request` returns them. The loop calls `sent` with each
+    message after it has stored the message. If another policy stops the run, or says something
+    first, the messages are not used and `sent` is not called: so count and announce there.
+    """
+
+    messages: tuple[UserMessage, ...]
+    sent: Callable[[UserMessage], object] | None = None
+
+    def __post_init__(self) -> None:
+        given: Any = self.messages
+        is_many = isinstance(given, Iterable) and not isinstance(given, str)
+        messages = tuple(given) if is_many else (given,)
+        if not all(isinstance(message, UserMessage) for message in messages):
+            raise TypeError(f"Say takes messages made by glue.user, not {given!r}")
+        object.__setattr__(self, "messages", messages)
+
+
+Waiting: TypeAlias = str | UserMessage | Sequence[str | UserMessage] | None
+# A function that returns the waiting messages of a queue. It may be async.
+Source: TypeAlias = Callable[[], Waiting | Awaitable[Waiting]]
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """A source of messages. The loop calls it only if it is going to store the messages.
+
+    A source may forget the messages that it returns. Otherwise `sent` is called with each message
+    after it is stored, and removes it from the queue.
+    """
+
+    source: Source
+    origin: str
+    sent: Callable[[UserMessage], object] | None = None
+
+    def say(self, waiting: Waiting) -> Say:
+        """Return the messages of the source as an action."""
+        given = (waiting,) if isinstance(waiting, str | UserMessage) else waiting or ()
+        messages = [user(each) if isinstance(each, str) else each for each in given]
+        # Only the prompt of a run has the origin "user".
+        own = (
+            replace(each, origin=self.origin) if getattr(each, "origin", "") == "user" else each
+            for each in messages
+        )
+        return Say(tuple(own), self.sent)
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The end of the run: its outcome, and the error and `meta` of its result."""
+
+    outcome: Outcome
+    error: GlueError | None = None
+    meta: Mapping[str, Json] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "outcome", Outcome(self.outcome))
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A request to send instead of the planned one. The next policy is called with it."""
+
+    request: Request
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.request, Request):
+            raise TypeError(f"Change takes a glue.Request, not {self.request!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """A transcript that replaces the current one (compaction). The next policy is called too."""
+
+    messages: Sequence[Message]
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """The end of the run, with `text` as the result of the delivery tool."""
+
+    tool: str
+    text: str
+
+
+Action: TypeAlias = Say | Poll | Stop | Change | Rewrite | Deliver | None  # None: do nothing
+Hook: TypeAlias = Action | Awaitable[Action]  # the return type of a hook, which may be async
+
+
+class Policy:
+    """A base class for objects that stop or steer a run: override the hooks that you need.
+
+        class NoGuessing(Policy):
+            def __init__(self):
+                self.sent_back = False
+
+            def on_settle(self, state, reply):
+                if "probably" in reply.text and not self.sent_back:
+                    self.sent_back = True
+                    return nudge("Do not guess: look it up with a tool.")
+
+        agent = Agent("openai:gpt-5.4-nano", policies=[NoGuessing()])
+
+    A policy is copied shallowly for each run, so it may keep counters in its attributes; if it
+    collects in a list or a dict, it overrides `start()` to make a new one for each run.
+
+    `place` is one of the names in `glue.policies.ORDER`, the order in which policies are called.
+
+    If `state.in_chain` is true, the next request continues a reply that was cut, and the loop drops
+    messages that a policy adds. In `on_settle`, the loop adds messages only if `state.may_say` is
+    true. Every policy is called at every hook. Of several answers the loop uses one: a `Stop`
+    before a `Say`, and the first `Say` in the order of the policies.
+    """
+
+    place = "other"
+
+    def start(self) -> Self:
+        """Return the policy for one run: a shallow copy.
+
+        Override it to reset lists and dicts:
+
+            def start(self):
+                policy = super().start()
+                policy.seen = []
+                return policy
+        """
+        return copy.copy(self)
+
+    def before_request(self, state: State, request: Request) -> Hook:
+        """Return an action before a request is sent."""
+        return None
+
+    def on_reply(self, state: State, reply: AssistantMessage) -> Hook:
+        """Return an action after a reply of the model, before its calls are run."""
+        return None
+
+    def after_tools(self, state: State, results: Sequence[ToolMessage]) -> Hook:
+        """Return an action after the calls of a reply; `results` is in the order of the calls."""
+        return None
+
+    def on_settle(self, state: State, reply: AssistantMessage) -> Hook:
+        """Return an action after a reply without calls. None accepts the reply as the answer."""
+        return None
+
+    async def compact(self, state: State) -> Sequence[Message] | None:
+        """Return a shorter transcript after a provider rejected this one as too long, or None."""
+        return None
+
+    def finish(self, state: State, stop: Stop) -> Stop:
+        """Return how the run ends. The next policy gets the returned Stop."""
+        return stop
+
+
+def nudge(
+    text: str, origin: str = "nudge", sent: Callable[[UserMessage], object] | None = None
+) -> Say:
+    """Return the action that adds one text to the transcript as a message of the loop.
+
+    `sent` is called after the message is stored.
+    """
+    return Say((user(text, origin=origin),), sent)

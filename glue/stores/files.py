@@ -1,0 +1,88 @@
+"""Files of stores: durable writes, exclusive locks, and errors of opening a file."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sys
+from pathlib import Path
+
+from glue.errors import StoreError
+from glue.stores.store import session_busy
+
+if sys.platform != "win32":
+    import fcntl
+
+
+def sync_data(fd: int) -> None:
+    """Wait until the data written to a file is on the disk."""
+    if sys.platform == "darwin":
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)  # fsync on macOS stops at the drive's own cache
+    else:
+        os.fdatasync(fd)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names of new and deleted files in a folder are on the disk."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def open_locked(path: Path, id: str, sync: bool) -> int:
+    """Open the file of a session for appending, and lock it; create it if it does not exist.
+
+    Return the descriptor. Raise SessionBusy if another writer has locked the file.
+    """
+    while True:
+        is_new = not path.exists()
+        if is_new and not path.parent.is_dir():
+            os.makedirs(path.parent, mode=0o700, exist_ok=True)
+            sync_folder(path.parent.parent)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        fd = os.open(path, flags, 0o600)
+        try:
+            lock(fd, id)
+            if is_new and sync:
+                sync_folder(path.parent)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(fd), os.stat(path)):
+                    return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)  # deleted after it was opened and before it was locked: try again
+
+
+def lock(fd: int, id: str) -> None:
+    """Lock an open file until it is closed. Raise SessionBusy if it is locked already."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise session_busy(id) from error
+
+
+def pread(fd: int, start: int, stop: int) -> bytes:
+    """Read the bytes of an open file from `start` to `stop`; fewer if the file is shorter."""
+    blocks = []
+    while start < stop and (block := os.pread(fd, stop - start, start)):
+        blocks.append(block)
+        start += len(block)
+    return b"".join(blocks)
+
+
+def read_only_reason(id: str, path: os.PathLike[str], error: OSError) -> str:
+    """Return why a session can be read but not changed, given the error of opening its file.
+
+    Raise StoreError if the error is not about a missing permission.
+    """
+    if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+        raise cannot_open(id, path, error) from error
+    return f"session {id!r} is read-only: {error.strerror}: {path}"
+
+
+def cannot_open(id: str, path: os.PathLike[str], error: OSError) -> StoreError:
+    return StoreError(f"session {id!r} cannot be opened: {error.strerror}: {path}")

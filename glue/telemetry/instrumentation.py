@@ -1,0 +1,75 @@
+"""Instrumentation: which runs are traced, and the trace context of requests and processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from glue.telemetry.tracing import OpenTelemetry
+
+_shared: OpenTelemetry | None = (
+    None  # made by `instrument`, or for the first run with telemetry=True
+)
+
+
+def instrument(
+    *, tracer_provider: Any = None, meter_provider: Any = None, content: bool | None = None
+) -> None:
+    """Trace every run from now on, in this process and in the processes that it starts.
+
+    The parameters are those of `OpenTelemetry`. Processes are told by the variable GLUE_OTEL=1.
+    """
+    global _shared
+    _shared = _open(tracer_provider=tracer_provider, meter_provider=meter_provider, content=content)
+    os.environ["GLUE_OTEL"] = "1"
+
+
+def uninstrument() -> None:
+    """Undo `instrument`. Agents with `telemetry=True` are still traced."""
+    global _shared
+    _shared = None
+    os.environ.pop("GLUE_OTEL", None)
+
+
+def telemetry_of(setting: bool | OpenTelemetry | None) -> OpenTelemetry | None:
+    """Return the object that traces a run with this setting, or None if the run is not traced."""
+    global _shared
+    if not isinstance(setting, bool):
+        return setting
+    if not setting:
+        return None
+    _shared = _shared or _open()
+    return _shared
+
+
+def inject(carrier: dict[str, Any]) -> dict[str, Any]:
+    """Add the W3C `traceparent` of the current trace to a mapping, and return the mapping.
+
+    Nothing is added if runs are not traced.
+    """
+    if _shared is not None:
+        _shared.inject(carrier)
+    return carrier
+
+
+@contextmanager
+def continued(carrier: object) -> Iterator[None]:
+    """Continue the trace whose `traceparent` is in a mapping.
+
+    Do nothing if the mapping does not contain a `traceparent`, or if runs are not traced.
+    """
+    telemetry = telemetry_of(os.environ.get("GLUE_OTEL", "") not in ("", "0"))
+    if telemetry is None or not isinstance(carrier, Mapping) or "traceparent" not in carrier:
+        yield
+        return
+    with telemetry.continued(carrier):
+        yield
+
+
+def _open(**options: Any) -> OpenTelemetry:
+    from glue.telemetry.tracing import OpenTelemetry  # needs opentelemetry, heavy and optional
+
+    return OpenTelemetry(**options)

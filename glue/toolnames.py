@@ -1,0 +1,20 @@
+"""A registry of tool names that permission rules may mention even if an agent lacks the tool."""
+
+from __future__ import annotations
+
+_registered: set[str] = set()
+
+
+def register_tool_names(*names: str) -> None:
+    """Register names of ready-made tools, so that `Rules` does not report them as misspelt.
+
+    A package of tools calls this when it is imported; registering a name twice is harmless.
+
+    >>> register_tool_names("read_file", "write_file")
+    """
+    _registered.update(names)
+
+
+def registered_tool_names() -> frozenset[str]:
+    """Return every name that was registered so far."""
+    return frozenset(_registered)
