@@ -1,10 +1,10 @@
-"""One session of `glue acp`, frame by frame, as it stands in docs/editors.md.
+"""The frames of one session of `glue acp`, as docs/editors.md shows them.
 
-    python bench/acp_transcript.py            # print it
-    python bench/acp_transcript.py --write    # put it into docs/editors.md
-    python bench/acp_transcript.py --check    # fail where docs/editors.md says something else
+    python bench/acp_transcript.py            # print the frames
+    python bench/acp_transcript.py --write    # write them to docs/editors.md
+    python bench/acp_transcript.py --check    # fail if docs/editors.md differs
 
-Ids, paths and times are replaced by short names, and lists that only say what can be chosen are cut.
+Ids, paths and times are replaced by short names, and lists of choices are cut.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from pathlib import Path
 from typing import Any
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "editors.md"
-BEGIN, END = "<!-- transcript: python bench/acp_transcript.py --write -->\n", "<!-- end of the transcript -->\n"
+BEGIN, END = (
+    "<!-- transcript: python bench/acp_transcript.py --write -->\n",
+    "<!-- end of the transcript -->\n",
+)
 CUT = ("availableModes", "configOptions", "availableCommands", "options")
 AGENT = """
 import glue
@@ -31,19 +34,21 @@ model = Script(
         text="There is a typo.",
         usage=Usage(input=900, output=40),
     ),
-    say("Mended.", usage=Usage(input=1000, output=5)),
+    say("Fixed.", usage=Usage(input=1000, output=5)),
 )
 agent = glue.Agent(model, tools=fs.tools(".", write=True))
 """
 
 
 class Editor:
-    """Sends requests and writes down every frame."""
+    """An ACP client that sends requests and records every frame."""
 
     def __init__(self, folder: Path) -> None:
         code = "from glue.cli.app import main; main()"
         command = [sys.executable, "-c", code, "acp", "agent.py", "--store", "store"]
-        self.process = subprocess.Popen(command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.process = subprocess.Popen(
+            command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
         self.names: dict[str, str] = {str(folder): "/project"}
         self.lines: list[str] = []
         self.last = 0
@@ -84,7 +89,9 @@ class Editor:
             return value
         if name in ("sessionId", "messageId") and value not in self.names:
             kind = name.removesuffix("Id")
-            self.names[value] = f"{kind}-{sum(each.startswith(kind) for each in self.names.values()) + 1}"
+            self.names[value] = (
+                f"{kind}-{sum(each.startswith(kind) for each in self.names.values()) + 1}"
+            )
         if name == "updatedAt":
             return "2030-01-01T12:00:00+00:00"
         if name == "version":
@@ -102,7 +109,7 @@ class Editor:
 
 
 def transcript() -> str:
-    """Play one session."""
+    """Run one session and return its frames, one per line."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
         (folder / "agent.py").write_text(AGENT)
@@ -111,8 +118,8 @@ def transcript() -> str:
         try:
             editor.ask("initialize", {"protocolVersion": 1, "clientCapabilities": {}})
             session = editor.ask("session/new", {"cwd": str(folder), "mcpServers": []})["sessionId"]
-            editor.read()  # the commands come right behind the answer
-            prompt = [{"type": "text", "text": "Mend hello.py."}]
+            editor.read()  # the list of commands follows the response
+            prompt = [{"type": "text", "text": "Fix hello.py."}]
             editor.ask("session/prompt", {"sessionId": session, "prompt": prompt})
             editor.ask("session/list", {"cwd": str(folder)})
             editor.ask("session/close", {"sessionId": session})
@@ -134,7 +141,10 @@ def main() -> int:
         PAGE.write_text(after)
         return 0
     if before != after:
-        print("docs/editors.md is out of date: python bench/acp_transcript.py --write", file=sys.stderr)
+        print(
+            "docs/editors.md is out of date; run python bench/acp_transcript.py --write",
+            file=sys.stderr,
+        )
     return int(before != after)
 
 

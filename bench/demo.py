@@ -1,4 +1,4 @@
-"""`make demo`: an agent in ten lines at work, then the review bot on planted bugs. No key, no network.
+"""The demo of `make demo`: an agent in ten lines, then a review of planted bugs, without a key.
 
 python bench/demo.py [FOLDER]
 """
@@ -15,18 +15,18 @@ from typing import Any
 
 import anyio
 
-from glue import one_line
-from glue.agents.review import records
+from glue.agents.review import storage
 from glue.agents.review.change.collect import collect
 from glue.agents.review.delivery import outputs
-from glue.agents.review.delivery.forges import PullRequestRef
+from glue.agents.review.delivery.forges.forge import PullRequestRef
 from glue.agents.review.delivery.publish import format_requests, publish
 from glue.agents.review.delivery.report import Report
 from glue.agents.review.findings.analysers import find_ruff
 from glue.agents.review.findings.model import review
 from glue.agents.review.records import ReviewedChange
 from glue.agents.review.runfile import RunFile
-from glue.cli.output import Screen
+from glue.cli.screen import Screen
+from glue.text import one_line
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from fakes import larder
@@ -36,14 +36,14 @@ import glue
 
 @glue.tool
 def weather(city: str) -> str:
-    """Say what the weather is in a city."""
+    """Return the weather in a city."""
     return f"{city}: 21 degrees, dry"
 
-agent = glue.Agent("offline", tools=[weather])  # or "anthropic:claude-haiku-5-5", "ollama:qwen3" ...
+agent = glue.Agent("offline", tools=[weather])  # or "anthropic", "ollama:qwen3", ...
 agent.cli()
 '''
 PROMPT = "What is the weather in Toronto, and in Oslo?"
-# What is written: its file, and what it is called.
+# The outputs of the review: for each format, the file and its description.
 FILES = {
     "terminal": ("review.txt", "full report"),
     "html": ("review.html", "as a page"),
@@ -70,10 +70,20 @@ def main(folder: str = "") -> int:
 
 
 def run_agent(home: Path) -> Path:
-    """Run the agent as a user would, log the run, and make a page of it."""
+    """Run the agent as a user would, and return the HTML page of its log."""
     glue = Path(sys.executable).parent / "glue"
-    kept = {name: os.environ[name] for name in ("PATH", "TERM", "LANG", "NO_COLOR", "COLUMNS") if name in os.environ}
-    env = {**kept, "HOME": str(home), "XDG_STATE_HOME": str(home / "state"), "GLUE_LOG": "1", "PYTHONUTF8": "1"}
+    kept = {
+        name: os.environ[name]
+        for name in ("PATH", "TERM", "LANG", "NO_COLOR", "COLUMNS")
+        if name in os.environ
+    }
+    env = {
+        **kept,
+        "HOME": str(home),
+        "XDG_STATE_HOME": str(home / "state"),
+        "GLUE_LOG": "1",
+        "PYTHONUTF8": "1",
+    }
     line = [sys.executable, "agent.py", "--usage", PROMPT]
     subprocess.run(line, cwd=home, env=env, check=True, stdin=subprocess.DEVNULL)
     page = home / "agent.html"
@@ -83,7 +93,7 @@ def run_agent(home: Path) -> Path:
 
 
 def review_larder(home: Path, page: Path) -> None:
-    """Build the repository, review it, show what would be posted, and say where the files are."""
+    """Build a repository, review its change, and print the findings and the written files."""
     repo, out = home / "larder", home / "review"
     out.mkdir(parents=True)
     larder.build(repo)
@@ -100,27 +110,32 @@ def review_larder(home: Path, page: Path) -> None:
     run = anyio.run(lambda: review(bundle, record=record))
     place = PullRequestRef(api="https://api.github.com", **pull)
     published = publish(bundle, run, {}, place=place, dry=True, blind=True)
-    records.save(bundle, out / "bundle.json")
-    records.save(run, out / "findings.json")
+    storage.save(bundle, out / "bundle.json")
+    storage.save(run, out / "findings.json")
     record.save(out / "run.jsonl")
-    (out / "requests.jsonl").write_text(format_requests(published.requests, place.api), encoding="utf-8")
+    (out / "requests.jsonl").write_text(
+        format_requests(published.requests, place.api), encoding="utf-8"
+    )
     for form, (name, _) in FILES.items():
         (out / name).write_text(outputs.render(published.report, form), encoding="utf-8")
-    _say(published.report, out, page)
+    _print_report(published.report, out, page)
 
 
-def _say(report: Report, out: Path, page: Path) -> None:
-    """Print what was found, the comment that would be posted, and where the rest is."""
+def _print_report(report: Report, out: Path, page: Path) -> None:
+    """Print the findings, the comment that would be posted, and the paths of all files."""
     room = max(get_terminal_size().columns, 60)
     print(f"{len(report.items)} findings in a change with planted bugs, without a model\n")
     for item in report.items:
         severity = item.finding.severity
         head = one_line(outputs.title(item), room - len(item.where) - len(severity) - 6)
-        print(f"  {_painted(item.where, '36')}  {_painted(severity, '33' if severity == 'medium' else '31')}  {head}")
+        colour = "33" if severity == "medium" else "31"
+        print(f"  {_painted(item.where, '36')}  {_painted(severity, colour)}  {head}")
         print(_painted(f"      {one_line(item.finding.body.partition('. ')[0], room - 6)}", "2"))
     if not find_ruff():
         print("  and more with ruff: pip install 'glue-agents[review]'")
-    print("\nThe one comment it would post; medium and above also stand at their lines:\n")
+    print(
+        "\nThe one comment it would post; findings of medium and above are also at their lines:\n"
+    )
     body = outputs.sticky(report).split("-->\n", 1)[1].split("<details><summary>Fix", 1)[0]
     for line in filter(str.strip, body.splitlines()):
         print(f"  | {one_line(line, room - 4)}")
@@ -132,7 +147,11 @@ def _say(report: Report, out: Path, page: Path) -> None:
 
 
 def _painted(text: str, colour: str) -> str:
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb" or not sys.stdout.isatty()
+    plain = (
+        os.environ.get("NO_COLOR")
+        or os.environ.get("TERM", "dumb") == "dumb"
+        or not sys.stdout.isatty()
+    )
     return text if plain else f"\x1b[{colour}m{text}\x1b[0m"
 
 

@@ -1,8 +1,8 @@
-"""What becomes of random edits, against an oracle: made rightly, made wrongly, or refused.
+"""Random edits by `edit_file`, compared with an oracle: made, refused, or made wrongly.
 
     python bench/edit.py [--count 20000] [--seed 1]
 
-A refusal is due where the quote does not stand in the file, or stands in it more than once.
+A refusal is due if the file does not contain the quote, or contains it more than once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COLUMNS = ("made", "refused, due", "refused, not due", "WRONG")
 
 
 def judge(case: Case) -> str:
-    """Say what became of one edit."""
+    """Return the column in which one edit is counted."""
     try:
         done = edit_all(case.content, [Replacement(old=old, new=new) for old, new in case.edits])
     except ToolError:

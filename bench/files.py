@@ -1,4 +1,4 @@
-"""What the file tools cost on a file of 1 GB and in a tree of 50,000 files: seconds and peak memory.
+"""Seconds and peak memory of the file tools, on a file of 1 GB and in a tree of 50,000 files.
 
 python bench/files.py [--size 1000000000] [--files 50000]
 """
@@ -20,7 +20,7 @@ import anyio
 from glue.tools import fs
 
 MB = 1024 * 1024
-LIMIT = 200  # MB, for each process
+LIMIT = 200  # peak memory that each process may use, in MB
 
 
 def main() -> int:
@@ -41,7 +41,10 @@ def main() -> int:
             ("find_files, none match", lambda: tools["find_files"]("*.nothing", path="tree")),
             ("find_files, all match", lambda: tools["find_files"]("*.txt", path="tree")),
             ("grep, rare word", lambda: anyio.run(_grep, tools["grep"], "needle", "tree")),
-            ("grep, rare expression", lambda: anyio.run(_grep, tools["grep"], r"n[e]+dle\d*$", "tree")),
+            (
+                "grep, rare expression",
+                lambda: anyio.run(_grep, tools["grep"], r"n[e]+dle\d*$", "tree"),
+            ),
             ("grep, every file", lambda: anyio.run(_grep, tools["grep"], "line", "tree")),
             ("grep, the large file", lambda: anyio.run(_grep, tools["grep"], "needle", "big.txt")),
         ]
@@ -84,7 +87,10 @@ def _large_file(folder: str, size: int) -> int:
     line = b"this is one line of a large file, %012d, and it ends here" + b"." * 40 + b"\n"
     width = len(line % 0)
     count = 0
-    with open(os.path.join(folder, "big.txt"), "wb") as file, open(os.path.join(folder, "line.txt"), "wb") as whole:
+    with (
+        open(os.path.join(folder, "big.txt"), "wb") as file,
+        open(os.path.join(folder, "line.txt"), "wb") as whole,
+    ):
         while count * width < size:
             block = b"".join(line % number for number in range(count, count + 5000))
             file.write(block)

@@ -1,4 +1,4 @@
-"""The floor: a loop written by hand on httpx, with dicts, json and no checks but one."""
+"""The floor of the comparison: a minimal loop, written by hand with httpx, json and dicts."""
 
 from __future__ import annotations
 
@@ -8,18 +8,28 @@ from typing import Any
 
 import work
 
-TOOLS = [{"type": "function", "function": {"name": "find", "description": "Find.", "parameters": work.PARAMETERS}}]
+TOOLS = [
+    {
+        "type": "function",
+        "function": {"name": "find", "description": "Find.", "parameters": work.PARAMETERS},
+    }
+]
 
 
 async def setup(url: str) -> Any:
     import httpx
 
     limits = httpx.Limits(max_connections=1000, max_keepalive_connections=1000)
-    return httpx.AsyncClient(base_url=url, timeout=120, headers={"authorization": "Bearer none"}, limits=limits)
+    return httpx.AsyncClient(
+        base_url=url, timeout=120, headers={"authorization": "Bearer none"}, limits=limits
+    )
 
 
 async def run(client: Any, prompt: str, on_delta: Callable[[str], None]) -> str:
-    messages: list[dict[str, Any]] = [{"role": "system", "content": work.SYSTEM}, {"role": "user", "content": prompt}]
+    messages: list[dict[str, Any]] = [
+        {"role": "system", "content": work.SYSTEM},
+        {"role": "user", "content": prompt},
+    ]
     while True:
         text: list[str] = []
         calls: dict[int, dict[str, Any]] = {}
@@ -36,10 +46,14 @@ async def run(client: Any, prompt: str, on_delta: Callable[[str], None]) -> str:
             arguments = json.loads(call["function"]["arguments"])
             if set(arguments) != {"key", "n"}:
                 raise ValueError("bad arguments")
-            messages.append({"role": "tool", "tool_call_id": call["id"], "content": work.find(**arguments)})
+            messages.append(
+                {"role": "tool", "tool_call_id": call["id"], "content": work.find(**arguments)}
+            )
 
 
-def take(chunk: Any, text: list[str], calls: dict[int, dict[str, Any]], on_delta: Callable[[str], None]) -> None:
+def take(
+    chunk: Any, text: list[str], calls: dict[int, dict[str, Any]], on_delta: Callable[[str], None]
+) -> None:
     for choice in chunk["choices"]:
         piece = choice["delta"]
         if content := piece.get("content"):

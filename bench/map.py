@@ -1,11 +1,11 @@
-"""What a map costs beyond its runs: rows a second and CPU a row, in one process and on DBOS with 1 to 4 workers.
+"""The overhead of `glue map`: rows per second and CPU per row, in one process and on DBOS workers.
 
     python bench/map.py [rows]                     the embedded engine
-    python bench/map.py [rows] --postgres          and workers on DBOS, with the Postgres of `make scale`
-    python bench/map.py [rows] --engine dbos+...   and workers on DBOS, with a database of yours
+    python bench/map.py [rows] --postgres          also DBOS, with the Postgres of `make scale`
+    python bench/map.py [rows] --engine dbos+...   also DBOS, with another database
 
-The model is scripted and answers at once, so that all that is measured is ours. A ratio compares with the bare loop
-in the same process and minute; the milliseconds are of this machine, whatever else it does.
+The model is scripted and answers at once, so only glue is measured. Ratios compare with a bare loop
+in the same process and minute. The milliseconds depend on this machine and its load.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from glue import AssistantMessage, Text, Usage
 from glue.providers.offline import Offline
 
 def rules(request):
-    return AssistantMessage(content=(Text(text="an answer"),), usage=Usage(input=10, output=5, cost=0.001))
+    usage = Usage(input=10, output=5, cost=0.001)
+    return AssistantMessage(content=(Text(text="an answer"),), usage=usage)
 
 agent = glue.Agent(Offline(rules))
 """
@@ -44,7 +45,9 @@ GLUE = [sys.executable, "-c", "from glue.cli.app import main; main()"]
 
 
 def rules(request: glue.Request) -> AssistantMessage:
-    return AssistantMessage(content=(Text(text="an answer"),), usage=Usage(input=10, output=5, cost=0.001))
+    return AssistantMessage(
+        content=(Text(text="an answer"),), usage=Usage(input=10, output=5, cost=0.001)
+    )
 
 
 def cpu(who: int = resource.RUSAGE_SELF) -> float:
@@ -53,8 +56,10 @@ def cpu(who: int = resource.RUSAGE_SELF) -> float:
 
 
 def peak() -> float:
-    """Megabytes of memory at most, since the process began."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform == "linux" else 1024**2)
+    """Return the peak memory of this process in megabytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
+        1024 if sys.platform == "linux" else 1024**2
+    )
 
 
 async def bare(agent: Any, count: int) -> None:
@@ -73,16 +78,16 @@ async def mapped(agent: Any, count: int) -> None:
     assert done == count
 
 
-marks: list[float] = []  # CPU at every 200 rows
+marks: list[float] = []  # the CPU seconds of this process after every 200 rows
 
 
 def costs() -> list[float]:
-    """Give the CPU milliseconds of a row, for each 200 rows."""
+    """Return the CPU milliseconds per row, for each 200 rows."""
     return [(after - before) / 200 * 1e3 for before, after in itertools.pairwise(marks)]
 
 
 def measure(work: Callable[..., Any], count: int) -> tuple[float, float]:
-    """Give the CPU milliseconds of a row (the median, as others may use this machine) and the rows a second."""
+    """Return the CPU milliseconds per row, as a median, and the rows per second."""
     agent = glue.Agent(Offline(rules))
     marks[:] = [cpu()]
     wall = time.perf_counter()
@@ -94,7 +99,7 @@ def local(most: int) -> None:
     print("embedded: one process, 8 rows at once, state in SQLite")
     names = ("bare ms", "map ms", "beyond", "ratio", "first", "last", "rows/s", "peak MB")
     print(f"{'rows':>9}" + "".join(f"{name:>9}" for name in names))
-    measure(mapped, 50)  # loads what is loaded at first use
+    measure(mapped, 50)  # not counted: imports modules and creates the database
     count = min(most, 1_000)
     while True:
         alone, _ = measure(bare, min(count, 5_000))
@@ -103,7 +108,10 @@ def local(most: int) -> None:
         first, last = statistics.median(costs()[:tenth]), statistics.median(costs()[-tenth:])
         figures = (alone, ours, ours - alone, ours / alone, first, last)
         print(
-            f"{count:>9,}" + "".join(f"{each:>9.3f}" for each in figures) + f"{speed:>9.0f}{peak():>9.1f}", flush=True
+            f"{count:>9,}"
+            + "".join(f"{each:>9.3f}" for each in figures)
+            + f"{speed:>9.0f}{peak():>9.1f}",
+            flush=True,
         )
         if count >= most:
             return
@@ -112,8 +120,9 @@ def local(most: int) -> None:
 
 def queued(engine: str, count: int) -> None:
     alone, _ = measure(bare, 2_000)
-    print(f"\nDBOS on {engine.split('://')[0].removeprefix('dbos+')}: workers of 8 rows, {count:,} rows each time")
-    print(f"{'workers':>9} {'rows/s':>8} {'CPU ms a row':>13} {'ratio':>7}")
+    database = engine.split("://")[0].removeprefix("dbos+")
+    print(f"\nDBOS on {database}: each worker runs 8 rows at once, {count:,} rows in all")
+    print(f"{'workers':>9} {'rows/s':>8} {'CPU ms/row':>13} {'ratio':>7}")
     for workers in (1, 2, 3, 4):
         with tempfile.TemporaryDirectory() as name:
             speed, spent = on_workers(engine, Path(name), workers, count)
@@ -121,13 +130,20 @@ def queued(engine: str, count: int) -> None:
 
 
 def on_workers(engine: str, folder: Path, workers: int, count: int) -> tuple[float, float]:
-    """Time a map from its first row to its last, with workers that are up; CPU is theirs and the map's together."""
+    """Run a map on workers that are already started; return rows per second and CPU ms per row.
+
+    The CPU time is that of the workers and of the map together.
+    """
     (folder / "agent.py").write_text(AGENT)
-    (folder / "in.jsonl").write_text("".join(json.dumps({"prompt": f"row {n}"}) + "\n" for n in range(count)))
+    (folder / "in.jsonl").write_text(
+        "".join(json.dumps({"prompt": f"row {n}"}) + "\n" for n in range(count))
+    )
     queue = f"bench-{os.getpid()}-{workers}"
     there = ["--queue", queue, "--engine", engine]
     command = [*GLUE, "worker", "agent.py", *there, "--poll", "0.05"]
-    started = [subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE) for _ in range(workers)]
+    started = [
+        subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE) for _ in range(workers)
+    ]
     try:
         for process in started:
             assert process.stderr is not None
@@ -137,7 +153,12 @@ def on_workers(engine: str, folder: Path, workers: int, count: int) -> tuple[flo
         map_command = [*GLUE, "map", "agent.py", "in.jsonl", "-o", "out.jsonl", "-q", *there]
         subprocess.run(map_command, cwd=folder, check=True)
         took = time.perf_counter() - wall
-        used = sum(process_cpu(process.pid) for process in started) - idle + cpu(resource.RUSAGE_CHILDREN) - before
+        used = (
+            sum(process_cpu(process.pid) for process in started)
+            - idle
+            + cpu(resource.RUSAGE_CHILDREN)
+            - before
+        )
     finally:
         for process in started:
             process.kill()
@@ -147,7 +168,7 @@ def on_workers(engine: str, folder: Path, workers: int, count: int) -> tuple[flo
 
 
 def process_cpu(pid: int) -> float:
-    """Seconds of CPU of a process that runs, by Linux's count; 0 elsewhere."""
+    """Return the CPU seconds of a running process on Linux, or 0 on other systems."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -156,7 +177,9 @@ def process_cpu(pid: int) -> float:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("rows", nargs="?", type=int, default=10_000)
     parser.add_argument("--engine", action="append", default=[])
     parser.add_argument("--postgres", action="store_true")

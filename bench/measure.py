@@ -1,4 +1,4 @@
-"""Run one contender on one work in this process, and print what it cost as JSON."""
+"""Runs one contender on one work in this process, and prints CPU seconds and memory as JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def cpu() -> float:
 
 
 def peak() -> float:
-    """Megabytes of memory at most."""
+    """Return the peak memory of this process in megabytes."""
     try:
         with open("/proc/self/status") as file:
             return next(int(line.split()[1]) / 1024 for line in file if line.startswith("VmHWM:"))

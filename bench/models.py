@@ -1,8 +1,8 @@
-"""Write providers/models.json: models, windows and prices, out of the package genai-prices.
+"""Writes providers/models.json (models, windows and prices) from the package genai-prices.
 
-    make models        # in an environment of its own: the package is no dependency
+    make models        # in its own environment, because the package is not a dependency
 
-One line a model, so that a diff shows what a refresh changed.
+Each model is one line, so that a diff shows the models that changed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 TARGET = Path(__file__).resolve().parent.parent / "providers" / "models.json"
-# Ours: theirs. What is hosted elsewhere too is listed where its vendor serves it.
+# Our names of providers, and those in the package. Models are listed at their vendor only.
 PROVIDERS = {
     "anthropic": "anthropic",
     "openai": "openai",
@@ -36,16 +36,20 @@ PROVIDERS = {
 PREFIX = {"fireworks": "accounts/fireworks/models/"}
 ONLY = {
     "gemini": r"gemini-|gemma-",
-    "openrouter": r"(openai|anthropic|google|deepseek|qwen|x-ai|mistralai|meta-llama|moonshotai|z-ai)/[^:]+$",
+    "openrouter": r"(openai|anthropic|google|deepseek|qwen|x-ai|mistralai|meta-llama|moonshotai"
+    r"|z-ai)/[^:]+$",
     "perplexity": r"sonar",
 }
-WITH_WINDOW = ("openrouter", "together")  # their lists hold much that is long gone
+# Models without a context window are left out here: most of them no longer exist.
+WITH_WINDOW = ("openrouter", "together")
 NO_CHAT = re.compile(
-    r"embed|audio|tts|whisper|image|realtime|transcri|moderation|guard|rerank|live|veo|imagen|orpheus|computer-use|ocr"
-    r"|banana|omni|robotics|sonic|lyria|palm|learnlm|voxtral|search|^ft:|\.ft-|:extended|-vision|instruct-v0|titan"
-    r"|^(ada|babbage|curie|davinci|text-davinci|claude-[v2]|gpt-3\.5-0301|gpt-4-32k|gpt-4\.5|gemini-pro$|gemini-1|gemini-flash-1)"
+    r"embed|audio|tts|whisper|image|realtime|transcri|moderation|guard|rerank|live|veo|imagen"
+    r"|orpheus|computer-use|ocr|banana|omni|robotics|sonic|lyria|palm|learnlm|voxtral|search"
+    r"|^ft:|\.ft-|:extended|-vision|instruct-v0|titan"
+    r"|^(ada|babbage|curie|davinci|text-davinci|claude-[v2]|gpt-3\.5-0301|gpt-4-32k|gpt-4\.5"
+    r"|gemini-pro$|gemini-1|gemini-flash-1)"
 )
-# What vendors have announced, where the package does not say when.
+# The announced last day of models, if the package does not contain it.
 ENDS = {
     ("openai", "gpt-5-nano"): "2026-12-11",
     ("anthropic", "claude-sonnet-4-5"): "2026-11-30",
@@ -77,7 +81,7 @@ def main() -> None:
 
 
 def read(model: Any, now: datetime) -> dict[str, Any] | None:
-    """Read one model: prices in USD per million tokens, and those of longer prompts."""
+    """Return the row of a model: window, USD per million tokens, and prices of long prompts."""
     prices = vars(model.get_prices(now))
     found = [prices.get(field) for field in FIELDS]
     if found[0] is None or found[1] is None:
@@ -108,7 +112,9 @@ def plain(values: list[Any]) -> list[float | None]:
 def write(models: dict[str, dict[str, Any]], date: str, source: str) -> None:
     parts = []
     for name, rows in models.items():
-        lines = ",\n".join(f"  {json.dumps(model)}: {json.dumps(row)}" for model, row in rows.items())
+        lines = ",\n".join(
+            f"  {json.dumps(model)}: {json.dumps(row)}" for model, row in rows.items()
+        )
         parts.append(f"{json.dumps(name)}: {{\n{lines}\n}}")
     head = f'"date": {json.dumps(date)},\n"source": {json.dumps(source)},\n"models": '
     TARGET.write_text("{\n" + head + "{\n" + ",\n".join(parts) + "\n}\n}\n")

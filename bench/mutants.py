@@ -1,11 +1,11 @@
-"""Break the core on purpose, one small fault at a time, and see whether a test notices.
+"""Mutation tests of the core: each mutant is one small fault that some test should detect.
 
     python bench/mutants.py                    a seeded sample of every module
-    python bench/mutants.py --all              every mutant (long)
+    python bench/mutants.py --all              every mutant (takes long)
     python bench/mutants.py -m glue.loop.turn -n 40 --seed 7
 
-A mutant is killed when a test fails, or when the tests do not end in time. Survivors are printed;
-those in EQUIVALENT change nothing that a caller could see, each with the reason.
+A mutant is killed if a test fails, or if the tests do not end in time. Survivors are printed.
+Mutants in EQUIVALENT are not counted: a caller cannot see them, for the reason that is given.
 """
 
 from __future__ import annotations
@@ -30,6 +30,11 @@ MODULES = {
     "glue.loop.run": "glue/loop/run.py",
     "glue.loop.turn": "glue/loop/turn.py",
     "glue.loop.ending": "glue/loop/ending.py",
+    "glue.loop.hooks": "glue/loop/hooks.py",
+    "glue.loop.pause": "glue/loop/pause.py",
+    "glue.loop.position": "glue/loop/position.py",
+    "glue.loop.recorder": "glue/loop/recorder.py",
+    "glue.pending": "glue/pending.py",
     "glue.loop.truncation": "glue/loop/truncation.py",
     "glue.loop.transcript": "glue/loop/transcript.py",
     "glue.compaction": "glue/compaction.py",
@@ -38,40 +43,41 @@ MODULES = {
     "glue.policies.delivery": "glue/policies/delivery.py",
     "glue.policies.steering": "glue/policies/steering.py",
 }
-TESTS = ("loop/test_loop_*.py", "core/test_limits.py", "core/test_compaction.py")
-# Where a fault is likely to be noticed first: a quick kill saves the rest.
-FIRST = {
-    "glue.loop.turn": "loop/test_loop_batch.py",
-    "glue.loop.transcript": "loop/test_loop_transcript.py",
-    "glue.policies.gates": "loop/test_loop_limits.py",
-    "glue.loop.truncation": "loop/test_loop_text.py",
-    "glue.loop.ending": "loop/test_loop_ends.py",
-    "glue.loop.run": "loop/test_loop_promises.py",
-    "glue.compaction": "core/test_compaction.py",
-    "glue.policies.budgets": "loop/test_loop_limits.py",
-    "glue.policies.delivery": "loop/test_loop_promises.py",
-    "glue.policies.steering": "loop/test_loop_promises.py",
-}
+TESTS = (
+    "loop/test_*.py",
+    "policies/test_*.py",
+    "providers/test_escalation.py",
+    "providers/test_retry.py",
+    "test_compaction.py",
+    "test_limits.py",
+    "test_pending.py",
+)
 SECONDS = 240
 
-# (module, what was changed) -> why no test can tell. The text is what the report prints.
+# (module, change as the report prints it) -> the reason why no test can detect the mutant.
 EQUIVALENT: dict[tuple[str, str], str] = {
-    ("glue.loop.ending", "break  ->  pass"): "a message stands in a list once, so the search finds nothing more",
+    (
+        "glue.loop.ending",
+        "break  ->  pass",
+    ): "a list contains a message only once, so the search finds no other",
     (
         "glue.loop.transcript",
         "len(self._seen) < len(messages)  ->  len(self._seen) <= len(messages)",
-    ): "extends the lists by nothing",
+    ): "extends the lists by an empty slice",
     (
         "glue.loop.turn",
         "len(group) <= 1 or limit == 1  ->  len(group) <= 1 and limit == 1",
-    ): "a task group of one is only slower",
-    ("glue.loop.turn", "len(group) <= 1  ->  len(group) < 1"): "a task group of one is only slower",
-    ("glue.loop.turn", "0  ->  1"): "a clock that ran out a moment ago: READY has stopped such a run already",
+    ): "a task group with one task is only slower",
+    ("glue.loop.turn", "len(group) <= 1  ->  len(group) < 1"): "also a task group with one task",
+    (
+        "glue.loop.turn",
+        "0  ->  1",
+    ): "a deadline that has just passed: the gate `ready` has stopped such a run already",
 }
 
 
 class Mutant:
-    """One fault: a node of a tree, what takes its place, and how to say so."""
+    """A syntax tree of a module with one fault, and the description of the fault."""
 
     def __init__(self, module: str, line: int, what: str, tree: ast.Module) -> None:
         self.module, self.line, self.what, self.tree = module, line, what, tree
@@ -100,7 +106,7 @@ SWAPS: dict[type[ast.AST], list[type[ast.AST]]] = {
 
 
 def changes(node: ast.AST) -> Iterator[ast.AST | None]:
-    """Yield what may take the place of a node; None removes a statement."""
+    """Yield the replacements of a node; None removes a statement."""
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         for swap in SWAPS.get(type(node.ops[0]), ()):
             other = copy.deepcopy(node)
@@ -139,7 +145,7 @@ def _is_effect(node: ast.AST) -> bool:
 
 
 def mutants(module: str) -> list[Mutant]:
-    """Make every mutant of a module."""
+    """Return every mutant of a module."""
     source = (ROOT / MODULES[module]).read_text()
     tree = ast.parse(source)
     found = []
@@ -152,7 +158,9 @@ def mutants(module: str) -> list[Mutant]:
             _replace(broken, target, replacement)
             after = "(removed)" if replacement is None else _short(replacement)
             what = f"{_short(node)}  ->  {after}"
-            found.append(Mutant(module, getattr(node, "lineno", 0), what, ast.fix_missing_locations(broken)))
+            found.append(
+                Mutant(module, getattr(node, "lineno", 0), what, ast.fix_missing_locations(broken))
+            )
     return found
 
 
@@ -162,7 +170,10 @@ def _short(node: ast.AST) -> str:
 
 
 def _is_typing(tree: ast.Module, node: ast.AST) -> bool:
-    """Leave annotations, their imports and dataclass decorators alone: no behaviour hangs on them here."""
+    """Return whether a node is in an annotation, a TYPE_CHECKING block or a class decorator.
+
+    No behaviour of the core depends on these, so they are not mutated.
+    """
     if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
         return True
     for parent in ast.walk(tree):
@@ -190,12 +201,14 @@ def _replace(tree: ast.Module, target: ast.AST, replacement: ast.AST | None) -> 
 
 
 class Broken(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
-    """Imports one module from a tree instead of its file."""
+    """An importer that loads one module from the tree of a mutant instead of its file."""
 
     def __init__(self, mutant: Mutant) -> None:
         self.mutant = mutant
 
-    def find_spec(self, name: str, path: object, target: object = None) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: object, target: object = None
+    ) -> importlib.machinery.ModuleSpec | None:
         if name != self.mutant.module:
             return None
         return importlib.machinery.ModuleSpec(name, self)
@@ -208,55 +221,70 @@ class Broken(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
 
 
 def survives(mutant: Mutant | None) -> bool:
-    """Run the tests in a child that sees the broken module."""
+    """Run the tests in a child process that imports the mutant; return whether all pass."""
     child = os.fork()
     if child:
         _, status = os.waitpid(child, 0)
         return os.waitstatus_to_exitcode(status) == 0
     code = 1
     try:
-        signal.alarm(SECONDS)  # ends the child, which counts as killed
+        signal.alarm(SECONDS)  # ends the child; the mutant then counts as killed
         if mutant is not None:
             sys.meta_path.insert(0, Broken(mutant))
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
             os.dup2(nowhere.fileno(), 1)
             os.dup2(nowhere.fileno(), 2)
-            code = _tests(FIRST[mutant.module] if mutant else "")
+            code = _run_tests(mutant.module if mutant else "")
     finally:
         os._exit(code)
 
 
-def _tests(first: str) -> int:
+def _run_tests(module: str) -> int:
+    """Run the tests and return the exit code; those of the module run first, to fail early."""
     import pytest
 
     files = [path for pattern in TESTS for path in sorted((ROOT / "tests").glob(pattern))]
-    options = ["-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
-    # Asserts as they are: rewriting them would import our modules past the broken one.
+    own = ROOT / "tests" / Path(*module.split(".")[1:-1]) / f"test_{module.split('.')[-1]}.py"
+    options = ["-x", "-q", "-p", "no:cacheprovider"]
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    # Plain asserts: rewriting them would import the modules before the mutant is installed.
     options += ["--assert=plain", "--hypothesis-seed=1", "-k", "not trio"]
-    likely = [str(path) for path in files if path.name == first]
-    rest = [str(path) for path in files if path.name != first]
+    likely = [str(path) for path in files if path == own]
+    rest = [str(path) for path in files if path != own]
     return int((likely and pytest.main([*options, *likely])) or pytest.main([*options, *rest]))
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-m", "--module", action="append", choices=sorted(MODULES), help="only this module")
-    parser.add_argument("-n", "--number", type=int, default=40, help="mutants a module (default 40)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "-m", "--module", action="append", choices=sorted(MODULES), help="only this module"
+    )
+    parser.add_argument(
+        "-n", "--number", type=int, default=40, help="mutants per module (default 40)"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--all", action="store_true", help="every mutant")
-    parser.add_argument("--goal", type=float, default=90.0, help="fail below this score, in percent")
+    parser.add_argument(
+        "--goal", type=float, default=90.0, help="fail below this score, in percent"
+    )
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     for heavy in ("anyio", "hypothesis", "pytest", "trio"):
         __import__(heavy)
     if not survives(None):
-        print("the tests fail as they are: mend them first")
+        print("the tests fail without a mutant; fix them first")
         return 1
     total = killed = equal = 0
     left: list[Mutant] = []
     for module in args.module or MODULES:
         every = mutants(module)
-        chosen = every if args.all else random.Random(args.seed).sample(every, min(args.number, len(every)))
+        chosen = (
+            every
+            if args.all
+            else random.Random(args.seed).sample(every, min(args.number, len(every)))
+        )
         started, before = time.monotonic(), len(left)
         excused = 0
         for done, mutant in enumerate(chosen, 1):
@@ -272,7 +300,8 @@ def main() -> int:
         seconds = time.monotonic() - started
         sys.stdout.flush()
         print(
-            f"{module:22} {dead:4} of {counted:4} killed; {len(every)} there are, {excused} equivalent; {seconds:.0f} s"
+            f"{module:22} {dead:4} of {counted:4} killed; {excused} equivalent, "
+            f"{len(every)} mutants in all; {seconds:.0f} s"
         )
     for mutant in left:
         print(f"survived: {mutant}")

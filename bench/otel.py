@@ -1,9 +1,10 @@
-"""What telemetry costs, and a rich run sent to a real backend over OTLP and read back through its API: `make otel`.
+"""The cost of telemetry, and a run that is sent to a real backend over OTLP and read back.
 
-    python bench/otel.py                                      # the cost of a turn and of a delta, on and off
+    python bench/otel.py                                      # CPU per turn and delta, on and off
     python bench/otel.py PYTHON [--keep SECONDS] [--screenshot FILE]
 
-PYTHON has arize-phoenix installed; this Python has glue, the OpenTelemetry SDK and the OTLP exporter.
+`make otel` runs the second form. PYTHON is an interpreter with arize-phoenix; this interpreter
+needs glue, the OpenTelemetry SDK and the OTLP exporter.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ USAGE = glue.Usage(input=1200, output=80, cache_read=900, reasoning=20, cost=0.0
 
 @glue.tool
 def weather(city: str) -> str:
-    'Say what the weather is in a city.'
+    'Return the current weather in a city.'
     return f'{city}: 21 degrees, dry'
 
 @glue.tool
@@ -40,7 +41,8 @@ def broken() -> str:
     raise LookupError('no such thing')
 
 telemetry.setup()
-child = glue.Agent(Script(say('Take a coat.', usage=USAGE), model='gpt-4o-mini', name='openai'), name='advisor')
+advice = Script(say('Take a coat.', usage=USAGE), model='gpt-4o-mini', name='openai')
+child = glue.Agent(advice, name='advisor')
 first = Script(fail('quota', 'no money left'), model='claude-haiku-4-5', name='anthropic')
 second = Script(
     calls(call('weather', {'city': 'Toronto'}), call('weather', {'city': 'Oslo'}), call('broken'),
@@ -48,15 +50,18 @@ second = Script(
     say('Toronto is dry, ', stop='max_tokens', usage=USAGE),
     say('Oslo too.', usage=USAGE),
     model='gpt-4o', name='openai')
-agent = glue.Agent(with_failover(first, second), tools=[weather, broken, child.as_tool()], name='forecast')
-print(agent.session('demo').prompt_sync('Weather in Toronto and Oslo?').text)
+tools = [weather, broken, child.as_tool()]
+agent = glue.Agent(with_failover(first, second), tools=tools, name='forecast')
+print(agent.session('demo').run_sync('Weather in Toronto and Oslo?').text)
 """
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("python", nargs="?")
-    parser.add_argument("--keep", type=float, default=0.0, help="leave the backend up for so many seconds")
+    parser.add_argument(
+        "--keep", type=float, default=0.0, help="keep the backend running for so many seconds"
+    )
     parser.add_argument("--screenshot", default="")
     given = parser.parse_args()
     cost()
@@ -92,14 +97,18 @@ def cost(rounds: int = 7, turns: int = 200, deltas: int = 20_000) -> None:
     for name, (count, script) in works.items():
         best: dict[str, float] = {}
         for _ in range(rounds):
-            for kind, telemetry in (("off", False), ("on", OpenTelemetry(tracer_provider=provider))):
+            for kind, telemetry in (
+                ("off", False),
+                ("on", OpenTelemetry(tracer_provider=provider)),
+            ):
                 agent = glue.Agent(script(), tools=[noop], limits=limits, telemetry=telemetry)
                 began = time.process_time()
                 agent.run_sync("go", unwrap=False)
                 spent = (time.process_time() - began) / count
                 best[kind] = min(best.get(kind, spent), spent)
         ratio = best["on"] / best["off"]
-        print(f"one {name}: {1e6 * best['off']:.1f} us off, {1e6 * best['on']:.1f} us on, ratio {ratio:.2f}")
+        off, on = (f"{1e6 * best[kind]:.1f} us {kind}" for kind in ("off", "on"))
+        print(f"one {name}: {off}, {on}, ratio {ratio:.2f}")
     provider.shutdown()
 
 
@@ -120,7 +129,9 @@ def backend(python: str, keep: float, screenshot: str) -> None:
             "PHOENIX_TELEMETRY_ENABLED": "false",
         }
         command = [python, "-m", "phoenix.server.main", "serve"]
-        server = subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        server = subprocess.Popen(
+            command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         try:
             wait(server, f"{base}/healthz")
             show(send(base), base, screenshot)
@@ -139,11 +150,11 @@ def wait(server: subprocess.Popen[bytes], url: str) -> None:
             return
         except OSError:
             time.sleep(0.5)
-    sys.exit("the backend did not come up")
+    sys.exit("the backend did not start")
 
 
 def send(base: str) -> list[dict[str, Any]]:
-    """Run the script with OTLP to the backend, and read its spans back."""
+    """Run the script with OTLP to the backend, and return its spans from the backend's API."""
     environ = {
         **os.environ,
         "OTEL_EXPORTER_OTLP_ENDPOINT": base,
@@ -178,23 +189,36 @@ def show(spans: list[dict[str, Any]], base: str, screenshot: str) -> None:
             counted = f" {tokens[0]} in, {tokens[1]} out" if None not in tokens else ""
             cost = attributes.get("glue.usage.cost")
             status = "" if span["status_code"] != "ERROR" else f" {attributes.get('error.type')}"
-            print("  " * depth + span["name"] + counted + (f", {cost} USD" if cost else "") + status)
+            print(
+                "  " * depth + span["name"] + counted + (f", {cost} USD" if cost else "") + status
+            )
             lines(span["context"]["span_id"], depth + 1)
 
     lines(None, 0)
     names = sorted(span["name"] for span in spans)
-    wanted = ["chat claude-haiku-4-5", "chat gpt-4o", "chat gpt-4o", "chat gpt-4o", "chat gpt-4o-mini"]
-    wanted += ["execute_tool advisor", "execute_tool broken", "execute_tool weather", "execute_tool weather"]
+    wanted = ["chat claude-haiku-4-5", *["chat gpt-4o"] * 3, "chat gpt-4o-mini"]
+    wanted += ["execute_tool advisor", "execute_tool broken", *["execute_tool weather"] * 2]
     wanted += ["invoke_agent advisor", "invoke_agent forecast"]
     if names != wanted or len(children[None]) != 1:
-        sys.exit(f"not the tree that was sent: {names}")
+        sys.exit(f"the backend has other spans than were sent: {names}")
     trace = spans[0]["context"]["trace_id"]
     print(f"one trace of {len(spans)} spans: {base}/redirects/traces/{trace}")
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if screenshot and browser:
-        command = [browser, "--headless", "--no-sandbox", "--window-size=1600,1100", "--virtual-time-budget=20000"]
+        command = [
+            browser,
+            "--headless",
+            "--no-sandbox",
+            "--window-size=1600,1100",
+            "--virtual-time-budget=20000",
+        ]
         url = f"{base}/redirects/traces/{trace}"
-        subprocess.run([*command, f"--screenshot={screenshot}", url], capture_output=True, timeout=120, check=True)
+        subprocess.run(
+            [*command, f"--screenshot={screenshot}", url],
+            capture_output=True,
+            timeout=120,
+            check=True,
+        )
         print(f"{screenshot}: {Path(screenshot).stat().st_size} bytes")
 
 

@@ -1,4 +1,4 @@
-"""The same work through the public API: an agent with a validated tool."""
+"""The contender glue: the same work through the public API, with a validated tool."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ async def setup(url: str) -> Any:
         """Find."""
         return work.find(key, n)
 
-    model = providers.new(f"openai-compatible:{work.MODEL}", base_url=url, key="none", engine="httpx")  # as the floor
+    # The same HTTP client as the floor.
+    model = providers.new(
+        f"openai-compatible:{work.MODEL}", base_url=url, key="none", engine="httpx"
+    )
     limits = glue.Limits(max_turns=None, max_requests=None)
     return glue.Agent(model, tools=[find], instructions=work.SYSTEM, limits=limits)
 
 
 async def run(agent: Any, prompt: str, on_delta: Callable[[str], None]) -> str:
-    from glue import TextDelta
+    from glue.provider import TextDelta
 
     def listen(event: object) -> None:
         if type(event) is TextDelta:

@@ -1,8 +1,8 @@
-"""Draw the terminal picture of the README from a real run of the demo.
+"""Draws the terminal picture of the README from a real run of the demo.
 
     python bench/picture.py [--until TEXT] [--columns N] [-o docs/demo.svg]
 
-Runs `make demo` in a pseudo-terminal and draws what it printed, up to the line that begins with TEXT.
+Runs `make demo` in a pseudo-terminal and draws its output, up to the line that begins with TEXT.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ from xml.sax.saxutils import escape
 ROOT = Path(__file__).resolve().parent.parent
 SGR = re.compile(r"\x1b\[([\d;]*)m")
 OTHER = re.compile(r"\x1b\[[\d;?]*[A-Za-ln-z]|\x1b[()][A-Z0-9]|[\x00-\x08\x0b-\x1a\x1c-\x1f]")
-WORDS = re.compile(r"\S+(?: \S+)*")  # up to two spaces in a row, which a browser would make one
-# A window that is dark everywhere reads well on a light page and on a dark one.
+# Words with single spaces. A browser would join two spaces, so each such text is placed by itself.
+WORDS = re.compile(r"\S+(?: \S+)*")
+# A dark window is readable on a light page and on a dark one.
 COLOURS = {31: "#ff7b72", 32: "#7ee787", 33: "#e3b341", 34: "#79c0ff", 35: "#d2a8ff", 36: "#76e3ea"}
 BACK, FRAME, TEXT, DIM = "#161b22", "#484f58", "#d1d7e0", "#8b949e"
-SIZE, CELL, LINE, PAD, TOP = 13, 7.8, 18, 18, 40  # pixels; each run of text is stretched to its cells
+# Pixels. Each run of text is stretched to the width of its cells.
+SIZE, CELL, LINE, PAD, TOP = 13, 7.8, 18, 18, 40
 
 
 class Run(NamedTuple):
-    """Characters that look alike."""
+    """Neighbouring characters with the same colour and weight."""
 
     column: int
     text: str
@@ -40,14 +42,17 @@ class Run(NamedTuple):
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Draw the terminal picture of the README from a real run.")
-    parser.add_argument("--until", default="  full report", help="leave out all from this line on")
+    parser = argparse.ArgumentParser(
+        description="Draw the terminal picture of the README from a real run."
+    )
+    parser.add_argument(
+        "--until", default="  full report", help="leave out this line and all after it"
+    )
     parser.add_argument("--columns", type=int, default=118)
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "docs" / "demo.svg")
     given = parser.parse_args()
-    subprocess.run(
-        ["make", "-s", ".venv/.base"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL
-    )  # installing is no demo
+    # Install first, so that the picture does not show the installation.
+    subprocess.run(["make", "-s", ".venv/.base"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     shown = f"$ make demo\n{played(['make', 'demo'], given.columns)}"
     kept = shown.split(f"\n{given.until}")[0].rstrip()
     given.output.write_text(draw(kept, given.columns), encoding="utf-8")
@@ -56,34 +61,40 @@ def main() -> int:
 
 
 def played(command: list[str], columns: int) -> str:
-    """Run a command in a terminal of its own, and give what it wrote there."""
+    """Run a command in its own pseudo-terminal, and return its output."""
     ours, theirs = pty.openpty()
     ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     names = ("PATH", "HOME", "LANG")
-    env = {name: os.environ[name] for name in names if name in os.environ} | {"TERM": "xterm-256color"}
+    env = {name: os.environ[name] for name in names if name in os.environ} | {
+        "TERM": "xterm-256color"
+    }
     blocks = []
-    with subprocess.Popen(command, cwd=ROOT, env=env, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+    with subprocess.Popen(
+        command, cwd=ROOT, env=env, stdin=theirs, stdout=theirs, stderr=theirs
+    ) as process:
         os.close(theirs)
         while block := _block(ours):
             blocks.append(block)
     os.close(ours)
     if process.returncode:
-        sys.exit(f"{' '.join(command)} left with {process.returncode}")
+        sys.exit(f"{' '.join(command)} ended with exit code {process.returncode}")
     return b"".join(blocks).decode(errors="replace").replace("\r\n", "\n")
 
 
 def _block(fd: int) -> bytes:
     try:
         return os.read(fd, 65_536)
-    except OSError:  # how Linux says that the other end is closed
+    except OSError:  # Linux raises this if the other end is closed
         return b""
 
 
 def draw(text: str, columns: int) -> str:
-    """Draw the output of a terminal that many columns wide."""
+    """Return the output of a terminal with so many columns as SVG."""
     rows = [row for line in text.expandtabs(8).split("\n") for row in _rows(line, columns)]
     width, height = round(2 * PAD + columns * CELL), TOP + len(rows) * LINE + PAD
-    dots = "".join(f'<circle cx="{PAD + 4 + 18 * n}" cy="18" r="5" fill="{FRAME}"/>' for n in range(3))
+    dots = "".join(
+        f'<circle cx="{PAD + 4 + 18 * n}" cy="18" r="5" fill="{FRAME}"/>' for n in range(3)
+    )
     body = "".join(
         f'<text x="{PAD + run.column * CELL:.1f}" y="{TOP + (number + 1) * LINE - 5}"'
         f' textLength="{len(run.text) * CELL:.1f}"{_look(run)}>{escape(run.text)}</text>\n'
@@ -91,11 +102,13 @@ def draw(text: str, columns: int) -> str:
         for run in row
     )
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"'
+        f' width="{width}" height="{height}"'
         f' role="img" aria-label="make demo in a terminal">\n'
-        f'<rect x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="8" fill="{BACK}" stroke="{FRAME}"/>'
-        f"{dots}\n"
-        f"<g font-family=\"ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace\""
+        f'<rect x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="8"'
+        f' fill="{BACK}" stroke="{FRAME}"/>{dots}\n'
+        f'<g font-family="ui-monospace, SFMono-Regular, Menlo, Consolas,'
+        f" 'DejaVu Sans Mono', monospace\""
         f' font-size="{SIZE}" fill="{TEXT}">\n{body}</g></svg>\n'
     )
 
@@ -106,7 +119,7 @@ def _look(run: Run) -> str:
 
 
 def _rows(line: str, columns: int) -> list[list[Run]]:
-    """Part a line as a terminal does: by its colours, and where the screen ends."""
+    """Split a line into rows of the screen, and each row into runs of the same colour."""
     rows: list[list[Run]] = [[]]
     column, colour, bold = 0, "", line.startswith("$ ")
     pieces = SGR.split(OTHER.sub("", line.rsplit("\r", 1)[-1]))

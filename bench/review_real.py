@@ -1,10 +1,12 @@
-"""Measure what `glue review` says without a model on real history: noise on real changes, recall on undone fixes.
+"""Findings of `glue review` without a model on real history: noise on changes, recall on fixes.
 
-    python bench/review_real.py --data DIR --repos DIR [--only owner/name ...] [--labels FILE] [--fixes]
+    python bench/review_real.py --data DIR --repos DIR [--only owner/name ...]
+        [--labels FILE] [--out FILE] [--fixes]
 
-`--data` holds `changes.jsonl` and `fixes.jsonl` (repository and commit ids), `--repos` bare clones under
-`owner+name/repo`. `--out` writes every finding as JSON; `--labels` is such a file with a `label` (right, arguable or
-wrong) on each row, and gives the table per rule. Nothing of the repositories is kept.
+`--data` contains `changes.jsonl` and `fixes.jsonl` (repositories and commit ids). `--repos` holds
+bare clones named `owner+name/repo`. `--out` writes every finding as JSON. `--labels` reads such a
+file with a `label` (right, arguable or wrong) in each row, for a table by rule. `--fixes` undoes
+each fix and counts the findings on the undone lines.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ SHOWN = ("critical", "high", "medium")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--repos", type=Path, required=True)
     parser.add_argument("--only", nargs="*", default=[])
@@ -38,7 +42,9 @@ def main() -> int:
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     name = "fixes.jsonl" if given.fixes else "changes.jsonl"
-    rows = [json.loads(line) for line in (given.data / name).read_text(encoding="utf-8").splitlines()]
+    rows = [
+        json.loads(line) for line in (given.data / name).read_text(encoding="utf-8").splitlines()
+    ]
     rows = [row for row in rows if not given.only or row["repo"] in given.only]
     labels = _labels(given.labels)
     found = list(_fixes(rows, given.repos) if given.fixes else _changes(rows, given.repos))
@@ -61,7 +67,7 @@ def _changes(rows: list[dict[str, Any]], repos: Path) -> Iterator[dict[str, Any]
 
 
 def _fixes(rows: list[dict[str, Any]], repos: Path) -> Iterator[dict[str, Any]]:
-    """Undo each fix: the sources as they were before it, the tests as they are with it."""
+    """Yield the findings on each undone fix: its sources before the fix, its tests after it."""
     for row in rows:
         with Repo(_home(repos, row["repo"])) as repo:
             after: dict[str, str] = {}
@@ -120,7 +126,10 @@ def _key(row: dict[str, Any]) -> tuple[str, ...]:
 def _labels(path: Path | None) -> dict[tuple[str, ...], str]:
     if path is None:
         return {}
-    return {_key(row): row["label"] for row in map(json.loads, path.read_text(encoding="utf-8").splitlines())}
+    return {
+        _key(row): row["label"]
+        for row in map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    }
 
 
 def _table(found: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
@@ -131,13 +140,19 @@ def _table(found: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
     lines = [f"{'rule':<34}" + "".join(f"{name:>10}" for name in (*LABELS, "unread"))]
     for name, row in (*sorted(counts.items()), ("all", total)):
         lines.append(f"{name:<34}" + "".join(f"{row[label]:>10}" for label in (*LABELS, "unread")))
-    said = [row for row in found if row["severity"] in SHOWN]
+    serious = [row for row in found if row["severity"] in SHOWN]
     judged = total["right"] + total["wrong"]
     failed = {row["head"] for row in found if row["severity"] in ("critical", "high")}
-    unjust = {row["head"] for row in found if row["severity"] in ("critical", "high") and row["label"] != "right"}
+    unjust = {
+        row["head"]
+        for row in found
+        if row["severity"] in ("critical", "high") and row["label"] != "right"
+    }
+    repos = {row["repo"] for row in rows}
+    rate = 100 * len(found) / max(len(rows), 1)
     lines.append(
-        f"{len(rows)} changes of {len({row['repo'] for row in rows})} repositories: {len(found)} findings"
-        f" ({100 * len(found) / max(len(rows), 1):.1f} per 100 changes, {len(said)} of medium or worse),"
+        f"{len(rows)} changes of {len(repos)} repositories: {len(found)} findings"
+        f" ({rate:.1f} per 100 changes, {len(serious)} of medium or worse),"
         f" {total['right'] / judged if judged else 0:.2f} right among right and wrong,"
         f" {len(failed)} changes failed by the default gate, {len(unjust)} of them unjustly"
     )
@@ -149,7 +164,8 @@ def _fix_table(found: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
     rules = Counter(row["rule"] for row in found if row["hit"])
     names = ", ".join(f"{name} {count}" for name, count in rules.most_common())
     return (
-        f"{len(rows)} fixes undone: a finding on the undone lines in {len(hit)} ({names}), {len(found)} findings in all"
+        f"{len(rows)} fixes undone: a finding on the undone lines in {len(hit)} ({names}), "
+        f"{len(found)} findings in all"
     )
 
 

@@ -1,9 +1,9 @@
-"""What a turn, a delta and a start cost, as ratios to a loop written by hand on httpx.
+"""CPU time of a turn, a delta and a start, as ratios to a loop written by hand with httpx.
 
     python bench/run.py [-r ROUNDS] [WORK ...]
 
-CPU of the client process alone; the server runs in another. Rounds alternate; a figure is
-the best of its rounds, which a busy machine disturbs least.
+Only the client process is measured; the server runs in another process. The contenders alternate.
+Each figure is the best of its rounds, because a busy machine disturbs that one least.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from work import WORKS
 HERE = Path(__file__).resolve().parent
 CACHE = Path(tempfile.gettempdir()) / "glue-bench-bytecode"
 CONTENDERS = ("floor", "ours")
-# What is shown: title, work, unit, CPU seconds to that unit, and the most that the ratio may be.
+# Title, work, unit, a function from the result to that unit, and the goal: the highest ratio.
 ROWS = (
     ("one turn", "turn", "ms", lambda r: 1e3 * r["cpu"] / 51, 0.8),
     ("one delta in a burst", "delta", "us", lambda r: 1e6 * r["cpu"] / 20_000, 0.95),
@@ -33,10 +33,13 @@ ROWS = (
 
 
 def child(name: str, todo: str, url: str) -> dict[str, float]:
-    """Run a contender in a process of its own; a cold start counts from the first instruction."""
-    environ = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
+    """Run a contender in its own process; for a cold start, count the CPU of the whole process."""
+    environ = {
+        key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")
+    }
     environ |= {"BENCH_URL": url, "PYTHONPYCACHEPREFIX": str(CACHE)}
-    environ.pop("PYTHONDONTWRITEBYTECODE", None)  # a checkout has no bytecode: the first round makes it, for both
+    # A checkout has no bytecode files, so the first round writes them for both contenders.
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, str(HERE / "measure.py"), name, todo]
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -53,7 +56,9 @@ def child(name: str, todo: str, url: str) -> dict[str, float]:
 
 def measure(works: list[str], rounds: int) -> dict[tuple[str, str], list[dict[str, float]]]:
     results: dict[tuple[str, str], list[dict[str, float]]] = {}
-    with subprocess.Popen([sys.executable, str(HERE / "server.py")], stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(
+        [sys.executable, str(HERE / "server.py")], stdout=subprocess.PIPE, text=True
+    ) as server:
         try:
             assert server.stdout is not None
             url = f"http://127.0.0.1:{int(server.stdout.readline())}/v1"
@@ -72,16 +77,26 @@ def table(results: dict[tuple[str, str], list[dict[str, float]]]) -> str:
     for title, todo, unit, value, goal in ROWS:
         if ("ours", todo) in results:
             floor, ours = (min(map(value, results[name, todo])) for name in CONTENDERS)
-            lines.append(f"| {title} | {floor:.2f} {unit} | {ours:.2f} {unit} | {ours / floor:.2f} | {goal} |")
+            ratio = ours / floor
+            lines.append(
+                f"| {title} | {floor:.2f} {unit} | {ours:.2f} {unit} | {ratio:.2f} | {goal} |"
+            )
     if ("ours", "many") in results:
         floor, ours = (max(each["memory"] for each in results[name, "many"]) for name in CONTENDERS)
-        lines.append(f"| memory of the 200 runs | {floor:.0f} MB | {ours:.0f} MB | {ours / floor:.2f} | 60 MB |")
+        ratio = ours / floor
+        lines.append(
+            f"| memory of the 200 runs | {floor:.0f} MB | {ours:.0f} MB | {ratio:.2f} | 60 MB |"
+        )
     return "\n".join(lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("works", nargs="*", metavar="WORK", help=f"of {', '.join(WORKS)}; all without")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "works", nargs="*", metavar="WORK", help=f"one of {', '.join(WORKS)}; by default all"
+    )
     parser.add_argument("-r", "--rounds", type=int, default=5)
     options = parser.parse_args()
     if wrong := set(options.works) - set(WORKS):

@@ -1,8 +1,8 @@
-"""A model server on the loopback that never is the slow part: every answer is made once and sent from memory."""
+"""A fast model server on loopback: each response is built once and then sent from memory."""
 
 from __future__ import annotations
 
-import asyncio  # noqa: TID251 - the quickest server the library has; the client is what is measured
+import asyncio  # noqa: TID251 - the fastest server in the library; only the client is measured
 import functools
 import json
 import re
@@ -35,14 +35,16 @@ def delta(body: dict[str, object], finish: str | None = None) -> bytes:
 
 @functools.cache
 def pieces(turns: int, deltas: int, turn: int) -> list[bytes]:
-    """The whole response, as the pieces that a paced one is written in."""
+    """Return the pieces of a response; a paced response is written piece by piece."""
     out = [HEAD, delta({"role": "assistant", "content": ""})]
     if turn < turns:
         arguments = json.dumps({"key": f"k{turn}", "n": turn})
         call = {"index": 0, "id": f"call_{turn:06d}abcdefghij", "type": "function"}
         out.append(delta({"tool_calls": [{**call, "function": {"name": "find", "arguments": ""}}]}))
         parts = [arguments[at : at + 4] for at in range(0, len(arguments), 4)]
-        out += [delta({"tool_calls": [{"index": 0, "function": {"arguments": part}}]}) for part in parts]
+        out += [
+            delta({"tool_calls": [{"index": 0, "function": {"arguments": part}}]}) for part in parts
+        ]
     else:
         out += [delta({"content": f"word{index % 1000} "}) for index in range(deltas)]
     out += [delta({}, "tool_calls" if turn < turns else "stop"), event([], USAGE)]
@@ -71,9 +73,11 @@ class LoopbackConnection(asyncio.Protocol):
         script = SCRIPT.search(request, end)
         assert script is not None, "no script in the request"
         turns, deltas, paced = map(int, script.groups())
-        turn = request.count(MARK.encode(), end)  # proves that the results were sent
+        turn = request.count(MARK.encode(), end)  # counts the tool results that were sent
         if paced:
-            self.task = asyncio.get_running_loop().create_task(self.pace(pieces(turns, deltas, turn)))
+            self.task = asyncio.get_running_loop().create_task(
+                self.pace(pieces(turns, deltas, turn))
+            )
         else:
             self.transport.write(whole(turns, deltas, turn))  # type: ignore[attr-defined]
 

@@ -1,9 +1,8 @@
-"""What stores cost: search, long sessions, excluding, forking, and many sessions at once.
+"""The cost of stores: search, long sessions, excluding, forking, and many sessions at once.
 
     python bench/stores.py [messages] [sessions] [postgresql://...]
 
-Prints milliseconds and counts, and at the end what issue 12 wanted better: as it was then, the aim, and this run.
-Ratios between two lines of one run mean more than the figures themselves.
+Prints milliseconds and counts. Compare lines of the same run: the figures depend on the machine.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import anyio
 
-from glue import Agent, FileStore, MemoryStore, Session, SQLiteStore, Store, user
-from glue.stores import copy
+from glue import Agent, FileStore, Session, SQLiteStore, Store, user
+from glue.stores import MemoryStore, copy
 from glue.testing import Script, repeat
 
 WORDS = [f"word{number}" for number in range(5_000)]
@@ -39,97 +38,76 @@ async def main(count: int, sessions: int, url: str) -> None:
             from glue.stores import PostgresStore
 
             stores["PostgresStore"] = lambda name: PostgresStore(url)
-        now: dict[tuple[str, str], float] = {}
         for name, make in stores.items():
             print(name)
-            now[name, "search"] = await search(make("search"), count)
-            now[name, "fork"] = await long(make("long"), count)
+            await search(make("search"), count)
+            await long(make("long"), count)
             await exclude(make("exclude"), 2_000)
-            now[name, "exclude"] = await exclude(make("exclude"), 8_000)
+            await exclude(make("exclude"), 8_000)
         print()
         for name, make in {"MemoryStore": lambda name: MemoryStore(), **stores}.items():
-            now[name, "later"] = await length(name, make("length"), count)
-            now[name, "rate"], now[name, "failures"], now[name, "open"] = await many(name, make("many"), sessions)
-        for name, where in (("FileStore", "files"), ("SQLiteStore", "processes.db"), ("PostgresStore", url)):
-            if where:
-                now[name, "processes"] = processes(name, where if where == url else str(root / where), 20, 20)
-        compare(now, count, sessions)
+            await length(name, make("length"), count)
+            await many(name, make("many"), sessions)
+        processes("FileStore", str(root / "files"), 20, 20)
+        processes("SQLiteStore", str(root / "processes.db"), 20, 20)
+        if url:
+            processes("PostgresStore", url, 20, 20)
 
 
-def compare(now: Mapping[tuple[str, str], float], count: int, sessions: int) -> None:
-    """Print what was to become better, as it was before (with 100,000 messages and 2,000 sessions) and as it is."""
-    memory = now["MemoryStore", "rate"]
-    rows = (
-        ("19 SQLite: exclude 8,000 messages, ms", "32,000", "300", now["SQLiteStore", "exclude"]),
-        (f"19 SQLite: fork of {count:,} messages, ms", "22,000", "", now["SQLiteStore", "fork"]),
-        (f"19 SQLite: descriptors, {sessions:,} sessions at once", "6,001", "flat", now["SQLiteStore", "open"]),
-        ("19 SQLite: prompts that failed then", "13", "0", now["SQLiteStore", "failures"]),
-        ("19 SQLite: prompts that failed, 20 processes", "some", "0", now["SQLiteStore", "processes"]),
-        ("19 SQLite: prompts/s, in % of those in memory", "11", "as files", 100 * now["SQLiteStore", "rate"] / memory),
-        ("   files: the same", "32", "", 100 * now["FileStore", "rate"] / memory),
-        (f"20 files: a later prompt after {count:,} messages, ms of CPU", "200", "flat", now["FileStore", "later"]),
-        (f"20 files: search of {count:,} messages for nothing, ms", "3,400", "", now["FileStore", "search"]),
-    )
-    print(f"\n{'issue 12':64} {'before':>8} {'aim':>9} {'now':>9}")
-    for what, before, aim, found in rows:
-        print(f"{what:64} {before:>8} {aim:>9} {found:9,.{1 if found < 10 and found % 1 else 0}f}")
-
-
-async def search(store: Store, count: int) -> float:
+async def search(store: Store, count: int) -> None:
     chance = random.Random(1)
     for number in range(0, count, 1_000):
         async with store.log(f"session-{number}") as log:
-            await log.extend(user("everywhere " + " ".join(chance.choices(WORDS, k=60))) for _ in range(1_000))
+            await log.extend(
+                user("everywhere " + " ".join(chance.choices(WORDS, k=60))) for _ in range(1_000)
+            )
     print(f"  search over {count:,} messages in {count // 1000} sessions")
     for query in QUERIES:
         hits = await store.search(query)
         took = min([await timed(lambda query=query: store.search(query)) for _ in range(3)])  # type: ignore[misc]
         print(f"    {query:16} {len(hits):3} hits {took:9.1f} ms")
-    return took
 
 
-async def long(store: Store, count: int) -> float:
-    """A session of many messages: opened, prompted again and again, and forked."""
+async def long(store: Store, count: int) -> None:
+    """Time prompts and a fork of a session with many messages, most of them excluded."""
     async with store.log("long") as log:
         await log.extend(user(f"message {number} " + "x" * 100) for number in range(count))
         await log.exclude([message.id for message in log.messages[: count - 20]])
     session = Agent(Script(repeat("fine"))).session("long", store=store)
-    first = await timed(lambda: session.prompt("one"))
+    first = await timed(lambda: session.run("one"))
     cpu, took = await later(session)
     forked = await timed(lambda: copy(store, "long", store, f"fork-{time.time()}"))
-    print(
-        f"  a session of {count:,}: first prompt {first:.0f} ms, later ones {took:.1f} ms ({cpu:.2f} ms of CPU),",
-        end=" ",
-    )
-    print(f"fork {forked:.0f} ms")
-    return forked
+    print(f"  a session of {count:,} messages: first prompt {first:.0f} ms,", end=" ")
+    print(f"later ones {took:.1f} ms ({cpu:.2f} ms of CPU), fork {forked:.0f} ms")
 
 
-async def length(name: str, store: Store, count: int) -> float:
-    """What a later prompt costs in a short session and in a long one of which everything is sent."""
+async def length(name: str, store: Store, count: int) -> None:
+    """Time a later prompt in a short and in a long session, with all messages in the request."""
     for messages in (100, count):
         async with store.log(f"length-{messages}") as log:
             await log.extend(user(f"message {number} " + "x" * 100) for number in range(messages))
         session = Agent(Script(repeat("fine"))).session(f"length-{messages}", store=store)
-        await session.prompt("one")
+        await session.run("one")
         cpu, _ = await later(session)
-        calls = await calls_of(lambda session=session: session.prompt("once more"))  # type: ignore[misc]
-        print(f"{name}: a later prompt after {messages:,} messages: {cpu * 1e3:.0f} us of CPU, {calls} calls")
-    return cpu
+        calls = await calls_of(lambda session=session: session.run("once more"))  # type: ignore[misc]
+        cost = f"{cpu * 1e3:.0f} us of CPU, {calls} function calls"
+        print(f"{name}: a later prompt after {messages:,} messages: {cost}")
 
 
-async def later(session: Session[None, None], prompts: int = 20, rounds: int = 5) -> tuple[float, float]:
-    """Prompt again and again; give the CPU of a prompt in the best round, and the time of the best prompt, in ms."""
+async def later(
+    session: Session[None, None], prompts: int = 20, rounds: int = 5
+) -> tuple[float, float]:
+    """Run many prompts; return the CPU of a prompt in the best round and the best time, in ms."""
     cpus, times = [], []
     for _ in range(rounds):
         cpu = time.process_time()
-        times += [await timed(lambda: session.prompt("again")) for _ in range(prompts)]
+        times += [await timed(lambda: session.run("again")) for _ in range(prompts)]
         cpus.append((time.process_time() - cpu) / prompts * 1e3)
     return min(cpus), min(times)
 
 
 async def calls_of(work: Callable[[], Awaitable[object]]) -> int:
-    """Count the Python functions that something calls in this thread."""
+    """Return the number of Python function calls that `work` makes in this thread."""
     counted: Counter[str] = Counter()
     sys.setprofile(lambda frame, event, given: counted.update((event,)))
     try:
@@ -139,17 +117,16 @@ async def calls_of(work: Callable[[], Awaitable[object]]) -> int:
     return counted["call"]
 
 
-async def exclude(store: Store, count: int) -> float:
+async def exclude(store: Store, count: int) -> None:
     async with store.log(f"exclude-{count}") as log:
         await log.extend(user(f"message {number} " + "x" * 100) for number in range(count))
         ids = [message.id for message in log.messages]
         took = await timed(lambda: log.exclude(ids))
-    print(f"  exclude {count:,}: {took:.0f} ms")
-    return took
+    print(f"  exclude {count:,} messages: {took:.0f} ms")
 
 
-async def many(name: str, store: Store, count: int) -> tuple[float, int, float]:
-    """Prompt many sessions at once in one process; watch the descriptors and how late the event loop is."""
+async def many(name: str, store: Store, count: int) -> None:
+    """Prompt many sessions at once in one process; print descriptors and event loop delay."""
     agent = Agent(Script(repeat("fine")))
     failures: Counter[str] = Counter()
     most = late = 0.0
@@ -157,7 +134,7 @@ async def many(name: str, store: Store, count: int) -> tuple[float, int, float]:
 
     async def prompt(number: int) -> None:
         try:
-            await agent.session(f"many-{number}", store=store).prompt("hello")
+            await agent.session(f"many-{number}", store=store).run("hello")
         except Exception as error:
             failures[f"{type(error).__name__}: {error}"[:80]] += 1
 
@@ -179,23 +156,26 @@ async def many(name: str, store: Store, count: int) -> tuple[float, int, float]:
         took = time.perf_counter() - started
         done.set()
     print(
-        f"{name}: {count:,} sessions at once, {count / took:.0f} prompts/s, {dict(failures) or 'no'} failures,"
+        f"{name}: {count:,} sessions at once, {count / took:.0f} prompts/s,"
+        f" {dict(failures) or 'no'} failures,"
         f" {most - before:.0f} descriptors, event loop at most {late * 1e3:.0f} ms late"
     )
-    return count / took, failures.total(), most - before
 
 
-def processes(name: str, where: str, workers: int, prompts: int) -> int:
-    """Let processes prompt on one store, each with sessions of its own."""
+def processes(name: str, where: str, workers: int, prompts: int) -> None:
+    """Run prompts on one store from several processes, each with its own sessions."""
     started = time.perf_counter()
     running = [
-        subprocess.Popen([sys.executable, __file__, "--worker", name, where, str(number), str(prompts)])
+        subprocess.Popen(
+            [sys.executable, __file__, "--worker", name, where, str(number), str(prompts)]
+        )
         for number in range(workers)
     ]
     failed = sum(process.wait() for process in running)
     took = time.perf_counter() - started
-    print(f"{name}: {workers} processes, {workers * prompts / took:.0f} prompts/s, {failed} failures")
-    return failed
+    print(
+        f"{name}: {workers} processes, {workers * prompts / took:.0f} prompts/s, {failed} failures"
+    )
 
 
 async def worker(name: str, where: str, number: str, prompts: str) -> int:
@@ -206,7 +186,7 @@ async def worker(name: str, where: str, number: str, prompts: str) -> int:
     failed = 0
     for turn in range(int(prompts)):
         try:
-            await agent.session(f"process-{number}-{turn % 4}", store=store).prompt("hello")
+            await agent.session(f"process-{number}-{turn % 4}", store=store).run("hello")
         except Exception as error:
             print(f"  {type(error).__name__}: {error}"[:120], file=sys.stderr)
             failed += 1

@@ -1,8 +1,9 @@
-"""What one tool call costs: decode, validate and call, against json.loads and against pydantic.
+"""CPU time of one tool call (decode, validate, call), compared with json.loads and pydantic.
 
     python bench/tools.py
 
-All figures come from one run, interleaved, processor time, best of many rounds; judge the ratios, not the microseconds.
+The cases alternate, and each figure is the best of many rounds. Compare the ratios: the
+microseconds depend on the machine.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ NESTED = '{"orders": [{"item": "tea", "count": 2}, {"item": "milk", "count": 1}]
 
 
 def forecast(city: str, days: int, metric: bool) -> str:
-    """Say what the weather will be."""
+    """Return the forecast for a city."""
     return city
 
 
@@ -86,14 +87,18 @@ def measure(cases: dict[str, Callable[[], object]]) -> dict[str, float]:
 
 
 async def whole_calls() -> dict[str, float]:
-    """The same call through `invoke`, result and all: async in the loop, sync in a thread."""
+    """Measure complete calls through `invoke`: an async tool, and a sync tool in a thread."""
 
     async def same(city: str, days: int, metric: bool) -> str:
         return city
 
     asked = glue.ToolCall(id="c", name="forecast", arguments=FLAT)
     context: glue.Context[Any] = glue.Context(
-        call=asked, host=glue.Host(), cancel=glue.Cancel(), spending=Spending(), report=lambda *said: None
+        call=asked,
+        host=glue.context.Host(),
+        cancel=glue.Cancel(),
+        spending=Spending(),
+        report=lambda *said: None,
     )
     best = {}
     for name, tool in (

@@ -1,10 +1,10 @@
-"""The way of one prompt, and of one pull request: files, functions and switches of file that it passes through.
+"""The files and functions that one prompt or one review runs through, and its switches of file.
 
     python bench/trace.py [prompt|review] [--root CHECKOUT] [--list]
 
-`prompt` is `python hello.py "hi"` with one tool call, answered by a server on the loopback; `review` is `glue review`
-on a branch with two planted bugs, rules alone. Counted are calls into this repository's code, imports left out.
-`--root` traces another checkout (an older commit) in the same way; it needs `PYTHONPATH` set to that checkout.
+`prompt` runs `python hello.py "hi"` with one tool call and a server on loopback. `review` runs
+`glue review` without a model on a branch with two planted bugs. Calls into this repository are
+counted, imports are not. `--root` traces another checkout; set `PYTHONPATH` to that checkout.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from glue import Agent, tool
 
 @tool
 def weather(city: str) -> str:
-    """Say what the weather is in a city."""
+    """Return the weather in a city."""
     return f"{city}: 21 degrees, dry"
 
 agent = Agent("groq:bench", tools=[weather])
@@ -38,32 +38,44 @@ if __name__ == "__main__":
     agent.cli()
 '''
 BEFORE = "def last(entries, count):\n    return entries[-count:] if count else []\n"
-AFTER = "import pdb\n\n\ndef last(entries, count):\n    pdb.set_trace()\n    return entries[-count:]\n"
+AFTER = (
+    "import pdb\n\n\ndef last(entries, count):\n    pdb.set_trace()\n    return entries[-count:]\n"
+)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("way", nargs="?", choices=["prompt", "review"], default="prompt")
-    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[1], help="the checkout")
-    parser.add_argument("--list", action="store_true", help="print each file with its number of functions")
+    parser.add_argument(
+        "--root", type=Path, default=Path(__file__).resolve().parents[1], help="the checkout"
+    )
+    parser.add_argument(
+        "--list", action="store_true", help="print each file with its number of functions"
+    )
     given = parser.parse_args()
     trace = Trace(given.root.resolve())
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         (_prompt if given.way == "prompt" else _review)(trace)
     files = {file for file, _ in trace.functions}
-    print(f"{given.way}: {len(files)} files, {len(trace.functions)} functions, {trace.switches} switches of file")
+    print(f"{given.way}: {len(files)} files, {len(trace.functions)} functions,", end=" ")
+    print(f"{trace.switches} switches of file")
+    agents, prompts = trace.settings["agent"], trace.settings["prompt"]
+    print(f"settings records: {prompts} built for the prompt, {agents} when agents were created")
     for file in sorted(files) if given.list else ():
         print(f"{sum(where == file for where, _ in trace.functions):>5}  {file}")
 
 
 class Trace:
-    """Calls into files below a folder."""
+    """A profile function that counts the calls into files below a folder."""
 
     def __init__(self, root: Path) -> None:
         self.root = f"{root}{os.sep}"
         self.functions: set[tuple[str, str]] = set()
         self.switches = 0
+        self.settings = {"agent": 0, "prompt": 0}  # records built, by the place that builds them
         self._last = ""
         self._importing = 0
         self._names: dict[str, str] = {}
@@ -88,6 +100,8 @@ class Trace:
             or code.co_name in ("<module>", "<lambda>", "<genexpr>", "<listcomp>", "<dictcomp>")
         ):
             return
+        if code.co_name == "__init__" and _kind(frame) in ("Settings", "Options"):
+            self.settings["agent" if _in_agent(frame) else "prompt"] += 1
         file = self._file(code.co_filename)
         if not file:
             return
@@ -99,15 +113,33 @@ class Trace:
     def _file(self, name: str) -> str:
         if name not in self._names:
             real = os.path.realpath(name)
-            inside = real.startswith(self.root) and f"{os.sep}." not in real and "/bench/" not in real
+            inside = (
+                real.startswith(self.root) and f"{os.sep}." not in real and "/bench/" not in real
+            )
             self._names[name] = real[len(self.root) :] if inside else ""
         return self._names[name]
+
+
+def _kind(frame: Any) -> str:
+    """Return the name of the class whose method this frame runs."""
+    return type(frame.f_locals.get("self")).__name__
+
+
+def _in_agent(frame: Any) -> bool:
+    """Return True if this frame was called while an agent was created."""
+    while (frame := frame.f_back) is not None:
+        if frame.f_code.co_name == "__init__" and _kind(frame) == "Agent":
+            return True
+    return False
 
 
 def _prompt(trace: Trace) -> None:
     server = HTTPServer(("127.0.0.1", 0), Model)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    os.environ |= {"GROQ_API_KEY": "gsk-none", "GROQ_BASE_URL": f"http://127.0.0.1:{server.server_port}/v1"}
+    os.environ |= {
+        "GROQ_API_KEY": "gsk-none",
+        "GROQ_BASE_URL": f"http://127.0.0.1:{server.server_port}/v1",
+    }
     Path("hello.py").write_text(HELLO)
     sys.argv = ["hello.py", "hi"]
     said = _run(trace, lambda: runpy.run_path("hello.py", run_name="__main__"))
@@ -123,7 +155,9 @@ def _review(trace: Trace) -> None:
         subprocess.run(["git", *author, "commit", "-qm", "a change"], check=True)
     from glue.cli.app import main as glue
 
-    said = _run(trace, lambda: glue(["review", "--base", "main", "--fail-on", "never", "--no-post"]))
+    said = _run(
+        trace, lambda: glue(["review", "--base", "main", "--fail-on", "never", "--no-post"])
+    )
     assert "last.py" in said, said
 
 
@@ -136,7 +170,7 @@ def _run(trace: Trace, work: Any) -> str:
 
 
 class Model(BaseHTTPRequestHandler):
-    """A server that asks for the tool once and then answers."""
+    """A model server that calls the tool once and then answers."""
 
     protocol_version = "HTTP/1.1"
 
@@ -146,15 +180,26 @@ class Model(BaseHTTPRequestHandler):
             delta: dict[str, Any] = {"content": "It is dry."}
         else:
             function = {"name": "weather", "arguments": '{"city": "Oslo"}'}
-            delta = {"tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": function}]}
-        finish = {"index": 0, "delta": {}, "finish_reason": "stop" if "content" in delta else "tool_calls"}
+            delta = {
+                "tool_calls": [
+                    {"index": 0, "id": "call_1", "type": "function", "function": function}
+                ]
+            }
+        finish = {
+            "index": 0,
+            "delta": {},
+            "finish_reason": "stop" if "content" in delta else "tool_calls",
+        }
         usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
         events = [
             {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]},
             {"choices": [finish], "usage": usage},
         ]
         shared = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "bench"}
-        text = "".join(f"data: {json.dumps({**shared, **each})}\n\n" for each in events) + "data: [DONE]\n\n"
+        text = (
+            "".join(f"data: {json.dumps({**shared, **each})}\n\n" for each in events)
+            + "data: [DONE]\n\n"
+        )
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("content-length", str(len(text)))

@@ -1,4 +1,7 @@
-"""What every contender does. The script of a conversation travels in its prompt: "work k=50 n=20 w=0"."""
+"""The works that contenders perform.
+
+A prompt such as "work k=50 n=20 w=0" tells the server which replies to send.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,13 @@ PARAMETERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    turns: int = 0  # tool turns before the answer
-    deltas: int = 20  # pieces of the answer
-    paced: bool = False  # one write for each piece, a millisecond apart
-    runs: int = 1  # at the same time
-    warm: bool = True  # a run first that is not counted
+    """A conversation to measure."""
+
+    turns: int = 0  # turns before the answer
+    deltas: int = 20  # deltas of the answer
+    paced: bool = False  # whether each delta is a write, a millisecond after the last
+    runs: int = 1  # runs at the same time
+    warm: bool = True  # whether a first run is not counted
 
     @property
     def prompt(self) -> str:
@@ -47,7 +52,7 @@ def answer(deltas: int) -> str:
 
 
 def find(key: str, n: int) -> str:
-    """Do what the tool does; the server counts the marks to know the turn."""
+    """Return the result of the tool. The server counts MARK in a request to know the turn."""
     marks.append(time.process_time())
     if type(key) is not str or type(n) is not int:
         raise TypeError("the arguments were not validated")

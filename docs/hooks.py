@@ -1,7 +1,8 @@
-"""For `make docs`: what mkdocs and its reader of docstrings do not know by themselves."""
+"""Hooks for `make docs`: links to files outside `docs/`, and shorter pages for dataclasses."""
 
 from __future__ import annotations
 
+import os.path
 import re
 from pathlib import Path
 from typing import Any
@@ -10,38 +11,47 @@ import griffe
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
-OUTSIDE = re.compile(r"\]\(\.\./([\w./-]+)\)")
+LINK_UP = re.compile(r"\]\(((?:\.\./)+[\w./-]+)\)")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Make files outside `docs/` that a page links to files of the site."""
+    """Add the files outside `docs/` that a page links to."""
     for page in list(files.documentation_pages()):
-        for target in OUTSIDE.findall(page.content_string):
-            if _name(target) not in files.src_uris:
-                files.append(File.generated(config, _name(target), abs_src_path=str(ROOT / target)))
+        for target in LINK_UP.findall(page.content_string):
+            path = _outside(page.src_uri, target)
+            if path and _name(path) not in files.src_uris:
+                files.append(File.generated(config, _name(path), abs_src_path=str(ROOT / path)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Change links to files outside `docs/` to the files that `on_files` added."""
     up = "../" * page.file.src_uri.count("/")
-    return OUTSIDE.sub(lambda match: f"]({up}{_name(match[1])})", markdown)
+
+    def link(match: re.Match[str]) -> str:
+        path = _outside(page.file.src_uri, match[1])
+        return f"]({up}{_name(path)})" if path else match[0]
+
+    return LINK_UP.sub(link, markdown)
 
 
-def _name(target: str) -> str:
-    return f"files/{target.replace('/', '-')}"
+def _outside(page: str, target: str) -> str:
+    """Return the path below the repository that a page links to; empty if it is below `docs/`."""
+    path = os.path.normpath(os.path.join("docs", os.path.dirname(page), target))
+    return "" if path.startswith("docs/") else path
+
+
+def _name(path: str) -> str:
+    return f"files/{path.replace('/', '-')}"
 
 
 class Frozen(griffe.Extension):
-    """Show our dataclasses by the signature of their constructor, and not each field once more."""
-
-    def on_class_members(self, *, cls: griffe.Class, **_: Any) -> None:
-        for decorator in cls.decorators:
-            if decorator.callable_path == "glue.dataclass.dataclass" and isinstance(decorator.value, griffe.ExprCall):
-                decorator.value.function = griffe.ExprName("dataclass", parent="dataclasses")
+    """Shows a dataclass by the signature of its constructor, without repeating each field."""
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
         _drop_fields(pkg)
-        if (drawing := pkg["errors"].docstring) is not None:  # the tree keeps its lines
+        drawing = pkg["errors"].docstring
+        if drawing is not None:  # a code block keeps the lines of the tree
             title, _, tree = drawing.value.partition("\n\n")
             drawing.value = f"{title}\n\n```text\n{tree}\n```"
 

@@ -2,9 +2,10 @@
 # requires-python = ">=3.11"
 # dependencies = ["glue-agents"]
 # ///
-"""Several providers by name: the next is asked when one fails before it has said anything.
+"""A failover list: if a provider fails before it sends any output, the next one is asked.
 
-Providers without a key are skipped. Set OPENAI_API_KEY and GROQ_API_KEY to see both at work; a try that failed is told.
+Providers without a key are skipped. Set OPENAI_API_KEY and GROQ_API_KEY to use both; the run prints
+each attempt that failed.
 """
 
 import os
@@ -14,7 +15,7 @@ from glue import Agent, tool
 
 @tool
 def ask_status(service: str = "all") -> str:
-    """Ask for the status of a service."""
+    """Return the status of a service."""
     return f"{service}: in order"
 
 

@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["glue-agents"]
 # ///
-"""A conversation that outlives the process: run it again and again.
+"""A conversation that is stored in a file, so that the next process continues it.
 
 python remember.py "My name is Ada."
 python remember.py "What is my name?"
@@ -21,7 +21,7 @@ parser.add_argument("prompt", nargs="*", default=["How many messages are there?"
 
 @tool
 def count_messages() -> int:
-    """Count the messages there are so far."""
+    """Return the number of messages in this conversation."""
     return len(session.messages)
 
 
@@ -29,4 +29,4 @@ if __name__ == "__main__":
     given = parser.parse_args()
     agent = Agent(given.model, tools=[count_messages], instructions="Answer in one line.")
     session = agent.session("demo", store=FileStore(".glue"))
-    print(session.prompt_sync(" ".join(given.prompt), tool_log=sys.stderr).text)
+    print(session.run_sync(" ".join(given.prompt), tool_log=sys.stderr).text)

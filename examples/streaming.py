@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["glue-agents"]
 # ///
-"""The answer as it comes, in two ways: `python streaming.py`."""
+"""Two ways to stream an answer: `python streaming.py`."""
 
 import argparse
 import sys
@@ -17,18 +17,18 @@ from glue.providers import default
 
 @tool
 def population(city: str) -> int:
-    """Give the number of people who live in a city."""
+    """Return the number of people who live in a city."""
     return {"Oslo": 717_710, "Toronto": 2_794_356}.get(city, 0)
 
 
 async def main(model: str) -> None:
     agent = Agent(model, tools=[population])
 
-    # The simple way: the text goes to one file, a line for each tool to another.
+    # The simple way: write the text to one file, and a line for each tool call to another.
     await agent.run("How many people live in Oslo?", stream=sys.stdout, tool_log=sys.stderr)
     print()
 
-    # The whole way: every event, at the reader's pace.
+    # The complete way: iterate over all events. The run waits while an event is handled.
     async with agent.stream("And in Toronto?") as events:
         async for event in events:
             match event:

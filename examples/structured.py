@@ -26,12 +26,15 @@ and the page just stays there. We need the numbers for the board at five!
 
 @tool
 def export_log(page: str = "report") -> str:
-    """Read what the log says of an export."""
+    """Read the log of a page's exports."""
     return f"{page}: 3 exports failed since 08:12, the queue is full"
 
 
 agent = Agent(
-    default(otherwise="offline"), output=Ticket, tools=[export_log], instructions="Turn the mail into a ticket."
+    default(otherwise="offline"),
+    output=Ticket,
+    tools=[export_log],
+    instructions="Turn the mail into a ticket.",
 )
 
 if __name__ == "__main__":

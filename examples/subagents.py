@@ -2,14 +2,17 @@
 # requires-python = ">=3.11"
 # dependencies = ["glue-agents"]
 # ///
-"""Agents as tools of another: each call begins a fresh transcript, and all spend from one budget."""
+"""An agent as a tool of another agent: each call starts a new transcript; the budget is shared."""
 
 from glue import Agent, Limits, tool
 from glue.providers import default
 
 MODEL = default(otherwise="offline")
 
-NOTES = {"oslo": "Founded around 1040. Capital since 1814.", "bergen": "Founded in 1070. Rains 240 days a year."}
+NOTES = {
+    "oslo": "Founded around 1040. Capital since 1814.",
+    "bergen": "Founded in 1070. Rains 240 days a year.",
+}
 
 
 @tool
@@ -18,13 +21,15 @@ def read_notes(city: str) -> str:
     return NOTES.get(city.lower(), "no notes")
 
 
-researcher = Agent(MODEL, name="researcher", tools=[read_notes], instructions="Report facts, nothing else.")
+researcher = Agent(
+    MODEL, name="researcher", tools=[read_notes], instructions="Report facts, nothing else."
+)
 writer = Agent(
     MODEL,
     tools=[researcher.as_tool(description="Looks up facts about one city.")],
     instructions="Ask the researcher about each city, then compare them in two sentences.",
-    limits=Limits(max_requests=20, usd_budget=0.05),  # the researcher's requests count too
+    limits=Limits(max_requests=20, usd_budget=0.05),  # the researcher's requests also count
 )
 
 if __name__ == "__main__":
-    writer.cli("Compare Oslo and Bergen.")  # --usage counts the researcher's tokens too
+    writer.cli("Compare Oslo and Bergen.")  # --usage also counts the researcher's tokens

@@ -1,7 +1,7 @@
 # /// script
 # dependencies = ["glue-agents"]
 # ///
-"""Ask the same agent on several models.
+"""One agent on several models: it answers the same prompt on each.
 
 python examples/swap.py anthropic:claude-haiku-5-5 gemini ollama:qwen3:0.6b
 """
@@ -14,18 +14,22 @@ from glue.providers import default
 
 @glue.tool
 def weather(city: str) -> str:
-    """Say what the weather is in a city."""
+    """Return the weather in a city."""
     return f"{city}: 21 degrees, dry"
 
 
-agent: glue.Agent[None, None] = glue.Agent("offline", tools=[weather], instructions="Answer in one line.")
+agent: glue.Agent[None, None] = glue.Agent(
+    "offline", tools=[weather], instructions="Answer in one line."
+)
 
 
 def main(models: list[str]) -> int:
     failed = False
     for model in models or [default(otherwise="offline")]:
         try:
-            result = agent.run_sync("What is the weather in Toronto?", model=model, tool_log=sys.stderr)
+            result = agent.run_sync(
+                "What is the weather in Toronto?", model=model, tool_log=sys.stderr
+            )
             print(f"{model}: {result.text}")
         except glue.GlueError as error:
             failed = True
