@@ -1,4 +1,4 @@
-"""Async tests run under asyncio and trio where they schedule, else under one; servers run on the loopback."""
+"""Shared fixtures: backends of async tests, servers on the loopback, the command line."""
 
 from __future__ import annotations
 
@@ -17,28 +17,34 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Whether a test passes does not depend on how busy the machine is.
-settings.register_profile("glue", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Tests must not depend on the load of the machine.
+settings.register_profile(
+    "glue", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("glue")
 
-# A job in the background is started with Ctrl-C ignored, and would hand that down to the programs under test.
+# A background job ignores Ctrl-C, and the programs under test would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# Where nothing is scheduled that the loop's, the stores', the HTTP module's and the sessions' own tests do not schedule
-# too: threads, processes and pure functions behind one await. By the start of the path below tests/.
+# Tests that run under one backend only, by the beginning of their path below tests/. They use
+# threads, processes and pure functions with a single await; scheduling is tested elsewhere.
 ONE_BACKEND = {
     "agents/": "asyncio",
     "cli/": "asyncio",
-    "core/test_output": "trio",
+    "test_model_texts": "trio",
+    "test_output": "trio",
     "providers/test_bedrock": "asyncio",
     "providers/test_gemini": "trio",
     "providers/test_openai": "asyncio",
-    "providers/test_provider_contract": "trio",
-    "providers/test_registry": "asyncio",
+    "providers/test_every_provider_over_http": "trio",
+    "providers/test_google": "trio",
+    "providers/test_listing": "asyncio",
     "testing/": "trio",
-    "tools/test_tools": "trio",
+    "tools/fs/": "trio",
+    "tools/git/": "trio",
+    "tools/test_": "trio",
     "view/": "asyncio",
 }
 
@@ -51,16 +57,20 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marks = metafunc.definition.iter_markers("parametrize")
-    chosen = hasattr(metafunc.module, "anyio_backend") or any(mark.args[0] == "anyio_backend" for mark in marks)
+    chosen = hasattr(metafunc.module, "anyio_backend") or any(
+        mark.args[0] == "anyio_backend" for mark in marks
+    )
     if "anyio_backend" in metafunc.fixturenames and not chosen:
         path = metafunc.definition.path.relative_to(Path(__file__).parent).as_posix()
-        one = next((backend for start, backend in ONE_BACKEND.items() if path.startswith(start)), "")
+        one = next(
+            (backend for start, backend in ONE_BACKEND.items() if path.startswith(start)), ""
+        )
         metafunc.parametrize("anyio_backend", [one] if one else ["asyncio", "trio"], indirect=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """A request as a loopback server got it."""
+    """A request that a loopback server received."""
 
     line: str
     headers: dict[str, str]
@@ -69,14 +79,16 @@ class Seen:
 
 
 class Loopback:
-    """A real server on the loopback that plays raw answers, one for each request; the last one repeats.
+    """A server on the loopback that sends one given response per request; the last one repeats.
 
-    An answer is bytes, or a function of the connection that sends what it likes; a function that
-    returns False closes the connection.
+    A response is bytes, or a function that receives the connection and writes to it. If the
+    function returns False, the connection is closed.
     """
 
     def __init__(
-        self, *answers: bytes | Callable[[socket.socket], object], context: ssl.SSLContext | None = None
+        self,
+        *answers: bytes | Callable[[socket.socket], object],
+        context: ssl.SSLContext | None = None,
     ) -> None:
         self.seen: list[Seen] = []
         self.connections = 0
@@ -117,15 +129,20 @@ class Loopback:
             with self._lock:
                 self.connections += 1
                 number = self.connections
-                self._threads.append(threading.Thread(target=self._serve, args=(connection, number), daemon=True))
+                self._threads.append(
+                    threading.Thread(target=self._serve, args=(connection, number), daemon=True)
+                )
             self._threads[-1].start()
 
     def _serve(self, connection: socket.socket, number: int) -> None:
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
-            stack.callback(lambda: self._open.discard(connection))  # after the socket is closed: tests wait for it
+            # Called after the socket is closed: tests wait for it.
+            stack.callback(lambda: self._open.discard(connection))
             stack.enter_context(connection)
             if self._context is not None:
-                connection = stack.enter_context(self._context.wrap_socket(connection, server_side=True))
+                connection = stack.enter_context(
+                    self._context.wrap_socket(connection, server_side=True)
+                )
             with self._lock:
                 self._open.add(connection)
             stream = stack.enter_context(connection.makefile("rb"))
@@ -180,7 +197,9 @@ def tally(request: pytest.FixtureRequest) -> Callable[[str, int], None]:
     return add
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
     counts = config.stash.get(_COUNTS, {})
     if counts:
         terminalreporter.section("withstood")
@@ -190,7 +209,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """How a command ended and what it wrote."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -198,8 +217,10 @@ class Ran:
 
 
 @pytest.fixture
-def cli(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
-    """Run `glue ARGS...` in this process, in an empty folder and with no keys set."""
+def cli(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Ran]:
+    """Run `glue ARGS...` in this process, in an empty folder and without keys."""
     import io
     import os
     import sys
@@ -207,7 +228,9 @@ def cli(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     from glue.cli.app import main
 
     for name in list(os.environ):
-        if name.upper().endswith(("_API_KEY", "_BASE_URL", "_TOKEN", "_PROXY")) or name.startswith(("GLUE_", "XDG_")):
+        if name.upper().endswith(("_API_KEY", "_BASE_URL", "_TOKEN", "_PROXY")) or name.startswith(
+            ("GLUE_", "XDG_")
+        ):
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     folder = tmp_path / "work"
@@ -230,7 +253,7 @@ def cli(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Any]:
-    """Start a real Postgres; skips where `make scale` has installed none."""
+    """Start a real Postgres; skip the test if `make scale` has not installed it."""
     from fakes.postgres import Postgres
 
     with Postgres() as server:
@@ -239,7 +262,7 @@ def postgres() -> Iterator[Any]:
 
 @pytest.fixture
 def database(postgres: Any) -> str:
-    """Give the address of an empty schema of that server."""
+    """Return the address of an empty schema of that server."""
     import psycopg
 
     name = f"test_{os.urandom(6).hex()}"
@@ -250,7 +273,7 @@ def database(postgres: Any) -> str:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def engine(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[str]:
-    """Give the URL of an empty database for DBOS, of each kind that it knows."""
+    """Return the URL of an empty database for DBOS, of each supported kind."""
     import gc
     import os
     import warnings
@@ -258,15 +281,17 @@ def engine(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[str]:
     if request.param == "sqlite":
         yield f"dbos+sqlite:///{tmp_path}/runs.db"
     else:
-        yield f"dbos+{request.getfixturevalue('postgres').url.rsplit('/', 1)[0]}/test_{os.urandom(4).hex()}"
+        server = request.getfixturevalue("postgres").url.rsplit("/", 1)[0]
+        yield f"dbos+{server}/test_{os.urandom(4).hex()}"
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # DBOS leaves its listener's connection to the collector
+        # DBOS leaves the connection of its listener to the garbage collector.
+        warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
 
 
 @pytest.fixture(scope="session")
 def zygote() -> Iterator[Any]:
-    """Start a process that has the package imported, and forks for each command."""
+    """Start a process that imports the package and forks for each command."""
     from fakes.zygote import Zygote
 
     made = Zygote()
@@ -275,15 +300,22 @@ def zygote() -> Iterator[Any]:
 
 
 @pytest.fixture
-def editor(tmp_path: Path, zygote: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
-    """Start `glue acp` on an agent given as source, or a model with ready-made tools on a script."""
+def editor(
+    tmp_path: Path, zygote: Any, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Any]]:
+    """Start `glue acp` on an agent given as source, or on a script with ready-made tools."""
     from fakes.editor import GLUE, PREAMBLE, READY, Editor
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
     opened: list[Editor] = []
 
-    def start(source: str = "", ready: str = "", args: tuple[str, ...] = ("agent.py",), store: str = "store") -> Any:
+    def start(
+        source: str = "",
+        ready: str = "",
+        args: tuple[str, ...] = ("agent.py",),
+        store: str = "store",
+    ) -> Any:
         command = [*GLUE, "acp", *args, *(("--store", store) if store else ())]
         if ready:
             command = [sys.executable, "-c", READY.format(steps=ready)]

@@ -1,4 +1,4 @@
-"""The published schema of the Agent Client Protocol, version 1 (schema.json of its SDK 2.4.0, without its prose)."""
+"""The published schema of the Agent Client Protocol, version 1 (of SDK 2.4.0, without prose)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ DEFS: dict[str, Any] = SCHEMA["$defs"]
 
 
 def check(name: str, data: Any) -> None:
-    """Fail unless the data fits a definition of the schema, and holds no key that the schema does not know."""
+    """Raise unless the data matches a definition of the schema and has only known keys."""
     jsonschema.Draft202012Validator({"$ref": f"#/$defs/{name}", **SCHEMA}).validate(data)
     _check_keys([DEFS[name]], data, name)
 
 
 def methods() -> dict[str, set[str]]:
-    """Give every method of the protocol, by the side that answers it."""
+    """Return every method of the protocol, by the side that answers it."""
     found: dict[str, set[str]] = {}
     for definition in DEFS.values():
         if "x-method" in definition:
@@ -28,13 +28,17 @@ def methods() -> dict[str, set[str]]:
 
 
 def updates() -> set[str]:
-    """Give every kind of session update."""
+    """Return every kind of session update."""
     return {each["properties"]["sessionUpdate"]["const"] for each in DEFS["SessionUpdate"]["oneOf"]}
 
 
 def definition(method: str, ending: str) -> str:
-    """Find the name of a method's request, response or notification."""
-    return next(name for name, each in DEFS.items() if each.get("x-method") == method and name.endswith(ending))
+    """Return the name of a method's request, response or notification."""
+    return next(
+        name
+        for name, each in DEFS.items()
+        if each.get("x-method") == method and name.endswith(ending)
+    )
 
 
 def _check_keys(schemas: list[Any], data: Any, where: str) -> None:
@@ -52,7 +56,7 @@ def _check_keys(schemas: list[Any], data: Any, where: str) -> None:
 
 
 def _flat(schema: Any) -> list[Any]:
-    """Give a schema with all that it refers to, whichever of its alternatives applies."""
+    """Return a schema with all definitions that it and its alternatives refer to."""
     if not isinstance(schema, dict):
         return []
     found = [schema]

@@ -1,4 +1,4 @@
-"""An editor that drives `glue acp` in a process, line by line; every frame that it gets is checked strictly."""
+"""An editor that drives `glue acp` in a process and checks every frame against the schema."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ PREAMBLE = """
 import anyio
 import glue
 from glue.testing import Reply, Script, call, calls, fail, repeat, say
-from glue import Done, TextDelta, Usage
+from glue import Usage
+from glue.provider import Done, TextDelta
 
 print("noise on standard output")
 
@@ -74,7 +75,7 @@ run(serve, ready_agent("scripted", "coding"), *streams, FileStore("store"))
 
 
 class Editor:
-    """The editor's side of one process."""
+    """The side of the editor in the connection to one process."""
 
     def __init__(self, process: Forked) -> None:
         self.process = process
@@ -108,7 +109,7 @@ class Editor:
         self.process.stdin.flush()
 
     def line(self, method: str, params: Any, *, notice: bool = False) -> tuple[int, bytes]:
-        """Make a request, or a notification, without sending it."""
+        """Return a request or a notification without sending it."""
         frame: dict[str, Any] = {"jsonrpc": "2.0", "method": method, "params": params}
         if not notice:
             self._last += 1
@@ -125,7 +126,7 @@ class Editor:
         self.write(self.line(method, params, notice=True)[1])
 
     def next(self) -> dict[str, Any]:
-        """Read one frame, check it, and answer it where an answer is set."""
+        """Read one frame, check it, and answer it if an answer is set."""
         line = self._lines.get(timeout=60)
         assert line.endswith(b"\n"), f"the server ended: {self.stderr}"
         frame: dict[str, Any] = json.loads(line)
@@ -134,14 +135,19 @@ class Editor:
         method = frame.get("method", "")
         if "id" in frame and method in self.answers:
             result = self.answers[method](frame["params"])
-            self.write(json.dumps({"jsonrpc": "2.0", "id": frame["id"], "result": result}).encode() + b"\n")
+            self.write(
+                json.dumps({"jsonrpc": "2.0", "id": frame["id"], "result": result}).encode() + b"\n"
+            )
         return frame
 
     def check(self, frame: dict[str, Any]) -> None:
         assert frame["jsonrpc"] == "2.0"
         if "method" in frame:
             assert set(frame) <= {"jsonrpc", "id", "method", "params"}
-            check(definition(frame["method"], "Request" if "id" in frame else "Notification"), frame["params"])
+            check(
+                definition(frame["method"], "Request" if "id" in frame else "Notification"),
+                frame["params"],
+            )
         elif "error" in frame:
             assert set(frame) == {"jsonrpc", "id", "error"}
             check("Error", frame["error"])
@@ -166,22 +172,41 @@ class Editor:
         assert "error" not in frame, frame
         return frame["result"]
 
+    def error(self, method: str, params: Any) -> dict[str, Any]:
+        """Send a request that must fail, and return its error."""
+        error: dict[str, Any] = self.answer(self.send(method, params))["error"]
+        return error
+
     def start(self, cwd: Path, **more: Any) -> str:
         self.ask("initialize", {"protocolVersion": 1, "clientCapabilities": more.pop("client", {})})
-        return str(self.ask("session/new", {"cwd": str(cwd), "mcpServers": [], **more})["sessionId"])
+        return str(
+            self.ask("session/new", {"cwd": str(cwd), "mcpServers": [], **more})["sessionId"]
+        )
 
     def prompt(self, session: str, text: str = "go") -> Any:
         return self.ask("session/prompt", words(session, text))
 
     def updates(self, kind: str = "") -> list[dict[str, Any]]:
-        found = [frame["params"]["update"] for frame in self.frames if frame.get("method") == "session/update"]
+        found = [
+            frame["params"]["update"]
+            for frame in self.frames
+            if frame.get("method") == "session/update"
+        ]
         return [update for update in found if not kind or update["sessionUpdate"] == kind]
+
+    def questions(self) -> list[dict[str, Any]]:
+        """Return the parameters of every request for permission."""
+        return [
+            frame["params"]
+            for frame in self.frames
+            if frame.get("method") == "session/request_permission"
+        ]
 
     def text(self) -> str:
         return "".join(update["content"]["text"] for update in self.updates("agent_message_chunk"))
 
     def close(self) -> int:
-        """Hang up, and see that the process ends by itself."""
+        """Close the connection, and check that the process ends."""
         self.process.stdin.close()
         code = self.process.wait(timeout=30)
         for thread in self._threads:

@@ -1,4 +1,4 @@
-"""Random edits of random files, with what must come of each."""
+"""Random edits of random files, each with the expected result."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Encoded = Callable[[list[str]], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """An edit; `expected` is None where it must be refused, and `unique` says whether it may be."""
+    """An edit; `expected` is None if it must be refused, `unique` is False if it may be refused."""
 
     kind: str
     content: bytes
@@ -73,7 +73,10 @@ def _file(maker: random.Random) -> tuple[list[str], str]:
         if kind < 0.08:
             lines.append("")
         elif kind < 0.25 and depth < 4:
-            lines.append(f"{unit * depth}{maker.choice(['if', 'while', 'for', 'def'])} {maker.choice(WORDS)}:")
+            lines.append(
+                unit * depth
+                + f"{maker.choice(['if', 'while', 'for', 'def'])} {maker.choice(WORDS)}:"
+            )
             depth += 1
         else:
             lines.append(unit * depth + _statement(maker))
@@ -93,7 +96,7 @@ def _fits(lines: list[str], quote: list[str]) -> int:
 
 
 def _changed(maker: random.Random, region: list[str], unit: str) -> list[str]:
-    """Change a line, add some, take some away; at least one of it."""
+    """Change, add and remove lines, with at least one difference."""
     new = list(region)
     for _ in range(maker.randrange(1, 4)):
         at = maker.randrange(len(new)) if new else 0
@@ -156,11 +159,19 @@ def _case(maker: random.Random, kind: str) -> Case | None:
             return None
         at = maker.randrange(1, len(region) - 1)
         other = f"{_indent(region[at])}{_statement(maker)} # stale {maker.randrange(10**6)}"
-        old = region[:at] + ([] if kind == "line left out" else [other]) + region[at + (kind != "line too many") :]
+        old = (
+            region[:at]
+            + ([] if kind == "line left out" else [other])
+            + region[at + (kind != "line too many") :]
+        )
         expected = None
         if _fits(lines, old):
             return None
-    tail = "\n" if maker.random() < 0.3 and kind in ("exact", "look-alikes") and last < len(lines) else ""
+    tail = (
+        "\n"
+        if maker.random() < 0.3 and kind in ("exact", "look-alikes") and last < len(lines)
+        else ""
+    )
     quote, text = "\n".join(old) + tail, "\n".join(shown) + tail
     exact = "\n".join(lines).count(quote.rstrip("\n")) if kind in ("exact", "deleted") else 0
     unique = _fits(lines, old) == 1 and exact <= 1
@@ -169,11 +180,13 @@ def _case(maker: random.Random, kind: str) -> Case | None:
         kind in ("indented less", "indented more", "other unit", "trailing blanks", "look-alikes")
         and whole.count(quote) == 1
     ):
-        # It stands in the file as it is quoted, if not in the place that it was taken from: then it is that place.
+        # The exact quote occurs elsewhere in the file: that place must be edited.
         cut = "\n" in text and whole[: whole.index(quote)].rpartition("\n")[2].strip(" \t") == ""
         at_start = whole[: whole.index(quote)].endswith("\n") or whole.startswith(quote)
         literal = encoded(whole.replace(quote, text).split("\n"))
-        expected, unique = (None, False) if cut and not at_start and "\n" not in quote else (literal, True)
+        expected, unique = (
+            (None, False) if cut and not at_start and "\n" not in quote else (literal, True)
+        )
     if kind == "deleted" and last == len(lines) and not final:
         expected = end.join(lines[:first]).encode()
     return Case(kind, content, ((quote, text),), expected, unique)
@@ -188,7 +201,9 @@ def _inside(maker: random.Random, lines: list[str], at: int, encoded: Encoded) -
         return None
     expected = encoded([*lines[:at], line[:start] + new + line[stop:], *lines[at + 1 :]])
     count = "\n".join(lines).count(quote)
-    overlapping = sum("\n".join(lines).startswith(quote, spot) for spot in range(len("\n".join(lines))))
+    overlapping = sum(
+        "\n".join(lines).startswith(quote, spot) for spot in range(len("\n".join(lines)))
+    )
     return Case(
         "inside a line",
         encoded(lines),
@@ -231,21 +246,29 @@ def _moved(
         if not common:
             return None
         cut = len(unit) * maker.randrange(1, len(common) // len(unit) + 1)
-        return tuple([line[cut:] if line.strip() else line for line in rows] for rows in (region, new))  # type: ignore[return-value]
+        return tuple(
+            [line[cut:] if line.strip() else line for line in rows] for rows in (region, new)
+        )  # type: ignore[return-value]
     if kind == "indented more":
         more = unit * maker.randrange(1, 3)
-        return tuple([more + line if line.strip() else line for line in rows] for rows in (region, new))  # type: ignore[return-value]
+        return tuple(
+            [more + line if line.strip() else line for line in rows] for rows in (region, new)
+        )  # type: ignore[return-value]
     if not any(_indent(line) for line in region):
         return None
     other = "    " if unit == "\t" else maker.choice(["\t", "   "])
     return tuple(  # type: ignore[return-value]
-        [other * (len(_indent(line)) // len(unit)) + line.lstrip(" \t") for line in rows] for rows in (region, new)
+        [other * (len(_indent(line)) // len(unit)) + line.lstrip(" \t") for line in rows]
+        for rows in (region, new)
     )
 
 
 def _odd(maker: random.Random, line: str) -> str:
     body = line[len(_indent(line)) :]
-    made = [maker.choice(LOOKALIKES[char]) if char in LOOKALIKES and maker.random() < 0.4 else char for char in body]
+    made = [
+        maker.choice(LOOKALIKES[char]) if char in LOOKALIKES and maker.random() < 0.4 else char
+        for char in body
+    ]
     return (_indent(line) + "".join(made)).rstrip("\u00a0")
 
 
@@ -254,7 +277,7 @@ def _plain(line: str) -> str:
 
 
 def agrees(case: Case, got: bytes) -> bool:
-    """Compare with what is expected; new text may take blanks and look-alikes from the line that it replaces."""
+    """Compare with the expected text; blanks and look-alikes may come from the replaced line."""
     if case.expected is None or case.kind not in ("look-alikes", "trailing blanks"):
         return got == case.expected
     mine, theirs = got.decode().splitlines(), case.expected.decode().splitlines()

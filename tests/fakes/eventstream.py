@@ -5,13 +5,13 @@ from __future__ import annotations
 import struct
 from zlib import crc32
 
-from glue.providers.aws import OVERHEAD
+from glue.providers.eventstream import OVERHEAD
 
 _STRING = 7
 
 
 def encode_frame(headers: dict[str, str], payload: bytes) -> bytes:
-    """Make one frame; the counterpart of EventStream."""
+    """Encode one frame; the counterpart of EventStream."""
     block = b""
     for name, value in headers.items():
         key, text = name.encode(), value.encode()

@@ -1,4 +1,4 @@
-"""A small repository with planted bugs on a branch: what `make demo` and tests review."""
+"""A small repository with planted bugs on a branch, reviewed by `make demo` and by tests."""
 
 from __future__ import annotations
 
@@ -10,19 +10,29 @@ from glue.tools.git import find_git
 
 
 def build(repo: Path) -> None:
-    """Make the repository: a main branch, and a branch with the planted bugs."""
+    """Create the repository: a main branch, and a branch with the planted bugs."""
     repo.mkdir(parents=True, exist_ok=True)
     git(repo, "init", "-q", "-b", "main")
-    git(repo, "fast-import", "--quiet", input=Path(__file__).with_name("larder.fast-import").read_bytes())
+    git(
+        repo,
+        "fast-import",
+        "--quiet",
+        input=Path(__file__).with_name("larder.fast-import").read_bytes(),
+    )
     git(repo, "checkout", "-q", "find-items")
 
 
 def git(repo: Path, *args: str, input: bytes = b"") -> None:
-    """Run git with nothing of the user's own settings: no signing, no hooks, no templates."""
+    """Run git without the user's settings: no signing, no hooks, no templates."""
     names = dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"), "demo")
     mails = dict.fromkeys(("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"), "demo@example.com")
     dates = dict.fromkeys(("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"), "2024-01-01T00:00:00Z")
-    quiet = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "HOME": os.fspath(repo), "LC_ALL": "C"}
+    quiet = {
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "HOME": os.fspath(repo),
+        "LC_ALL": "C",
+    }
     env = {"PATH": os.environ.get("PATH", os.defpath), **quiet, **names, **mails, **dates}
     argv = [find_git(), "-c", "init.templateDir=", "-c", "core.hooksPath=/dev/null", *args]
     subprocess.run(argv, cwd=repo, env=env, check=True, timeout=30, input=input)

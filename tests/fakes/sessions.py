@@ -1,12 +1,15 @@
-"""Conversations to keep in a store, and a process that writes them until it is killed."""
+"""Helpers for tests of stores: sessions, and a process that writes until it is killed."""
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +31,9 @@ def talk() -> tuple[Message, ...]:
     call = ToolCall(id="c1", name="weather", arguments='{"city": "Toronto"}')
     return (
         user("Weather in Toronto?"),
-        AssistantMessage(content=(Text(text="Let me look."), call), stop_reason=StopReason.TOOL_USE),
+        AssistantMessage(
+            content=(Text(text="Let me look."), call), stop_reason=StopReason.TOOL_USE
+        ),
         ToolMessage(call_id="c1", name="weather", content=(Text(text="21 degrees"),)),
         AssistantMessage(content=(Text(text="It is 21 degrees. 你好 \ud800"),)),
     )
@@ -38,6 +43,30 @@ async def fill(store: Store, id: str, messages: tuple[Message, ...]) -> None:
     async with store.log(id) as log:
         for message in messages:
             await log.append(message)
+
+
+async def write_texts(store: Store, id: str, *texts: str) -> tuple[Message, ...]:
+    """Append user messages to a session, and return all its messages."""
+    async with store.log(id) as log:
+        await log.extend(user(text) for text in texts)
+        return log.messages
+
+
+def open_files() -> int:
+    """Return the number of open files of this process."""
+    return len(os.listdir("/dev/fd"))
+
+
+def forbid_writing(patch: pytest.MonkeyPatch) -> None:
+    """Let `os.open` fail for writing, as if this user had no permission."""
+    real = os.open
+
+    def refuse(path: Any, flags: int, *rest: Any, **named: Any) -> int:
+        if flags & (os.O_RDWR | os.O_WRONLY):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return real(path, flags, *rest, **named)
+
+    patch.setattr(os, "open", refuse)
 
 
 CHILD = """
@@ -54,7 +83,7 @@ async def main(kind, path):
         try:
             log = await store.log("demo").__aenter__()
             break
-        except SessionBusy:  # of one that was killed a moment ago
+        except SessionBusy:  # locked by a process that was just killed
             await anyio.sleep(0.05)
     for i in range(len(log.messages), 10_000):
         await log.append(user(f"{i} " + "x" * (i * 7919 % 60_000)))
@@ -65,12 +94,18 @@ anyio.run(main, *sys.argv[1:])
 
 
 async def kill_many(kind: str, path: Path | str, runs: int) -> None:
-    """Kill a writer again and again; what it acknowledged must be there, and nothing out of order."""
+    """Kill a writer repeatedly; acknowledged messages must be stored, in order."""
     chance = random.Random(runs)
-    makers: dict[str, Callable[[str], Store]] = {"file": FileStore, "sqlite": SQLiteStore, "postgres": PostgresStore}
+    makers: dict[str, Callable[[str], Store]] = {
+        "file": FileStore,
+        "sqlite": SQLiteStore,
+        "postgres": PostgresStore,
+    }
     store = makers[kind](str(path))
     for _ in range(runs):
-        with subprocess.Popen([sys.executable, "-c", CHILD, kind, str(path)], stdout=subprocess.PIPE) as child:
+        with subprocess.Popen(
+            [sys.executable, "-c", CHILD, kind, str(path)], stdout=subprocess.PIPE
+        ) as child:
             assert child.stdout is not None
             for _ in range(chance.randrange(1, 12)):
                 acknowledged = int(child.stdout.readline())

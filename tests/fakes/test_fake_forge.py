@@ -1,4 +1,4 @@
-"""The fake forge refuses what the real ones refuse."""
+"""The fake forge refuses the same requests as the real ones."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def forge() -> Iterator[FakeForge]:
         yield server
 
 
-def call(forge: FakeForge, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any, dict[str, str]]:
+def call(
+    forge: FakeForge, method: str, path: str, body: Any = None, **headers: str
+) -> tuple[int, Any, dict[str, str]]:
     data = None if body is None else json.dumps(body).encode()
     sent = {"Authorization": f"Bearer {forge.token}", "User-Agent": "test", **headers}
     request = urllib.request.Request(forge.url + path, data=data, method=method, headers=sent)
@@ -47,7 +49,11 @@ def call(forge: FakeForge, method: str, path: str, body: Any = None, **headers: 
         with urllib.request.urlopen(request, timeout=10) as answer:
             text = answer.read()
             found = {name.lower(): value for name, value in answer.headers.items()}
-            return answer.status, json.loads(text) if found["content-type"] == "application/json" else text, found
+            return (
+                answer.status,
+                json.loads(text) if found["content-type"] == "application/json" else text,
+                found,
+            )
     except urllib.error.HTTPError as error:
         with error:
             return error.code, json.loads(error.read()), {}
@@ -69,7 +75,9 @@ def comment(line: int = 2, **more: Any) -> dict[str, Any]:
         (comment(2, body="x" * 65_537), "Body is too long"),
     ],
 )
-def test_one_bad_comment_loses_the_whole_review(forge: FakeForge, bad: dict[str, Any], words: str) -> None:
+def test_one_invalid_comment_rejects_the_whole_review(
+    forge: FakeForge, bad: dict[str, Any], words: str
+) -> None:
     review = {"event": "COMMENT", "body": "words", "comments": [comment(), bad]}
 
     status, body, _ = call(forge, "POST", f"{REPO}/pulls/1/reviews", review)
@@ -79,11 +87,14 @@ def test_one_bad_comment_loses_the_whole_review(forge: FakeForge, bad: dict[str,
     assert forge.pulls[1].inline == []
 
 
-def test_context_added_and_deleted_lines_take_comments(forge: FakeForge) -> None:
+def test_context_added_and_deleted_lines_accept_comments(forge: FakeForge) -> None:
     comments = [comment(1), comment(3, start_line=2), comment(2, side="LEFT"), comment(22)]
 
     status, _, _ = call(
-        forge, "POST", f"{REPO}/pulls/1/reviews", {"event": "COMMENT", "body": "words", "comments": comments}
+        forge,
+        "POST",
+        f"{REPO}/pulls/1/reviews",
+        {"event": "COMMENT", "body": "words", "comments": comments},
     )
 
     assert status == 200
@@ -91,10 +102,13 @@ def test_context_added_and_deleted_lines_take_comments(forge: FakeForge) -> None
 
 
 def test_a_review_that_comments_needs_a_body(forge: FakeForge) -> None:
-    assert call(forge, "POST", f"{REPO}/pulls/1/reviews", {"event": "COMMENT", "comments": []})[0] == 422
+    assert (
+        call(forge, "POST", f"{REPO}/pulls/1/reviews", {"event": "COMMENT", "comments": []})[0]
+        == 422
+    )
 
 
-def test_lists_come_in_pages(forge: FakeForge) -> None:
+def test_lists_are_split_into_pages(forge: FakeForge) -> None:
     forge.creations = 200
     for at in range(120):
         call(forge, "POST", f"{REPO}/issues/1/comments", {"body": f"note {at}"})
@@ -107,7 +121,7 @@ def test_lists_come_in_pages(forge: FakeForge) -> None:
     assert "link" not in last
 
 
-def test_rate_limits_answer_with_their_headers(forge: FakeForge) -> None:
+def test_rate_limit_responses_have_their_headers(forge: FakeForge) -> None:
     forge.remaining = 1
 
     assert call(forge, "GET", "/user")[0] == 200
@@ -119,7 +133,7 @@ def test_rate_limits_answer_with_their_headers(forge: FakeForge) -> None:
     assert (status, body["message"]) == (403, "You have exceeded a secondary rate limit")
 
 
-def test_a_huge_diff_is_not_shown(forge: FakeForge) -> None:
+def test_a_diff_above_the_limits_is_refused(forge: FakeForge) -> None:
     many = "".join(f"--- a/f{at}\n+++ b/f{at}\n@@ -1 +1 @@\n-a\n+b\n" for at in range(301))
     forge.pull(many, 2, head=HEAD, base=BASE)
     forge.pull("--- a/f\n+++ b/f\n@@ -0,0 +1,20001 @@\n" + "+x\n" * 20_001, 3, head=HEAD, base=BASE)
@@ -130,26 +144,37 @@ def test_a_huge_diff_is_not_shown(forge: FakeForge) -> None:
     assert call(forge, "GET", f"{REPO}/pulls/3", **accept)[0] == 406
 
 
-def test_a_check_takes_fifty_annotations_a_request(forge: FakeForge) -> None:
-    note = {"path": "app.py", "start_line": 2, "end_line": 2, "annotation_level": "warning", "message": "words"}
+def test_a_check_run_accepts_fifty_annotations_per_request(forge: FakeForge) -> None:
+    note = {
+        "path": "app.py",
+        "start_line": 2,
+        "end_line": 2,
+        "annotation_level": "warning",
+        "message": "words",
+    }
 
     def check(count: int) -> int:
         output = {"title": "t", "summary": "s", "annotations": [note] * count}
-        return call(forge, "POST", f"{REPO}/check-runs", {"name": "n", "head_sha": HEAD, "output": output})[0]
+        return call(
+            forge, "POST", f"{REPO}/check-runs", {"name": "n", "head_sha": HEAD, "output": output}
+        )[0]
 
     assert (check(51), check(50)) == (422, 201)
 
 
-def test_only_its_author_may_edit_a_comment(forge: FakeForge) -> None:
+def test_only_the_author_of_a_comment_may_edit_it(forge: FakeForge) -> None:
     _, row, _ = call(forge, "POST", f"{REPO}/issues/1/comments", {"body": "words"})
     other = {"Authorization": f"Bearer {forge.login('mallory')}"}
 
-    assert call(forge, "PATCH", f"{REPO}/issues/comments/{row['id']}", {"body": "mine"}, **other)[0] == 403
+    assert (
+        call(forge, "PATCH", f"{REPO}/issues/comments/{row['id']}", {"body": "mine"}, **other)[0]
+        == 403
+    )
     assert call(forge, "GET", "/user", Authorization="Bearer nobody")[0] == 401
     assert forge.pulls[1].comments[0]["body"] == "words"
 
 
-def test_a_lost_answer_was_still_acted_upon(forge: FakeForge) -> None:
+def test_a_request_is_carried_out_although_its_response_is_lost(forge: FakeForge) -> None:
     forge.fail("lose", match="POST")
     forge.fail("refuse", match="POST", at=1)
 
@@ -161,7 +186,7 @@ def test_a_lost_answer_was_still_acted_upon(forge: FakeForge) -> None:
     assert [seen.status for seen in forge.calls] == [0, 0]
 
 
-def test_gitlab_asks_for_both_numbers_of_an_unchanged_line() -> None:
+def test_gitlab_requires_both_numbers_of_an_unchanged_line() -> None:
     with FakeForge("gitlab") as forge:
         forge.pull(DIFF, head=HEAD, base=BASE)
         path = "/projects/octo%2Fdemo/merge_requests/1/discussions"
@@ -183,8 +208,12 @@ def test_gitea_refuses_lines_outside_the_diff() -> None:
         forge.pull(DIFF, head=HEAD, base=BASE)
 
         def post(line: int) -> int:
-            comments = [{"path": "app.py", "body": "words", "new_position": line, "old_position": 0}]
-            return call(forge, "POST", f"{REPO}/pulls/1/reviews", {"event": "COMMENT", "comments": comments})[0]
+            comments = [
+                {"path": "app.py", "body": "words", "new_position": line, "old_position": 0}
+            ]
+            return call(
+                forge, "POST", f"{REPO}/pulls/1/reviews", {"event": "COMMENT", "comments": comments}
+            )[0]
 
         assert (post(2), post(9)) == (200, 422)
 
@@ -192,11 +221,15 @@ def test_gitea_refuses_lines_outside_the_diff() -> None:
 def test_both_diff_readers_agree_on_commentable_lines() -> None:
     odd = (
         DIFF
-        + 'diff --git "a/t\\303\\274 b.py" "b/t\\303\\274 b.py"\n--- "a/t\\303\\274 b.py"\n+++ "b/t\\303\\274 b.py"\n'
+        + 'diff --git "a/t\\303\\274 b.py" "b/t\\303\\274 b.py"\n'
+        + '--- "a/t\\303\\274 b.py"\n+++ "b/t\\303\\274 b.py"\n'
     )
-    odd += "@@ -1,2 +1,3 @@\n a\n--- not a header\n+++ not one either\n+b\n\\ No newline at end of file\n"
+    odd += "@@ -1,2 +1,3 @@\n a\n--- not a header\n+++ not one either\n+b\n"
+    odd += "\\ No newline at end of file\n"
 
     ours = {file.path: set(file.commentable) for file in parse(odd)}
-    theirs = {path: {line for span in found for line in span.new} for path, found in spans(odd).items()}
+    theirs = {
+        path: {line for span in found for line in span.new} for path, found in spans(odd).items()
+    }
 
     assert ours == theirs

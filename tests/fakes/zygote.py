@@ -1,4 +1,4 @@
-"""Processes forked from one that has the package imported: as separate as any other, without its second of imports."""
+"""Processes that are forked from one with the package imported, which saves the import time."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
+import anyio
+
 MODULES = (
     "glue.acp.editor",
     "glue.acp.server",
@@ -28,7 +30,6 @@ MODULES = (
     "glue.tools.coding",
     "glue.tools.git",
     "glue.tools.shell",
-    "anyio._backends._asyncio",
     "mcp",
 )
 
@@ -38,15 +39,20 @@ class Zygote:
 
     def __init__(self) -> None:
         self._channel, theirs = socket.socketpair()
-        code = f"import sys; sys.path[:0] = {sys.path!r}; from fakes.zygote import fork_on; fork_on({theirs.fileno()})"
+        code = f"import sys; sys.path[:0] = {sys.path!r}\n"
+        code += f"from fakes.zygote import fork_on; fork_on({theirs.fileno()})"
         self._process = subprocess.Popen([sys.executable, "-c", code], pass_fds=[theirs.fileno()])
         theirs.close()
 
-    def start(self, command: list[str], cwd: Path, environ: Mapping[str, str] = os.environ) -> Forked:
+    def start(
+        self, command: list[str], cwd: Path, environ: Mapping[str, str] = os.environ
+    ) -> Forked:
         return Forked(self._channel, command, cwd, environ)
 
-    def run(self, command: list[str], cwd: Path, environ: Mapping[str, str] = os.environ) -> tuple[int, str, str]:
-        """Run a command without input to its end; give its exit code and what it wrote."""
+    def run(
+        self, command: list[str], cwd: Path, environ: Mapping[str, str] = os.environ
+    ) -> tuple[int, str, str]:
+        """Run a command without input; return its exit code, output and errors."""
         process = self.start(command, cwd, environ)
         process.stdin.close()
         with ThreadPoolExecutor(1) as thread, process.stdout, process.stderr:
@@ -60,9 +66,11 @@ class Zygote:
 
 
 class Forked:
-    """A process with pipes, and with what tests use of `subprocess.Popen`."""
+    """A process with pipes and the methods of `subprocess.Popen` that the tests use."""
 
-    def __init__(self, channel: socket.socket, command: list[str], cwd: Path, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, channel: socket.socket, command: list[str], cwd: Path, environ: Mapping[str, str]
+    ) -> None:
         (stdin, write), (read, stdout), (read_error, stderr) = os.pipe(), os.pipe(), os.pipe()
         ours, theirs = socket.socketpair()
         socket.send_fds(channel, [b"."], [stdin, stdout, stderr, theirs.fileno()])
@@ -97,11 +105,12 @@ class Forked:
 
 
 def fork_on(fd: int) -> None:
-    """Fork for each set of descriptors that comes, until the other end closes."""
+    """Fork for each set of descriptors that arrives, until the other end closes."""
     for name in MODULES:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    gc.freeze()  # what is here is not looked at again at each fork's end
+    anyio.run(anyio.sleep, 0)  # loads the backend of anyio
+    gc.freeze()  # the collector skips the objects so far when a forked process ends
     channel = socket.socket(fileno=fd)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
@@ -117,7 +126,7 @@ def fork_on(fd: int) -> None:
 
 
 def _keep(status: socket.socket, streams: list[int]) -> None:
-    """Fork once more: the inner process runs the command, the outer one tells how it ends."""
+    """Fork again: the inner process runs the command, the outer one reports its exit code."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     (code, *args), cwd, environ = json.loads(_line(status))
     pid = os.fork()
@@ -149,6 +158,6 @@ def _line(connection: socket.socket) -> bytes:
     data = b""
     while not data.endswith(b"\n"):
         if not (block := connection.recv(65536)):
-            raise EOFError("the process that forks has ended")
+            raise EOFError("the forking process has ended")
         data += block
     return data

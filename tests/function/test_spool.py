@@ -1,4 +1,4 @@
-"""A text above the cap keeps its head and tail, and the whole of it can be read again."""
+"""The spool: long texts are cut, and a private file keeps the whole text."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import re
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import glue
 from glue.context import Spending
-from glue.function.call import Spool, cap, current_spool
+from glue.function.spool import MAX_TEXTS, Spool, cap, current_spool
 from glue.testing import call
 
 
@@ -24,17 +25,27 @@ def address_in(text: str) -> str:
     return found[0]
 
 
-def test_a_short_text_is_left_alone(tmp_path: pathlib.Path) -> None:
-    assert cap("x" * 100, 100, Spool(tmp_path)) == "x" * 100
-    assert list(tmp_path.iterdir()) == []
+@pytest.fixture
+def spool(tmp_path: pathlib.Path) -> Iterator[Spool]:
+    """A spool in an empty directory, which `cap` writes to."""
+    made = Spool(tmp_path / "spool")
+    token = current_spool.set(made)
+    yield made
+    current_spool.reset(token)
 
 
-def test_a_long_text_keeps_head_and_tail_and_says_where_the_rest_is(tmp_path: pathlib.Path) -> None:
+def test_a_text_below_the_limit_is_not_changed(spool: Spool) -> None:
+    assert cap("x" * 100, 100) == "x" * 100
+    assert os.listdir(spool.directory) == []
+
+
+def test_a_long_text_keeps_its_beginning_and_end_and_the_address_of_the_whole(
+    spool: Spool,
+) -> None:
     lines = [f"line {number}" for number in range(1, 1001)]
     text = "\n".join(lines)
-    spool = Spool(tmp_path)
 
-    short = cap(text, 300, spool)
+    short = cap(text, 300)
 
     head, note, tail = re.split(r"\n(\[.*\])\n", short)
     offset = int(re.findall(r"offset (\d+)", note)[0])
@@ -47,12 +58,13 @@ def test_a_long_text_keeps_head_and_tail_and_says_where_the_rest_is(tmp_path: pa
     assert f"{len(text) - len(head) - len(tail):,} of {len(text):,} characters" in note
 
 
-def test_one_long_line_is_cut_where_it_must_be(tmp_path: pathlib.Path) -> None:
-    short = cap("ü" * 1000, 300, Spool(tmp_path))
+@pytest.mark.usefixtures("spool")
+def test_a_long_line_is_cut_at_the_limit() -> None:
+    short = cap("ü" * 1000, 300)
 
     assert short.startswith("ü" * 200 + "\n[")
     assert short.endswith("]\n" + "ü" * 100)
-    assert "offset 1 goes on" in short
+    assert "offset 1 to continue" in short
 
 
 def test_spooled_files_are_private(tmp_path: pathlib.Path) -> None:
@@ -79,12 +91,14 @@ def test_spooled_files_are_private(tmp_path: pathlib.Path) -> None:
         "spool:spool:0123456789abcdef.txt",
     ],
 )
-def test_only_addresses_of_texts_that_exist_open(tmp_path: pathlib.Path, address: str) -> None:
+def test_an_address_that_does_not_exist_is_file_not_found(
+    tmp_path: pathlib.Path, address: str
+) -> None:
     with pytest.raises(FileNotFoundError):
         Spool(tmp_path).open(address)
 
 
-def test_a_link_in_the_spool_is_not_followed(tmp_path: pathlib.Path) -> None:
+def test_a_symbolic_link_in_the_spool_is_not_followed(tmp_path: pathlib.Path) -> None:
     (tmp_path / "outside").write_text("secret")
     (tmp_path / "spool").mkdir()
     (tmp_path / "spool" / "0123456789abcdef.txt").symlink_to(tmp_path / "outside")
@@ -93,9 +107,12 @@ def test_a_link_in_the_spool_is_not_followed(tmp_path: pathlib.Path) -> None:
         Spool(tmp_path / "spool").open("spool:0123456789abcdef.txt")
 
 
-def test_old_texts_make_room(tmp_path: pathlib.Path) -> None:
-    spool = Spool(tmp_path, keep=2)
+def test_the_oldest_texts_are_removed(tmp_path: pathlib.Path) -> None:
+    spool = Spool(tmp_path)
     first, second, third = (spool.write(name) for name in "abc")
+
+    for _ in range(MAX_TEXTS - 2):
+        spool.write("later")
 
     with pytest.raises(FileNotFoundError):
         spool.open(first)
@@ -104,34 +121,42 @@ def test_old_texts_make_room(tmp_path: pathlib.Path) -> None:
             assert file.read() == text
 
 
-def test_a_spool_that_cannot_be_written_still_cuts(tmp_path: pathlib.Path) -> None:
+def test_a_text_is_cut_even_if_the_spool_cannot_be_written(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").write_text("")
+    token = current_spool.set(Spool(tmp_path / "file" / "below"))
 
-    short = cap("x" * 1000, 300, Spool(tmp_path / "file" / "below"))
+    short = cap("x" * 1000, 300)
 
+    current_spool.reset(token)
     assert "[700 of 1,000 characters left out]" in short
 
 
-def test_the_temporary_directory_goes_with_the_process() -> None:
+def test_the_temporary_directory_is_removed_when_the_process_ends() -> None:
     code = """
-from glue.function.call import current_spool
+from glue.function.spool import current_spool
 current_spool.get().write("x")
 print(current_spool.get().directory)
 """
 
-    made = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    made = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
+    )
 
     assert not pathlib.Path(made.stdout.strip()).exists()
 
 
-async def test_a_tool_s_output_is_capped_and_spooled() -> None:
+async def test_a_long_result_of_a_tool_is_cut_and_written_to_the_spool() -> None:
     @glue.tool(max_output=200)
     async def big() -> Any:
         return ["first part", glue.Text(text="x" * 1000), glue.Image(data=b"png")]
 
     asked = call("big")
     context: glue.Context[Any] = glue.Context(
-        call=asked, host=glue.Host(), cancel=glue.Cancel(), spending=Spending(), report=lambda *said: None
+        call=asked,
+        host=glue.context.Host(),
+        cancel=glue.Cancel(),
+        spending=Spending(),
+        report=lambda *said: None,
     )
     result = await big.invoke(asked, context)
 

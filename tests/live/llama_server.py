@@ -1,21 +1,26 @@
-"""Serve a GGUF model with llama.cpp's own server until stdin ends: `python server.py MODEL.gguf [--tools]`."""
+"""Run the server of llama.cpp with a model file until stdin is closed, and print its address.
+
+python llama_server.py MODEL.gguf [--tools]
+"""
 
 from __future__ import annotations
 
 import sys
 from importlib import import_module
 
-# A template that knows tools; the model's own has none, and llama.cpp then ignores them.
+# A chat template with tools. The model's own template has none, so llama.cpp would ignore them.
 TOOLS = """\
 {%- if tools %}
 {{- "<|im_start|>system\\nThese functions may be called:\\n<tools>" }}
 {%- for tool in tools %}{{- "\\n" }}{{- tool | tojson }}{%- endfor %}
-{{- "\\n</tools>\\nTo call one, write its name and arguments as JSON between <tool_call> and </tool_call>." }}
+{{- "\\n</tools>\\nTo call one, write its name and arguments as JSON " }}
+{{- "between <tool_call> and </tool_call>." }}
 {{- "<|im_end|>\\n" }}
 {%- endif %}
 {%- for message in messages %}
 {%- if message.role == "tool" %}
-{{- "<|im_start|>user\\n<tool_response>\\n" + message.content + "\\n</tool_response><|im_end|>\\n" }}
+{{- "<|im_start|>user\\n<tool_response>\\n" + message.content }}
+{{- "\\n</tool_response><|im_end|>\\n" }}
 {%- elif message.role == "assistant" %}
 {{- "<|im_start|>assistant" }}
 {%- if message.content %}{{- "\\n" + message.content }}{%- endif %}
@@ -37,7 +42,7 @@ def main() -> None:
     params = engine.CommonParams()
     params.model.path = sys.argv[1]
     params.n_ctx = 2048
-    params.n_parallel = 2  # slots of 1024 tokens
+    params.n_parallel = 2  # each slot has half of the context
     params.hostnames = ["127.0.0.1"]
     params.port = 0
     params.use_jinja = True

@@ -1,4 +1,4 @@
-"""The wire of Anthropic's Messages API, both ways."""
+"""Encoding and decoding on the wire of Anthropic's Messages API."""
 
 from __future__ import annotations
 
@@ -19,25 +19,21 @@ from glue import (
     File,
     Image,
     Message,
-    Opaque,
-    ProviderError,
     Request,
     Text,
-    TextDelta,
-    Thinking,
-    ThinkingDelta,
     ToolCall,
-    ToolCallDelta,
     ToolMessage,
-    ToolSpec,
     Usage,
     user,
 )
+from glue.errors import ProviderError
+from glue.messages import ToolSpec
+from glue.provider import Opaque, TextDelta, Thinking, ThinkingDelta, ToolCallDelta
 from glue.providers.anthropic import Anthropic, AnthropicDecoder
-from glue.providers.catalog import Quirks, Row
+from glue.providers.catalog import Entry, Quirks
 from glue.providers.http import HTTP
 
-ROW = Row("anthropic", wire="anthropic", base_url="https://model.example/v1", auth="x-api-key")
+ENTRY = Entry("anthropic", wire="anthropic", base_url="https://model.example/v1", auth="x-api-key")
 MODEL = "claude-haiku-4-5"
 WEATHER = ToolSpec(
     name="weather",
@@ -55,23 +51,27 @@ def reply(*parts: Any, model: str = MODEL, provider: str = "anthropic") -> Assis
     return AssistantMessage(content=parts, provider=provider, model=model)
 
 
-def call(name: str = "weather", arguments: str = '{"city":"Oslo"}', id: str = "toolu_1", **more: Any) -> ToolCall:
+def call(
+    name: str = "weather", arguments: str = '{"city":"Oslo"}', id: str = "toolu_1", **more: Any
+) -> ToolCall:
     return ToolCall(id=id, name=name, arguments=arguments, **more)
 
 
 def result(text: str, id: str = "toolu_1", **more: Any) -> ToolMessage:
-    return ToolMessage(call_id=id, name="weather", content=(Text(text=text),) if text else (), **more)
+    return ToolMessage(
+        call_id=id, name="weather", content=(Text(text=text),) if text else (), **more
+    )
 
 
 def body(*messages: Message, model: str = MODEL, **more: Any) -> Any:
-    return json.loads(Anthropic.encode(Request(messages=messages, **more), ROW, model))
+    return json.loads(Anthropic.encode(Request(messages=messages, **more), ENTRY, model))
 
 
 def sent(*messages: Message, **more: Any) -> Any:
     return body(*messages, **more)["messages"]
 
 
-# Requests -----------------------------------------------------------------------------------------
+# Requests
 
 
 def test_request_wire(snapshot: SnapshotAssertion) -> None:
@@ -90,7 +90,10 @@ def test_request_wire(snapshot: SnapshotAssertion) -> None:
         ),
         result("21 degrees"),
         ToolMessage(
-            call_id="toolu_2", name="weather", content=(Text(text="no city"), Image(data=PIXEL)), is_error=True
+            call_id="toolu_2",
+            name="weather",
+            content=(Text(text="no city"), Image(data=PIXEL)),
+            is_error=True,
         ),
         user("And tomorrow?"),
     )
@@ -104,7 +107,10 @@ def test_request_wire(snapshot: SnapshotAssertion) -> None:
             max_tokens=8000,
             stop=("END", " "),
             cache=True,
-            options={"tools": [{"type": "web_search_20250305", "name": "web_search"}], "service_tier": "auto"},
+            options={
+                "tools": [{"type": "web_search_20250305", "name": "web_search"}],
+                "service_tier": "auto",
+            },
         )
         == snapshot
     )
@@ -112,19 +118,29 @@ def test_request_wire(snapshot: SnapshotAssertion) -> None:
 
 def test_a_message_is_encoded_once() -> None:
     messages: list[Message] = [user("hi"), reply(Text(text="ho")), user("more")]
-    first = Anthropic.encode(Request(messages=messages), ROW, MODEL)
+    first = Anthropic.encode(Request(messages=messages), ENTRY, MODEL)
     kept = [dict(message.memo) for message in messages]
 
-    assert Anthropic.encode(Request(messages=messages), ROW, MODEL) == first
+    assert Anthropic.encode(Request(messages=messages), ENTRY, MODEL) == first
     for message, memo in zip(messages, kept, strict=True):
         assert all(message.memo[key] is memo[key] for key in memo)
 
 
-def test_results_of_a_turn_are_one_message_before_what_the_user_says() -> None:
-    messages = sent(user("go"), reply(call(), call(id="toolu_2")), result("a"), result("b", "toolu_2"), user("and?"))
+def test_results_of_a_turn_are_one_message_before_the_users_text() -> None:
+    messages = sent(
+        user("go"),
+        reply(call(), call(id="toolu_2")),
+        result("a"),
+        result("b", "toolu_2"),
+        user("and?"),
+    )
 
     assert [message["role"] for message in messages] == ["user", "assistant", "user"]
-    assert [block["type"] for block in messages[2]["content"]] == ["tool_result", "tool_result", "text"]
+    assert [block["type"] for block in messages[2]["content"]] == [
+        "tool_result",
+        "tool_result",
+        "text",
+    ]
 
 
 def test_replies_in_a_row_are_merged() -> None:
@@ -164,11 +180,18 @@ def test_blank_texts_half_calls_and_excluded_messages_are_left_out() -> None:
         user("on"),
     )
 
-    assert messages == [{"role": "user", "content": [{"type": "text", "text": "go"}, {"type": "text", "text": "on"}]}]
+    assert messages == [
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "go"}, {"type": "text", "text": "on"}],
+        }
+    ]
 
 
-def test_foreign_ids_are_translated_alike_in_call_and_result() -> None:
-    messages = sent(user("go"), reply(call(id="call.1|ü" * 30), provider="x"), result("a", "call.1|ü" * 30))
+def test_ids_of_other_vendors_are_replaced_equally_in_call_and_result() -> None:
+    messages = sent(
+        user("go"), reply(call(id="call.1|ü" * 30), provider="x"), result("a", "call.1|ü" * 30)
+    )
     use, answer = messages[1]["content"][0], messages[2]["content"][0]
 
     assert use["id"] == answer["tool_use_id"]
@@ -176,7 +199,7 @@ def test_foreign_ids_are_translated_alike_in_call_and_result() -> None:
     assert len(use["id"]) <= 64
 
 
-def test_ids_that_a_server_used_twice_are_told_apart() -> None:
+def test_ids_that_a_server_used_twice_become_unique() -> None:
     turns: list[Message] = [reply(call(id="call_0")), result("a", "call_0")]
     messages = sent(user("go"), *turns, *turns)
 
@@ -185,18 +208,27 @@ def test_ids_that_a_server_used_twice_are_told_apart() -> None:
     assert [message["content"][0].get("tool_use_id") for message in messages[2::2]] == ids
 
 
-def test_arguments_that_are_no_object_still_go_back_as_one() -> None:
-    uses = sent(user("go"), reply(call(arguments="{bad"), call(arguments="[1]", id="b"), call(arguments="", id="c")))
+def test_arguments_that_are_not_an_object_are_sent_back_as_an_object() -> None:
+    uses = sent(
+        user("go"),
+        reply(call(arguments="{bad"), call(arguments="[1]", id="b"), call(arguments="", id="c")),
+    )
 
-    assert [block["input"] for block in uses[1]["content"]] == [{"arguments": "{bad"}, {"arguments": [1]}, {}]
+    assert [block["input"] for block in uses[1]["content"]] == [
+        {"arguments": "{bad"},
+        {"arguments": [1]},
+        {},
+    ]
 
 
 def test_a_conversation_begins_with_a_user() -> None:
     assert sent(reply(Text(text="hello")))[0]["role"] == "user"
 
 
-def test_an_empty_result_has_no_content_and_an_empty_error_says_so() -> None:
-    answers = sent(user("go"), reply(call(), call(id="b")), result(""), result("", "b", is_error=True))[2]["content"]
+def test_an_empty_result_has_no_content_and_an_empty_error_has_a_text() -> None:
+    answers = sent(
+        user("go"), reply(call(), call(id="b")), result(""), result("", "b", is_error=True)
+    )[2]["content"]
 
     assert answers == [
         {"type": "tool_result", "tool_use_id": "toolu_1"},
@@ -204,7 +236,7 @@ def test_an_empty_result_has_no_content_and_an_empty_error_says_so() -> None:
     ]
 
 
-def test_images_and_files_take_the_form_that_fits() -> None:
+def test_images_and_files_are_sent_in_the_form_of_their_media_type() -> None:
     content = sent(
         user(
             Image(url="https://pictures.example/a.png"),
@@ -225,8 +257,10 @@ def test_images_and_files_take_the_form_that_fits() -> None:
     assert content[4]["title"] == "a.json"
 
 
-def test_a_file_that_cannot_be_sent_is_said_in_one_line() -> None:
-    with pytest.raises(ProviderError, match="cannot send a file of type audio/wav; PDF and text") as caught:
+def test_a_file_that_cannot_be_sent_is_a_one_line_error() -> None:
+    with pytest.raises(
+        ProviderError, match="cannot send a file of type audio/wav; only PDF and text"
+    ) as caught:
         sent(user(File(media_type="audio/wav", data=b"\xff\xfe")))
 
     assert caught.value.kind == "invalid_request"
@@ -252,7 +286,7 @@ def test_tool_choice(choice: str, wanted: Any) -> None:
     assert body(user("go"), tools=(WEATHER,), tool_choice=choice).get("tool_choice") == wanted
 
 
-def test_max_tokens_is_always_there() -> None:
+def test_max_tokens_is_always_sent() -> None:
     assert body(user("hi"))["max_tokens"] == 32_000
     assert body(user("hi"), model="claude-3-haiku-20240307")["max_tokens"] == 4096
     assert body(user("hi"), max_tokens=7)["max_tokens"] == 7
@@ -269,14 +303,22 @@ def test_max_tokens_is_always_there() -> None:
         ("claude-sonnet-5", "none", {"type": "disabled"}),
     ],
 )
-def test_reasoning_is_asked_for_as_the_model_knows_it(model: str, effort: Any, wanted: Any) -> None:
+def test_reasoning_is_requested_in_the_form_that_the_model_knows(
+    model: str, effort: Any, wanted: Any
+) -> None:
     assert body(user("hi"), model=model, reasoning=effort).get("thinking") == wanted
 
 
-def test_effort_of_adaptive_models_stands_beside_the_schema() -> None:
-    schema = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 3}}, "required": ["a"]}
+def test_effort_of_adaptive_models_is_sent_with_the_schema() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "integer", "minimum": 3}},
+        "required": ["a"],
+    }
 
-    config = body(user("hi"), model="claude-opus-4-8", reasoning="medium", output_schema=schema)["output_config"]
+    config = body(user("hi"), model="claude-opus-4-8", reasoning="medium", output_schema=schema)[
+        "output_config"
+    ]
     least = body(user("hi"), model="claude-opus-4-8", reasoning="minimal")["output_config"]
 
     closed = {**schema, "properties": {"a": {"type": "integer"}}, "additionalProperties": False}
@@ -284,11 +326,15 @@ def test_effort_of_adaptive_models_stands_beside_the_schema() -> None:
     assert least == {"effort": "low"}
 
 
-def test_a_server_that_knows_no_thinking_is_not_asked_for_it() -> None:
-    row = replace(ROW, quirks=Quirks(reasoning=""))
+def test_thinking_is_not_requested_from_a_server_without_it() -> None:
+    entry = replace(ENTRY, quirks=Quirks(reasoning=""))
 
-    assert b"thinking" not in Anthropic.encode(Request(messages=(user("hi"),), reasoning="high"), row, "acme-1")
-    assert b"thinking" in Anthropic.encode(Request(messages=(user("hi"),), reasoning="high"), ROW, "acme-1")
+    assert b"thinking" not in Anthropic.encode(
+        Request(messages=(user("hi"),), reasoning="high"), entry, "acme-1"
+    )
+    assert b"thinking" in Anthropic.encode(
+        Request(messages=(user("hi"),), reasoning="high"), ENTRY, "acme-1"
+    )
 
 
 def test_a_budget_leaves_room_below_the_cap() -> None:
@@ -296,11 +342,13 @@ def test_a_budget_leaves_room_below_the_cap() -> None:
     assert "thinking" not in body(user("hi"), reasoning="high", max_tokens=1500)
 
 
-def test_thinking_yields_to_a_forced_tool_and_to_a_round_that_began_without() -> None:
+def test_thinking_is_off_with_a_forced_tool_and_in_a_round_that_began_without_it() -> None:
     foreign = (user("go"), reply(call(), provider="openai"), result("a"))
     own = (user("go"), reply(signed("hm", "s"), call()), result("a"))
 
-    assert "thinking" not in body(user("go"), tools=(WEATHER,), tool_choice="required", reasoning="low")
+    assert "thinking" not in body(
+        user("go"), tools=(WEATHER,), tool_choice="required", reasoning="low"
+    )
     assert "thinking" not in body(*foreign, tools=(WEATHER,), reasoning="low")
     assert "thinking" in body(*own, tools=(WEATHER,), reasoning="low")
     assert "thinking" in body(*foreign, user("next"), tools=(WEATHER,), reasoning="low")
@@ -315,33 +363,49 @@ def test_thinking_yields_to_a_forced_tool_and_to_a_round_that_began_without() ->
         ("claude-opus-4-7", None, False),
     ],
 )
-def test_a_temperature_is_sent_only_where_it_is_taken(model: str, effort: Any, kept: bool) -> None:
-    assert ("temperature" in body(user("hi"), model=model, reasoning=effort, temperature=0.2)) is kept
+def test_a_temperature_is_sent_only_if_the_model_accepts_it(
+    model: str, effort: Any, kept: bool
+) -> None:
+    assert (
+        "temperature" in body(user("hi"), model=model, reasoning=effort, temperature=0.2)
+    ) is kept
 
 
-def test_at_most_four_marks_cache_what_is_stable() -> None:
+def test_at_most_four_cache_marks_are_set_on_stable_prefixes() -> None:
     messages: list[Message] = [user("go")]
     for number in range(4):
-        messages += [reply(signed("hm", "s"), call(id=f"toolu_{number}")), result("a", f"toolu_{number}")]
-    request = Request(messages=messages, tools=(WEATHER, replace(WEATHER, name="b")), system="S", cache=True)
-    text = Anthropic.encode(request, ROW, MODEL).decode()
+        messages += [
+            reply(signed("hm", "s"), call(id=f"toolu_{number}")),
+            result("a", f"toolu_{number}"),
+        ]
+    request = Request(
+        messages=messages, tools=(WEATHER, replace(WEATHER, name="b")), system="S", cache=True
+    )
+    text = Anthropic.encode(request, ENTRY, MODEL).decode()
     marked = json.loads(text)
 
     assert text.count("cache_control") == 4
     assert "cache_control" in marked["tools"][1]
     assert "cache_control" in marked["system"][0]
-    assert [index for index, message in enumerate(marked["messages"]) if "cache_control" in str(message)] == [6, 8]
-    assert "cache_control" not in Anthropic.encode(replace(request, cache=False), ROW, MODEL).decode()
+    assert [
+        index for index, message in enumerate(marked["messages"]) if "cache_control" in str(message)
+    ] == [6, 8]
+    assert (
+        "cache_control"
+        not in Anthropic.encode(replace(request, cache=False), ENTRY, MODEL).decode()
+    )
 
 
-def test_schemas_that_cannot_be_closed_are_left_to_a_final_tool() -> None:
+def test_schemas_that_claude_refuses_are_not_sent() -> None:
     free = {"type": "object", "additionalProperties": {"type": "string"}}
 
-    assert not Anthropic.encoder(Request(), ROW, MODEL).takes_output(free)
-    assert not Anthropic.encoder(Request(), ROW, MODEL).takes_output({"type": "object", "properties": {"a": free}})
-    assert not Anthropic.encoder(Request(), ROW, MODEL).takes_output({"type": "object"})
+    assert not Anthropic.encoder(Request(), ENTRY, MODEL).takes_output(free)
+    assert not Anthropic.encoder(Request(), ENTRY, MODEL).takes_output(
+        {"type": "object", "properties": {"a": free}}
+    )
+    assert not Anthropic.encoder(Request(), ENTRY, MODEL).takes_output({"type": "object"})
     plain = {"type": "object", "properties": {"a": {"type": "string"}}}
-    assert not Anthropic.encoder(Request(), ROW, "claude-3-7-sonnet").takes_output(plain)
+    assert not Anthropic.encoder(Request(), ENTRY, "claude-3-7-sonnet").takes_output(plain)
     assert "output_config" not in body(user("hi"), output_schema=free)
 
 
@@ -349,42 +413,61 @@ async def test_options_are_merged_and_betas_become_a_header() -> None:
     options = {"betas": ["a-1", "b-2"], "metadata": {"user_id": "u"}, "max_tokens": 9}
     request = Request(messages=(user("hi"),), options=options)
 
-    assert await Anthropic(ROW, None).headers(request.options or {}, "", b"") == {
+    assert await Anthropic(ENTRY, None).headers(request.options or {}, "", b"") == {
         "anthropic-version": "2023-06-01",
         "anthropic-beta": "a-1,b-2",
     }
-    written = json.loads(Anthropic.encode(request, ROW, MODEL))
+    written = json.loads(Anthropic.encode(request, ENTRY, MODEL))
     assert written["metadata"] == {"user_id": "u"}
     assert written["max_tokens"] == 9
     assert "betas" not in written
 
 
-# Replies ------------------------------------------------------------------------------------------
+# Replies
 
 
 def stream(*events: dict[str, Any]) -> bytes:
-    return b"".join(f"event: {event['type']}\ndata: {json.dumps(event)}  \n\n".encode() for event in events)
+    return b"".join(
+        f"event: {event['type']}\ndata: {json.dumps(event)}  \n\n".encode() for event in events
+    )
 
 
 def start(**usage: int) -> dict[str, Any]:
-    message: dict[str, Any] = {"id": "msg_1", "model": "claude-x-1", "content": [], "stop_reason": None, "usage": usage}
+    message: dict[str, Any] = {
+        "id": "msg_1",
+        "model": "claude-x-1",
+        "content": [],
+        "stop_reason": None,
+        "usage": usage,
+    }
     return {"type": "message_start", "message": message}
 
 
-def block(index: int, first: dict[str, Any], *deltas: dict[str, Any], closed: bool = True) -> list[dict[str, Any]]:
+def block(
+    index: int, first: dict[str, Any], *deltas: dict[str, Any], closed: bool = True
+) -> list[dict[str, Any]]:
     events = [{"type": "content_block_start", "index": index, "content_block": first}]
     events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
     return [*events, *([{"type": "content_block_stop", "index": index}] if closed else [])]
 
 
 def text(index: int, *pieces: str) -> list[dict[str, Any]]:
-    return block(index, {"type": "text", "text": ""}, *({"type": "text_delta", "text": piece} for piece in pieces))
+    return block(
+        index,
+        {"type": "text", "text": ""},
+        *({"type": "text_delta", "text": piece} for piece in pieces),
+    )
 
 
-def tool(index: int, *pieces: str, id: str = "toolu_1", closed: bool = True) -> list[dict[str, Any]]:
+def tool(
+    index: int, *pieces: str, id: str = "toolu_1", closed: bool = True
+) -> list[dict[str, Any]]:
     first = {"type": "tool_use", "id": id, "name": "weather", "input": {}}
     return block(
-        index, first, *({"type": "input_json_delta", "partial_json": piece} for piece in pieces), closed=closed
+        index,
+        first,
+        *({"type": "input_json_delta", "partial_json": piece} for piece in pieces),
+        closed=closed,
     )
 
 
@@ -395,7 +478,9 @@ def end(reason: str, *, details: Any = None, **usage: int) -> list[dict[str, Any
 
 def decode(data: bytes, size: int = 1 << 20) -> tuple[list[Any], AssistantMessage]:
     decoder = AnthropicDecoder(Quirks(), "anthropic", MODEL)
-    events = [event for at in range(0, len(data), size) for event in decoder.feed(data[at : at + size])]
+    events = [
+        event for at in range(0, len(data), size) for event in decoder.feed(data[at : at + size])
+    ]
     return events, decoder.finish().message
 
 
@@ -445,7 +530,9 @@ def test_a_stream_may_be_cut_anywhere(size: int) -> None:
         ("pause_turn", "pause_turn"),
         ("compaction", "pause_turn"),
         ("zzz", "unknown"),
-        *((word, "unknown") for word in ("stop", "length", "error", "content_filter", "STOP")),  # words of other wires
+        *(
+            (word, "unknown") for word in ("stop", "length", "error", "content_filter", "STOP")
+        ),  # words of other wires
     ],
 )
 def test_s002_stop_reasons(raw: str, wanted: str) -> None:
@@ -455,17 +542,17 @@ def test_s002_stop_reasons(raw: str, wanted: str) -> None:
     assert message.raw_stop_reason == raw
 
 
-def test_a_call_outranks_a_plain_stop() -> None:
+def test_a_reply_with_a_call_stops_for_tool_use() -> None:
     assert decode(stream(start(), *tool(0, "{}"), *end("end_turn")))[1].stop_reason == "tool_use"
 
 
-def test_no_fragments_or_empty_ones_are_empty_arguments() -> None:
+def test_a_call_without_fragments_has_empty_arguments() -> None:
     _, message = decode(stream(start(), *tool(0), *tool(1, "", id="toolu_2"), *end("tool_use")))
 
     assert [(part.arguments, part.complete) for part in message.calls] == [("", True), ("", True)]
 
 
-def test_a_call_cut_off_by_the_cap_is_not_complete_although_its_block_is_closed() -> None:
+def test_a_call_cut_at_max_tokens_is_incomplete_although_its_block_is_closed() -> None:
     _, message = decode(stream(start(), *tool(0), *tool(1, '{"ci', id="b"), *end("max_tokens")))
     _, empty = decode(stream(start(), *tool(0, id="a"), *end("max_tokens")))
     _, whole = decode(stream(start(), *tool(0, "{}"), *end("max_tokens")))
@@ -473,16 +560,33 @@ def test_a_call_cut_off_by_the_cap_is_not_complete_although_its_block_is_closed(
     _, bad = decode(stream(start(), *tool(0, "{bad"), *end("tool_use")))
 
     assert [part.complete for part in message.calls] == [True, False]
-    assert [one.calls[0].complete for one in (empty, whole, unclosed, bad)] == [False, True, False, True]
+    assert [one.calls[0].complete for one in (empty, whole, unclosed, bad)] == [
+        False,
+        True,
+        False,
+        True,
+    ]
 
 
 def test_usage_is_overwritten_key_by_key_and_input_includes_the_cache() -> None:
-    first = start(input_tokens=1128, output_tokens=2, cache_read_input_tokens=50, cache_creation_input_tokens=7)
-    ending = end("end_turn", input_tokens=2411, output_tokens=145, output_tokens_details={"thinking_tokens": 47})  # type: ignore[arg-type]
+    first = start(
+        input_tokens=1128,
+        output_tokens=2,
+        cache_read_input_tokens=50,
+        cache_creation_input_tokens=7,
+    )
+    ending = end(
+        "end_turn",
+        input_tokens=2411,
+        output_tokens=145,
+        output_tokens_details={"thinking_tokens": 47},  # type: ignore[arg-type]
+    )
 
     _, message = decode(stream(first, *text(0, "x"), *ending))
 
-    assert message.usage == Usage(input=2468, output=145, cache_read=50, cache_write=7, reasoning=47)
+    assert message.usage == Usage(
+        input=2468, output=145, cache_read=50, cache_write=7, reasoning=47
+    )
 
 
 def test_a_second_message_start_restarts_the_message() -> None:
@@ -501,14 +605,14 @@ def test_a_second_message_start_restarts_the_message() -> None:
     assert message.usage.input == 2
 
 
-def test_a_stream_without_its_end_is_a_protocol_error() -> None:
+def test_a_stream_without_its_last_event_is_a_protocol_error() -> None:
     error = fails(stream(start(), *text(0, "half"), end("end_turn")[0]))
 
     assert error.kind == "protocol"
     assert "message_stop" in str(error)
 
 
-def test_an_event_without_a_type_is_passed_over() -> None:
+def test_an_event_without_a_type_is_ignored() -> None:
     ping = b"event: ping\ndata: {}\n\n"
 
     assert decode(stream(start()) + ping + stream(*text(0, "x"), *end("end_turn")))[1].text == "x"
@@ -516,15 +620,20 @@ def test_an_event_without_a_type_is_passed_over() -> None:
 
 def test_an_error_may_lack_its_outer_type() -> None:
     assert (
-        fails(stream(start()) + b'event: error\ndata: {"error":{"type":"overloaded_error"}}\n\n').kind == "overloaded"
+        fails(
+            stream(start()) + b'event: error\ndata: {"error":{"type":"overloaded_error"}}\n\n'
+        ).kind
+        == "overloaded"
     )
 
 
-def test_an_error_in_the_stream_comes_after_what_was_said() -> None:
+def test_an_error_in_the_stream_is_raised_after_the_events_before_it() -> None:
     decoder = AnthropicDecoder(Quirks(), "anthropic", MODEL)
     problem = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
 
-    events = decoder.feed(stream(start(input_tokens=5), *text(0, "half"), problem, *end("end_turn")))
+    events = decoder.feed(
+        stream(start(input_tokens=5), *text(0, "half"), problem, *end("end_turn"))
+    )
 
     assert events == [TextDelta(text="half")]
     with pytest.raises(ProviderError, match="Overloaded") as caught:
@@ -533,9 +642,11 @@ def test_an_error_in_the_stream_comes_after_what_was_said() -> None:
     assert caught.value.usage == Usage(input=5, cache_read=0, cache_write=0)
 
 
-def test_thoughts_without_text_and_sealed_ones_are_kept() -> None:
+def test_thinking_without_text_and_redacted_thinking_are_kept() -> None:
     sealed = {"type": "redacted_thinking", "data": "opaque"}
-    mute = block(1, {"type": "thinking", "thinking": ""}, {"type": "signature_delta", "signature": "only"})
+    mute = block(
+        1, {"type": "thinking", "thinking": ""}, {"type": "signature_delta", "signature": "only"}
+    )
     _, message = decode(stream(start(), *block(0, sealed), *mute, *text(2, "ok"), *end("end_turn")))
 
     assert message.content[:2] == (Opaque(wire="anthropic", data=sealed), signed("", "only"))
@@ -546,9 +657,13 @@ def test_thoughts_without_text_and_sealed_ones_are_kept() -> None:
     ]
 
 
-def test_a_paused_turn_goes_back_as_it_came() -> None:
+def test_a_paused_turn_is_sent_back_unchanged() -> None:
     use = {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {}}
-    found = {"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": [{"encrypted_content": "x"}]}
+    found = {
+        "type": "web_search_tool_result",
+        "tool_use_id": "srv_1",
+        "content": [{"encrypted_content": "x"}],
+    }
     cited = {"type": "web_search_result_location", "encrypted_index": "y"}
     events = [
         *block(0, use, {"type": "input_json_delta", "partial_json": '{"query":"rain"}'}),
@@ -559,7 +674,9 @@ def test_a_paused_turn_goes_back_as_it_came() -> None:
             {"type": "citations_delta", "citation": cited},
             {"type": "text_delta", "text": "Wet."},
         ),
-        *block(3, {"type": "compaction", "content": "a"}, {"type": "compaction_delta", "content": "b"}),
+        *block(
+            3, {"type": "compaction", "content": "a"}, {"type": "compaction_delta", "content": "b"}
+        ),
         *block(4, use, {"type": "input_json_delta", "partial_json": '{"que'}, closed=False),
         *block(5, found, closed=False),
     ]
@@ -573,10 +690,12 @@ def test_a_paused_turn_goes_back_as_it_came() -> None:
         {"type": "text", "text": "Wet.", "citations": [cited]},
         {"type": "compaction", "content": "ab"},
     ]
-    assert sent(user("go"), replace(message, provider="other"))[1]["content"] == [{"type": "text", "text": "Wet."}]
+    assert sent(user("go"), replace(message, provider="other"))[1]["content"] == [
+        {"type": "text", "text": "Wet."}
+    ]
 
 
-def test_why_a_reply_was_refused_is_kept() -> None:
+def test_the_reason_of_a_refusal_is_kept() -> None:
     why = {"type": "refusal", "category": "bio", "explanation": "no"}
     _, message = decode(stream(start(), *text(0, "Hi"), *end("refusal", details=why)))
 
@@ -584,9 +703,13 @@ def test_why_a_reply_was_refused_is_kept() -> None:
     assert message.meta == {"id": "msg_1", "model": "claude-x-1", "stop_details": why}
 
 
-def test_who_called_a_tool_is_kept_unless_it_was_the_model() -> None:
+def test_the_caller_of_a_tool_is_kept_unless_it_is_the_model() -> None:
     caller = {"type": "code_execution_20260120", "tool_id": "srv_1"}
-    data = {"content": [{"type": "tool_use", "id": "a", "name": "weather", "input": {"x": 1}, "caller": caller}]}
+    data = {
+        "content": [
+            {"type": "tool_use", "id": "a", "name": "weather", "input": {"x": 1}, "caller": caller}
+        ]
+    }
     message = (
         AnthropicDecoder(Quirks(), "anthropic", MODEL)
         .decode(json.dumps({**data, "stop_reason": "tool_use"}).encode())
@@ -598,18 +721,27 @@ def test_who_called_a_tool_is_kept_unless_it_was_the_model() -> None:
 
 
 def test_unknown_events_fields_and_a_done_mark_are_ignored() -> None:
-    data = stream({"type": "news", "x": 1}, start(), *text(0, "ok"), *end("end_turn")) + b"data: [DONE]\n\n"
+    data = (
+        stream({"type": "news", "x": 1}, start(), *text(0, "ok"), *end("end_turn"))
+        + b"data: [DONE]\n\n"
+    )
 
     assert decode(data)[1].text == "ok"
 
 
-def test_a_whole_message_may_come_instead_of_a_stream() -> None:
+def test_a_complete_message_in_place_of_a_stream_is_decoded() -> None:
     content = [
         {"type": "thinking", "thinking": "hm", "signature": "s"},
         {"type": "text", "text": "yes"},
         {"type": "tool_use", "id": "a", "name": "weather", "input": {}},
     ]
-    data = {"id": "m", "type": "message", "content": content, "stop_reason": "tool_use", "usage": {"output_tokens": 3}}
+    data = {
+        "id": "m",
+        "type": "message",
+        "content": content,
+        "stop_reason": "tool_use",
+        "usage": {"output_tokens": 3},
+    }
     decoder = AnthropicDecoder(Quirks(), "anthropic", MODEL)
 
     assert decoder.feed(json.dumps(data).encode()) == []
@@ -635,22 +767,44 @@ def test_a_whole_message_may_come_instead_of_a_stream() -> None:
         (b"data: {oops\n\n", "protocol"),
         (b"data: 3\n\n", "protocol"),
         (
-            stream({"type": "content_block_delta", "index": [], "delta": {"type": "text_delta", "text": "x"}}),
+            stream(
+                {
+                    "type": "content_block_delta",
+                    "index": [],
+                    "delta": {"type": "text_delta", "text": "x"},
+                }
+            ),
             "protocol",
         ),
     ],
 )
-def test_what_is_no_reply_is_a_typed_error(data: bytes, kind: str) -> None:
+def test_a_body_that_is_not_a_reply_is_a_provider_error(data: bytes, kind: str) -> None:
     assert fails(data).kind == kind
 
 
-ODD: tuple[Any, ...] = (None, True, -1, 1.5, float("inf"), "", "x", [], {}, [1], {"type": "x"}, "tool_use", ...)
+ODD: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    1.5,
+    float("inf"),
+    "",
+    "x",
+    [],
+    {},
+    [1],
+    {"type": "x"},
+    "tool_use",
+    ...,
+)
 
 
 def variants(value: Any) -> Iterator[Any]:
-    """Give every copy of a value in which one place is odd; ... leaves it out."""
+    """Yield copies of a value, each with one place replaced by an odd value or left out (...)."""
     yield from (odd for odd in ODD if odd is not ...)
-    for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+    for key in (
+        value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    ):
         for odd in (*variants(value[key]), ...):
             copy = value.copy()
             if odd is ...:
@@ -664,24 +818,33 @@ EVENTS = [json.loads(line[6:]) for line in SMALL.decode().splitlines() if line.s
 
 
 @pytest.mark.parametrize("at", range(len(EVENTS)))
-def test_events_of_any_shape_give_a_reply_or_a_typed_error(at: int) -> None:
+def test_events_of_any_shape_decode_or_raise_a_provider_error(at: int) -> None:
     for odd in variants(EVENTS[at]):
         data = b"".join(
-            b"data: %s\n\n" % json.dumps(event).encode() for event in [*EVENTS[:at], odd, *EVENTS[at + 1 :]]
+            b"data: %s\n\n" % json.dumps(event).encode()
+            for event in [*EVENTS[:at], odd, *EVENTS[at + 1 :]]
         )
         with contextlib.suppress(ProviderError):
             message = decode(data)[1]
-            assert all(isinstance(part.arguments + part.id + part.name, str) for part in message.calls)
-            Anthropic.encode(Request(messages=(user("go"), message)), ROW, MODEL)
+            assert all(
+                isinstance(part.arguments + part.id + part.name, str) for part in message.calls
+            )
+            Anthropic.encode(Request(messages=(user("go"), message)), ENTRY, MODEL)
 
 
 @given(st.binary(max_size=30), st.integers(0, len(SMALL)), st.integers(0, 40), st.integers(1, 60))
-def test_damaged_bytes_give_a_reply_or_a_typed_error(junk: bytes, at: int, gone: int, size: int) -> None:
+def test_damaged_bytes_decode_or_raise_a_provider_error(
+    junk: bytes, at: int, gone: int, size: int
+) -> None:
     damaged = SMALL[:at] + junk + SMALL[at + gone :]
 
     def outcome(step: int) -> Any:
         decoder = AnthropicDecoder(Quirks(), "anthropic", MODEL)
-        events = [event for i in range(0, len(damaged), step) for event in decoder.feed(damaged[i : i + step])]
+        events = [
+            event
+            for i in range(0, len(damaged), step)
+            for event in decoder.feed(damaged[i : i + step])
+        ]
         try:
             return events, decoder.finish().message.content
         except ProviderError as error:
@@ -690,14 +853,20 @@ def test_damaged_bytes_give_a_reply_or_a_typed_error(junk: bytes, at: int, gone:
     assert outcome(size) == outcome(1 << 20)
 
 
-# Both ----------------------------------------------------------------------------------------------
+# Both
 
 
-async def test_provider_asks_and_answers(loopback: Callable[..., Any]) -> None:
-    answer = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n" % len(SMALL) + SMALL
+async def test_the_provider_sends_a_request_and_streams_the_reply(
+    loopback: Callable[..., Any],
+) -> None:
+    answer = (
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n"
+        % len(SMALL)
+        + SMALL
+    )
     server = loopback(answer)
     http = HTTP(server.url + "/v1", provider="anthropic", headers={"x-api-key": "k" * 8})
-    provider = Anthropic(ROW, http, MODEL)
+    provider = Anthropic(ENTRY, http, MODEL)
     request = Request(messages=(user("hi"),), options={"betas": ["a-1"]})
 
     async with aclosing(provider.stream(request)) as events:  # type: ignore[type-var]

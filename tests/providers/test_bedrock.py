@@ -1,4 +1,4 @@
-"""The wire of Bedrock's Converse, both ways."""
+"""Encoding and decoding on the wire of Bedrock's Converse."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from glue import (
     File,
     Image,
     Message,
-    Opaque,
-    ProviderError,
     Request,
     Text,
-    TextDelta,
-    Thinking,
-    ThinkingDelta,
     ToolCall,
-    ToolCallDelta,
     ToolMessage,
-    ToolSpec,
     Usage,
     user,
 )
-from glue.errors import MissingKey
-from glue.providers.aws import Credentials, sign
+from glue.errors import MissingKey, ProviderError
+from glue.messages import ToolSpec
+from glue.provider import Opaque, TextDelta, Thinking, ThinkingDelta, ToolCallDelta
+from glue.providers.aws import Credentials
 from glue.providers.bedrock import Bedrock, BedrockDecoder
-from glue.providers.catalog import Quirks, Row
+from glue.providers.catalog import Entry, Quirks
 from glue.providers.http import HTTP
+from glue.providers.sigv4 import sign
 
-ROW = Row("bedrock", wire="bedrock", base_url="https://model.example")
-NOVA, CLAUDE, LLAMA = "us.amazon.nova-micro-v1:0", "us.anthropic.claude-haiku-4-5-20251001-v1:0", "meta.llama3"
+ENTRY = Entry("bedrock", wire="bedrock", base_url="https://model.example")
+NOVA, CLAUDE, LLAMA = (
+    "us.amazon.nova-micro-v1:0",
+    "us.anthropic.claude-haiku-4-5-20251001-v1:0",
+    "meta.llama3",
+)
 WEATHER = ToolSpec(
     name="weather",
     description="Say what the weather is.",
@@ -68,21 +68,25 @@ def result(*parts: Any, id: str = "tooluse_1", **more: Any) -> ToolMessage:
 
 
 def body(*messages: Message, model: str = CLAUDE, **more: Any) -> Any:
-    return json.loads(Bedrock.encode(Request(messages=messages, **more), ROW, model))
+    return json.loads(Bedrock.encode(Request(messages=messages, **more), ENTRY, model))
 
 
 def sent(*messages: Message, **more: Any) -> Any:
     return body(*messages, **more)["messages"]
 
 
-# Requests -----------------------------------------------------------------------------------------
+# Requests
 
 
 def test_request_wire(snapshot: SnapshotAssertion) -> None:
     sealed = Opaque(wire="bedrock", data={"reasoningContent": {"redactedContent": "c2VhbGVk"}})
     conversation = (
         replace(
-            user("What is this, and is it raining?", PIXEL, File(media_type="text/csv", data=b"a,b", name="tab_1.csv")),
+            user(
+                "What is this, and is it raining?",
+                PIXEL,
+                File(media_type="text/csv", data=b"a,b", name="tab_1.csv"),
+            ),
             id="m1",
         ),
         reply(
@@ -106,7 +110,10 @@ def test_request_wire(snapshot: SnapshotAssertion) -> None:
             max_tokens=8000,
             stop=("END", " "),
             cache=True,
-            options={"guardrailConfig": {"guardrailIdentifier": "g"}, "inferenceConfig": {"topP": 0.5}},
+            options={
+                "guardrailConfig": {"guardrailIdentifier": "g"},
+                "inferenceConfig": {"topP": 0.5},
+            },
         )
         == snapshot
     )
@@ -114,48 +121,64 @@ def test_request_wire(snapshot: SnapshotAssertion) -> None:
 
 def test_a_message_is_encoded_once() -> None:
     messages: list[Message] = [user("hi"), reply(Text(text="ho")), user("more")]
-    first = Bedrock.encode(Request(messages=messages), ROW, NOVA)
+    first = Bedrock.encode(Request(messages=messages), ENTRY, NOVA)
     memos = [dict(message.memo) for message in messages]
 
-    assert Bedrock.encode(Request(messages=messages), ROW, NOVA) == first
+    assert Bedrock.encode(Request(messages=messages), ENTRY, NOVA) == first
     for message, memo in zip(messages, memos, strict=True):
         assert all(message.memo[key] is memo[key] for key in memo)
 
 
 def test_model_names_are_escaped_in_the_path() -> None:
-    assert Bedrock(ROW, None).target(NOVA, True) == "/model/us.amazon.nova-micro-v1%3A0/converse-stream"
     assert (
-        Bedrock(ROW, None).target("arn:aws:bedrock:us-east-1:1:p/x", False)
+        Bedrock(ENTRY, None).target(NOVA, True)
+        == "/model/us.amazon.nova-micro-v1%3A0/converse-stream"
+    )
+    assert (
+        Bedrock(ENTRY, None).target("arn:aws:bedrock:us-east-1:1:p/x", False)
         == "/model/arn%3Aaws%3Abedrock%3Aus-east-1%3A1%3Ap%2Fx/converse"
     )
 
 
 def test_roles_alternate_and_blank_texts_half_calls_and_excluded_messages_are_left_out() -> None:
     messages = sent(
-        user("a", " \n"), user("b"), reply(Text(text=" "), call(complete=False)), replace(user("x"), excluded=True)
+        user("a", " \n"),
+        user("b"),
+        reply(Text(text=" "), call(complete=False)),
+        replace(user("x"), excluded=True),
     )
 
     assert messages == [{"role": "user", "content": [{"text": "a"}, {"text": "b"}]}]
-    assert [message["role"] for message in sent(reply(call()), result("a"), user("b"))] == ["user", "assistant", "user"]
+    assert [message["role"] for message in sent(reply(call()), result("a"), user("b"))] == [
+        "user",
+        "assistant",
+        "user",
+    ]
 
 
-def test_tool_config_is_there_whenever_the_history_has_tool_blocks() -> None:
+def test_tool_config_is_sent_if_the_history_has_tool_blocks() -> None:
     history = (user("go"), reply(call()), result("a"))
 
-    assert [tool["toolSpec"]["name"] for tool in body(*history)["toolConfig"]["tools"]] == ["weather"]
+    assert [tool["toolSpec"]["name"] for tool in body(*history)["toolConfig"]["tools"]] == [
+        "weather"
+    ]
     assert "toolConfig" in body(*history, tools=(WEATHER,), tool_choice="none")
     assert "toolConfig" not in body(user("go"), tools=(WEATHER,), tool_choice="none")
     assert "toolConfig" not in body(user("go"))
 
 
 @pytest.mark.parametrize(
-    ("choice", "wanted"), [("auto", None), ("required", {"any": {}}), ("weather", {"tool": {"name": "weather"}})]
+    ("choice", "wanted"),
+    [("auto", None), ("required", {"any": {}}), ("weather", {"tool": {"name": "weather"}})],
 )
 def test_tool_choice(choice: str, wanted: Any) -> None:
-    assert body(user("go"), tools=(WEATHER,), tool_choice=choice)["toolConfig"].get("toolChoice") == wanted
+    assert (
+        body(user("go"), tools=(WEATHER,), tool_choice=choice)["toolConfig"].get("toolChoice")
+        == wanted
+    )
 
 
-def test_a_status_is_told_only_to_models_that_take_it() -> None:
+def test_a_result_status_is_sent_only_to_models_that_accept_it() -> None:
     messages = (user("go"), reply(call()), result("no", is_error=True))
 
     assert sent(*messages, model=NOVA)[2]["content"][0]["toolResult"]["status"] == "error"
@@ -168,29 +191,37 @@ def test_a_status_is_told_only_to_models_that_take_it() -> None:
 def test_an_empty_result_still_has_content() -> None:
     answer = sent(user("go"), reply(call()), result())[2]["content"][0]["toolResult"]
 
-    assert answer == {"toolUseId": "tooluse_1", "content": [{"text": "(no output)"}], "status": "success"}
+    assert answer == {
+        "toolUseId": "tooluse_1",
+        "content": [{"text": "(no output)"}],
+        "status": "success",
+    }
 
 
-def test_thinking_goes_back_to_the_same_model_only() -> None:
+def test_thinking_is_sent_back_to_the_same_model_only() -> None:
     sealed = Opaque(wire="bedrock", data={"reasoningContent": {"redactedContent": "eA=="}})
     parts = (signed("hm", "s"), sealed, Thinking(text="unsigned"), Text(text="ok"))
 
     own = sent(user("go"), reply(*parts))[1]["content"]
     region = sent(user("go"), reply(*parts), model=CLAUDE.replace("us.", "eu."))[1]["content"]
-    switched = sent(user("go"), reply(*parts), model="us.anthropic.claude-opus-4-1-20250805-v1:0")[1]["content"]
+    switched = sent(user("go"), reply(*parts), model="us.anthropic.claude-opus-4-1-20250805-v1:0")[
+        1
+    ]["content"]
     foreign = sent(user("go"), reply(*parts, provider="anthropic"))[1]["content"]
 
     thought = {"reasoningContent": {"reasoningText": {"text": "hm", "signature": "s"}}}
     assert own == region == [thought, sealed.data, {"text": "ok"}]
     assert switched == foreign == [{"text": "ok"}]
-    assert sent(user("go"), reply(signed("hm", "s"))) == [{"role": "user", "content": [{"text": "go"}]}]
-
-
-def test_documents_have_plain_names_that_differ_and_never_come_alone() -> None:
-    file = File(media_type="application/pdf", data=b"%PDF", name="folder/a_b.pdf")
-    blocks = sent(user(file, replace(file, data=b"other"), File(media_type="application/json", data=b"{}")))[0][
-        "content"
+    assert sent(user("go"), reply(signed("hm", "s"))) == [
+        {"role": "user", "content": [{"text": "go"}]}
     ]
+
+
+def test_documents_have_unique_plain_names_and_never_come_without_text() -> None:
+    file = File(media_type="application/pdf", data=b"%PDF", name="folder/a_b.pdf")
+    blocks = sent(
+        user(file, replace(file, data=b"other"), File(media_type="application/json", data=b"{}"))
+    )[0]["content"]
     names = [block["document"]["name"] for block in blocks[:3]]
 
     assert [block["document"]["format"] for block in blocks[:3]] == ["pdf", "pdf", "txt"]
@@ -200,17 +231,19 @@ def test_documents_have_plain_names_that_differ_and_never_come_alone() -> None:
     assert blocks[3] == {"text": names[0]}
 
 
-def test_a_file_that_cannot_be_sent_is_said_in_one_line() -> None:
-    with pytest.raises(ProviderError, match="cannot send a file of type audio/wav; it takes csv") as caught:
+def test_a_file_that_cannot_be_sent_is_a_one_line_error() -> None:
+    with pytest.raises(
+        ProviderError, match="cannot send a file of type audio/wav; only these can be sent: csv"
+    ) as caught:
         sent(user(File(media_type="audio/wav", data=b"\xff")))
 
     assert caught.value.kind == "invalid_request"
 
 
-def test_a_picture_by_address_is_named() -> None:
-    pictures = sent(user(Image(url="https://pictures.example/a"), Image(data=b"x", media_type="image/jpg")))[0][
-        "content"
-    ]
+def test_an_image_url_is_sent_as_text() -> None:
+    pictures = sent(
+        user(Image(url="https://pictures.example/a"), Image(data=b"x", media_type="image/jpg"))
+    )[0]["content"]
 
     assert pictures[0] == {"text": "(an image: https://pictures.example/a)"}
     assert pictures[1]["image"] == {"format": "jpeg", "source": {"bytes": "eA=="}}
@@ -224,25 +257,39 @@ def test_a_picture_by_address_is_named() -> None:
         (
             "anthropic.claude-opus-4-6-v1:0",
             "high",
-            {"thinking": {"type": "adaptive", "display": "summarized"}, "output_config": {"effort": "high"}},
+            {
+                "thinking": {"type": "adaptive", "display": "summarized"},
+                "output_config": {"effort": "high"},
+            },
         ),
         ("openai.gpt-oss-20b-1:0", "minimal", {"reasoning_effort": "low"}),
         ("qwen.qwen3-32b-v1:0", "high", {"reasoning_config": "high"}),
-        ("us.amazon.nova-2-lite-v1:0", "low", {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": "low"}}),
+        (
+            "us.amazon.nova-2-lite-v1:0",
+            "low",
+            {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": "low"}},
+        ),
         (NOVA, "high", None),
         (LLAMA, "high", None),
     ],
 )
-def test_reasoning_is_asked_for_as_the_model_knows_it(model: str, effort: Any, wanted: Any) -> None:
-    assert body(user("hi"), model=model, reasoning=effort).get("additionalModelRequestFields") == wanted
+def test_reasoning_is_requested_in_the_form_that_the_model_knows(
+    model: str, effort: Any, wanted: Any
+) -> None:
+    assert (
+        body(user("hi"), model=model, reasoning=effort).get("additionalModelRequestFields")
+        == wanted
+    )
 
 
-def test_thinking_yields_to_a_forced_tool_and_to_a_round_that_began_without() -> None:
+def test_thinking_is_off_with_a_forced_tool_and_in_a_round_that_began_without_it() -> None:
     foreign = (user("go"), reply(call(), provider="openai"), result("a"))
     own = (user("go"), reply(signed("hm", "s"), call()), result("a"))
 
     def asks(*messages: Message, **more: Any) -> bool:
-        return "additionalModelRequestFields" in body(*messages, tools=(WEATHER,), reasoning="low", **more)
+        return "additionalModelRequestFields" in body(
+            *messages, tools=(WEATHER,), reasoning="low", **more
+        )
 
     assert not asks(user("go"), tool_choice="required")
     assert not asks(*foreign)
@@ -250,31 +297,39 @@ def test_thinking_yields_to_a_forced_tool_and_to_a_round_that_began_without() ->
     assert asks(*foreign, user("next"))
 
 
-def test_a_budget_needs_a_cap_and_forbids_a_temperature() -> None:
+def test_a_thinking_budget_needs_max_tokens_and_excludes_a_temperature() -> None:
     asked = body(user("hi"), reasoning="low", temperature=0.1)
     plain = body(user("hi"), temperature=0.1)
 
     assert asked["inferenceConfig"] == {"maxTokens": 32_000}
     assert plain["inferenceConfig"] == {"temperature": 0.1}
-    assert "inferenceConfig" not in body(user("hi"), temperature=0.1, model="anthropic.claude-opus-4-7-v1:0")
+    assert "inferenceConfig" not in body(
+        user("hi"), temperature=0.1, model="anthropic.claude-opus-4-7-v1:0"
+    )
 
 
-def test_marks_go_to_models_that_cache_and_are_at_most_four() -> None:
+def test_cache_marks_are_sent_to_models_that_cache_and_are_at_most_four() -> None:
     messages: list[Message] = [user("go")]
     for number in range(4):
         messages += [reply(call(id=f"tooluse_{number}")), result("a", id=f"tooluse_{number}")]
     request = Request(messages=messages, tools=(WEATHER,), system="S", cache=True)
 
     def marks(model: str) -> int:
-        return Bedrock.encode(request, ROW, model).decode().count("cachePoint")
+        return Bedrock.encode(request, ENTRY, model).decode().count("cachePoint")
 
     assert [marks(model) for model in (CLAUDE, NOVA, LLAMA)] == [4, 3, 0]
-    written = json.loads(Bedrock.encode(request, ROW, CLAUDE))
-    assert written["toolConfig"]["tools"][-1] == written["system"][-1] == {"cachePoint": {"type": "default"}}
-    assert [index for index, each in enumerate(written["messages"]) if "cachePoint" in str(each)] == [6, 8]
+    written = json.loads(Bedrock.encode(request, ENTRY, CLAUDE))
+    assert (
+        written["toolConfig"]["tools"][-1]
+        == written["system"][-1]
+        == {"cachePoint": {"type": "default"}}
+    )
+    assert [
+        index for index, each in enumerate(written["messages"]) if "cachePoint" in str(each)
+    ] == [6, 8]
 
 
-def test_an_answer_is_held_to_a_schema_where_the_model_can() -> None:
+def test_a_schema_is_sent_if_the_model_supports_it() -> None:
     schema = {"title": "Day", "type": "object", "properties": {"a": {"type": "string"}}}
 
     config = body(user("hi"), output_schema=schema)["outputConfig"]["textFormat"]
@@ -282,11 +337,11 @@ def test_an_answer_is_held_to_a_schema_where_the_model_can() -> None:
     assert config["type"] == "json_schema"
     assert config["structure"]["jsonSchema"]["name"] == "Day"
     assert json.loads(config["structure"]["jsonSchema"]["schema"])["additionalProperties"] is False
-    assert not Bedrock.encoder(Request(), ROW, NOVA).takes_output(schema)
+    assert not Bedrock.encoder(Request(), ENTRY, NOVA).takes_output(schema)
     assert "outputConfig" not in body(user("hi"), output_schema=schema, model=NOVA)
 
 
-# Replies ------------------------------------------------------------------------------------------
+# Replies
 
 Event = tuple[str, dict[str, Any]]
 
@@ -295,7 +350,8 @@ def stream(*events: Event) -> bytes:
     def frame(kind: str, payload: dict[str, Any]) -> bytes:
         sort = "exception" if kind.endswith("Exception") else "event"
         return encode_frame(
-            {f":{sort}-type": kind, ":message-type": sort}, json.dumps({**payload, "p": "abc"}).encode()
+            {f":{sort}-type": kind, ":message-type": sort},
+            json.dumps({**payload, "p": "abc"}).encode(),
         )
 
     return b"".join(frame(*event) for event in events)
@@ -315,16 +371,25 @@ def close(at: int) -> Event:
 
 def tool(at: int, *pieces: str, id: str = "tooluse_1", closed: bool = True) -> list[Event]:
     first = begin(at, toolUse={"toolUseId": id, "name": "weather"})
-    return [first, *(delta(at, toolUse={"input": piece}) for piece in pieces), *([close(at)] if closed else [])]
+    return [
+        first,
+        *(delta(at, toolUse={"input": piece}) for piece in pieces),
+        *([close(at)] if closed else []),
+    ]
 
 
 def stop(reason: str, **usage: int) -> list[Event]:
-    return [("messageStop", {"stopReason": reason}), *([("metadata", {"usage": usage})] if usage else [])]
+    return [
+        ("messageStop", {"stopReason": reason}),
+        *([("metadata", {"usage": usage})] if usage else []),
+    ]
 
 
 def decode(data: bytes, size: int = 1 << 20) -> tuple[list[Any], AssistantMessage]:
     decoder = BedrockDecoder(Quirks(), "bedrock", CLAUDE)
-    events = [event for at in range(0, len(data), size) for event in decoder.feed(data[at : at + size])]
+    events = [
+        event for at in range(0, len(data), size) for event in decoder.feed(data[at : at + size])
+    ]
     return events, decoder.finish().message
 
 
@@ -373,7 +438,9 @@ def test_a_stream_may_be_cut_anywhere(size: int) -> None:
         ("content_filtered", "refusal"),
         ("malformed_tool_use", "malformed_call"),
         ("zzz", "unknown"),
-        *((word, "unknown") for word in ("stop", "length", "error", "refusal", "pause_turn")),  # words of other wires
+        *(
+            (word, "unknown") for word in ("stop", "length", "error", "refusal", "pause_turn")
+        ),  # words of other wires
     ],
 )
 def test_s004_stop_reasons(raw: str, wanted: str) -> None:
@@ -383,12 +450,12 @@ def test_s004_stop_reasons(raw: str, wanted: str) -> None:
     assert message.raw_stop_reason == raw
 
 
-def test_a_call_outranks_a_plain_stop_and_a_fault_may_be_tried_again() -> None:
+def test_a_reply_with_a_call_stops_for_tool_use_and_a_malformed_call_may_be_retried() -> None:
     assert decode(stream(*tool(0, "{}"), *stop("end_turn")))[1].stop_reason == "tool_use"
     assert fails(stream(*stop("malformed_model_output"))).retryable
 
 
-def test_calls_are_complete_when_they_were_closed_and_not_cut() -> None:
+def test_calls_are_complete_if_they_were_closed_and_not_cut() -> None:
     _, message = decode(stream(*tool(0), *tool(1, '{"ci', id="b"), *stop("max_tokens")))
     _, unclosed = decode(stream(*tool(0, "{}", closed=False), *stop("tool_use")))
     _, empty = decode(stream(*tool(0), *stop("tool_use")))
@@ -398,43 +465,67 @@ def test_calls_are_complete_when_they_were_closed_and_not_cut() -> None:
     assert (empty.calls[0].arguments, empty.calls[0].complete) == ("", True)
 
 
-def test_usage_comes_after_the_end_and_input_includes_the_cache() -> None:
+def test_usage_arrives_after_the_stop_and_input_includes_the_cache() -> None:
     _, message = decode(
         stream(
             delta(0, text="x"),
-            *stop("end_turn", inputTokens=2, outputTokens=5, cacheReadInputTokens=30, cacheWriteInputTokens=4),
+            *stop(
+                "end_turn",
+                inputTokens=2,
+                outputTokens=5,
+                cacheReadInputTokens=30,
+                cacheWriteInputTokens=4,
+            ),
         )
     )
-    twins = {"inputTokens": 2, "outputTokens": 5, "cacheReadInputTokenCount": 30, "cacheWriteInputTokenCount": 4}
-    reply_body = {"output": {"message": {"content": [{"text": "x"}]}}, "stopReason": "end_turn", "usage": twins}
+    twins = {
+        "inputTokens": 2,
+        "outputTokens": 5,
+        "cacheReadInputTokenCount": 30,
+        "cacheWriteInputTokenCount": 4,
+    }
+    reply_body = {
+        "output": {"message": {"content": [{"text": "x"}]}},
+        "stopReason": "end_turn",
+        "usage": twins,
+    }
 
     assert message.usage == Usage(input=36, output=5, cache_read=30, cache_write=4)
     assert (
-        BedrockDecoder(Quirks(), "bedrock", NOVA).decode(json.dumps(reply_body).encode()).message.usage == message.usage
+        BedrockDecoder(Quirks(), "bedrock", NOVA)
+        .decode(json.dumps(reply_body).encode())
+        .message.usage
+        == message.usage
     )
 
 
-def test_a_count_that_is_cut_off_after_the_end_is_only_a_count() -> None:
+def test_a_reply_is_complete_even_if_its_usage_is_cut_off() -> None:
     _, message = decode(SMALL[:-3])
 
     assert message.text == "I will aßk."
     assert message.usage is None
 
 
-def test_sealed_thoughts_are_kept_even_in_pieces() -> None:
+def test_redacted_thinking_is_kept_even_if_it_arrives_in_pieces() -> None:
     pieces = [delta(0, reasoningContent={"redactedContent": text}) for text in ("YQ==", "YmM=")]
     _, message = decode(stream(*pieces, close(0), delta(1, text="x"), *stop("end_turn")))
 
-    assert message.content[0] == Opaque(wire="bedrock", data={"reasoningContent": {"redactedContent": "YWJj"}})
+    assert message.content[0] == Opaque(
+        wire="bedrock", data={"reasoningContent": {"redactedContent": "YWJj"}}
+    )
 
 
-def test_sealed_thinking_goes_back_also_where_its_block_was_never_closed() -> None:
-    _, message = decode(stream(delta(0, reasoningContent={"redactedContent": "YQ=="}), *stop("end_turn")))
+def test_redacted_thinking_is_sent_back_even_if_its_block_was_never_closed() -> None:
+    _, message = decode(
+        stream(delta(0, reasoningContent={"redactedContent": "YQ=="}), *stop("end_turn"))
+    )
 
-    assert message.content == (Opaque(wire="bedrock", data={"reasoningContent": {"redactedContent": "YQ=="}}),)
+    assert message.content == (
+        Opaque(wire="bedrock", data={"reasoningContent": {"redactedContent": "YQ=="}}),
+    )
 
 
-def test_tools_of_the_server_and_citations_are_kept() -> None:
+def test_server_tools_and_citations_are_kept() -> None:
     use = {"toolUseId": "srv", "name": "grounding", "type": "server_tool_use"}
     events = [
         begin(0, toolUse=use),
@@ -461,7 +552,7 @@ def test_tools_of_the_server_and_citations_are_kept() -> None:
     assert message.content[2].opaque == Opaque(wire="bedrock", data={"citations": [{"title": "t"}]})
 
 
-def test_a_whole_reply_is_read() -> None:
+def test_a_complete_reply_is_decoded() -> None:
     content = [
         {"reasoningContent": {"reasoningText": {"text": "hm", "signature": "s"}}},
         {"reasoningContent": {"redactedContent": "eA=="}},
@@ -470,7 +561,11 @@ def test_a_whole_reply_is_read() -> None:
         {"toolUse": {"toolUseId": "a", "name": "weather", "input": {"x": 1}}},
         {"image": {"format": "png", "source": {"bytes": "eA=="}}},
     ]
-    data = {"output": {"message": {"role": "assistant", "content": content}}, "stopReason": "tool_use", "usage": {}}
+    data = {
+        "output": {"message": {"role": "assistant", "content": content}},
+        "stopReason": "tool_use",
+        "usage": {},
+    }
     decoder = BedrockDecoder(Quirks(), "bedrock", CLAUDE)
 
     decoder.feed(json.dumps(data).encode())
@@ -496,11 +591,17 @@ def test_a_whole_reply_is_read() -> None:
         ("validationException", "invalid_request", False),
     ],
 )
-def test_an_exception_in_the_stream_comes_after_what_was_said(name: str, kind: str, retryable: bool) -> None:
+def test_an_exception_in_the_stream_is_raised_after_the_events_before_it(
+    name: str, kind: str, retryable: bool
+) -> None:
     decoder = BedrockDecoder(Quirks(), "bedrock", CLAUDE)
 
     events = decoder.feed(
-        stream(delta(0, text="half"), (name, {"message": "Too many tokens, please wait"}), *stop("end_turn"))
+        stream(
+            delta(0, text="half"),
+            (name, {"message": "Too many tokens, please wait"}),
+            *stop("end_turn"),
+        )
     )
 
     assert events == [TextDelta(text="half")]
@@ -509,7 +610,7 @@ def test_an_exception_in_the_stream_comes_after_what_was_said(name: str, kind: s
     assert (caught.value.kind, caught.value.retryable) == (kind, retryable)
 
 
-def test_a_null_is_what_is_not_there() -> None:
+def test_a_null_field_is_treated_as_missing() -> None:
     nothing = {"toolUse": None, "reasoningContent": None, "citation": None}
 
     events, message = decode(stream(delta(0, text="x", **nothing), *stop("end_turn")))
@@ -518,7 +619,9 @@ def test_a_null_is_what_is_not_there() -> None:
 
 
 def test_an_error_frame_is_an_error() -> None:
-    frame = encode_frame({":message-type": "error", ":error-code": "InternalFailure", ":error-message": "oops"}, b"")
+    frame = encode_frame(
+        {":message-type": "error", ":error-code": "InternalFailure", ":error-message": "oops"}, b""
+    )
 
     assert "oops" in str(fails(frame))
 
@@ -537,7 +640,7 @@ def test_an_error_frame_is_an_error() -> None:
         (b'{"output": {"message": {"content": [1]}}, "stopReason": "end_turn"}', "protocol"),
     ],
 )
-def test_what_is_no_reply_is_a_typed_error(data: bytes, kind: str) -> None:
+def test_a_body_that_is_not_a_reply_is_a_provider_error(data: bytes, kind: str) -> None:
     error = fails(data)
 
     assert error.provider == "bedrock"
@@ -548,9 +651,11 @@ ODD: tuple[Any, ...] = (None, True, -1, 1.5, float("inf"), "", "x", [], {}, [1],
 
 
 def variants(value: Any) -> Iterator[Any]:
-    """Give every copy of a value in which one place is odd; ... leaves it out."""
+    """Yield copies of a value, each with one place replaced by an odd value or left out (...)."""
     yield from (odd for odd in ODD if odd is not ...)
-    for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+    for key in (
+        value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    ):
         for odd in (*variants(value[key]), ...):
             copy = value.copy()
             if odd is ...:
@@ -561,23 +666,33 @@ def variants(value: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("at", range(len(EVENTS)))
-def test_events_of_any_shape_give_a_reply_or_a_typed_error(at: int) -> None:
+def test_events_of_any_shape_decode_or_raise_a_provider_error(at: int) -> None:
     kind, payload = EVENTS[at]
     for odd in variants(payload):
-        frame = encode_frame({":event-type": kind, ":message-type": "event"}, json.dumps(odd).encode())
+        frame = encode_frame(
+            {":event-type": kind, ":message-type": "event"}, json.dumps(odd).encode()
+        )
         with contextlib.suppress(ProviderError):
             _, message = decode(stream(*EVENTS[:at]) + frame + stream(*EVENTS[at + 1 :]))
-            assert all(isinstance(part.arguments + part.id + part.name, str) for part in message.calls)
-            Bedrock.encode(Request(messages=(user("go"), message)), ROW, CLAUDE)
+            assert all(
+                isinstance(part.arguments + part.id + part.name, str) for part in message.calls
+            )
+            Bedrock.encode(Request(messages=(user("go"), message)), ENTRY, CLAUDE)
 
 
 @given(st.binary(max_size=30), st.integers(0, len(SMALL)), st.integers(0, 40), st.integers(1, 60))
-def test_damaged_bytes_give_a_reply_or_a_typed_error(junk: bytes, at: int, gone: int, size: int) -> None:
+def test_damaged_bytes_decode_or_raise_a_provider_error(
+    junk: bytes, at: int, gone: int, size: int
+) -> None:
     damaged = SMALL[:at] + junk + SMALL[at + gone :]
 
     def outcome(step: int) -> Any:
         decoder = BedrockDecoder(Quirks(), "bedrock", CLAUDE)
-        events = [event for i in range(0, len(damaged), step) for event in decoder.feed(damaged[i : i + step])]
+        events = [
+            event
+            for i in range(0, len(damaged), step)
+            for event in decoder.feed(damaged[i : i + step])
+        ]
         try:
             return events, decoder.finish().message.content
         except ProviderError as error:
@@ -586,10 +701,11 @@ def test_damaged_bytes_give_a_reply_or_a_typed_error(junk: bytes, at: int, gone:
     assert outcome(size) == outcome(1 << 20)
 
 
-# Both ----------------------------------------------------------------------------------------------
+# Both
 
-ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/vnd.amazon.eventstream\r\nContent-Length: %d\r\n\r\n" % len(
-    SMALL
+ANSWER = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/vnd.amazon.eventstream\r\n"
+    b"Content-Length: %d\r\n\r\n" % len(SMALL)
 )
 WHO = Credentials("EXAMPLEACCESSKEYID", "EXAMPLE-secret-not-real", "of-a-session")
 
@@ -609,11 +725,11 @@ async def test_provider_signs_the_path_that_is_sent(
     server = loopback(ANSWER + SMALL)
     http = HTTP(server.url, provider="bedrock")
 
-    seen = await collect(Bedrock(ROW, http, NOVA, WHO), http)
+    seen = await collect(Bedrock(ENTRY, http, NOVA, WHO), http)
 
     request = server.seen[0]
     assert seen[:-1] == decode(SMALL)[0]
-    assert request.line == f"POST {Bedrock(ROW, None).target(NOVA, True)} HTTP/1.1"
+    assert request.line == f"POST {Bedrock(ENTRY, None).target(NOVA, True)} HTTP/1.1"
     assert request.headers["x-amz-security-token"] == "of-a-session"
     again = sign(
         request.body,
@@ -632,16 +748,18 @@ async def test_a_bearer_token_needs_no_signature(loopback: Callable[..., Any]) -
     server = loopback(ANSWER + SMALL)
     http = HTTP(server.url, provider="bedrock", headers={"authorization": "Bearer token-1"})
 
-    await collect(Bedrock(ROW, http, NOVA, WHO), http)
+    await collect(Bedrock(ENTRY, http, NOVA, WHO), http)
 
     assert server.seen[0].headers["authorization"] == "Bearer token-1"
     assert "x-amz-date" not in server.seen[0].headers
 
 
-async def test_missing_credentials_name_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_credentials_name_the_variables_to_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SHARED_CREDENTIALS_FILE", "HOME"):
         monkeypatch.delenv(name, raising=False)
     http = HTTP("http://127.0.0.1:9", provider="bedrock")
 
     with pytest.raises(MissingKey, match="AWS_BEARER_TOKEN_BEDROCK or AWS_ACCESS_KEY_ID"):
-        await collect(Bedrock(ROW, http, NOVA), http)
+        await collect(Bedrock(ENTRY, http, NOVA), http)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glue.errors import ProviderError
-from glue.providers.aws import EventStream, Frame
+from glue.providers.eventstream import EventStream, Frame
 
 FRAMES = [
     Frame({":message-type": "event", ":event-type": "messageStart"}, b'{"role":"assistant"}'),
@@ -30,17 +30,21 @@ def frames(*blocks: bytes) -> list[Frame]:
     return found
 
 
-def test_frames_come_out_as_they_went_in() -> None:
+def test_encoded_frames_are_decoded_unchanged() -> None:
     assert frames(STREAM) == FRAMES
 
 
-def test_a_frame_of_the_known_form_is_read() -> None:
+def test_a_frame_written_by_hand_is_decoded() -> None:
     # Written out by hand, so that encoder and decoder cannot be wrong together.
-    headers = b"\x0b:event-type\x07\x00\x04ping" + b"\x01a\x00" + b"\x01n\x04\x00\x00\x00\x07" + b"\x01b\x06\x00\x02hi"
+    headers = (
+        b"\x0b:event-type\x07\x00\x04ping\x01a\x00\x01n\x04\x00\x00\x00\x07\x01b\x06\x00\x02hi"
+    )
     prelude = (12 + len(headers) + 2 + 4).to_bytes(4, "big") + len(headers).to_bytes(4, "big")
     frame = prelude + crc32(prelude).to_bytes(4, "big") + headers + b"{}"
 
-    assert frames(frame + crc32(frame).to_bytes(4, "big")) == [Frame({":event-type": "ping"}, b"{}")]
+    assert frames(frame + crc32(frame).to_bytes(4, "big")) == [
+        Frame({":event-type": "ping"}, b"{}")
+    ]
 
 
 @given(st.lists(st.integers(0, len(STREAM)), max_size=12))
@@ -67,7 +71,7 @@ def test_a_changed_byte_is_always_noticed(at: int, change: int) -> None:
     assert caught.value.kind == "protocol"
 
 
-def test_good_frames_before_a_damaged_one_are_given() -> None:
+def test_frames_before_a_damaged_one_are_yielded() -> None:
     stream = EventStream()
     found = []
 
@@ -87,12 +91,12 @@ def test_an_end_inside_a_frame_is_an_error() -> None:
 def test_impossible_lengths_are_refused_before_waiting_for_more(total: int, headers: int) -> None:
     prelude = struct.pack(">II", total, headers)
 
-    with pytest.raises(ProviderError, match="a frame says it has"):
+    with pytest.raises(ProviderError, match="a frame declares"):
         frames(prelude + struct.pack(">I", crc32(prelude)))
 
 
 @given(st.binary(max_size=60))
-def test_headers_that_make_no_sense_are_a_protocol_error(headers: bytes) -> None:
+def test_malformed_frame_headers_are_a_protocol_error(headers: bytes) -> None:
     prelude = struct.pack(">II", len(headers) + 16, len(headers))
     frame = prelude + struct.pack(">I", crc32(prelude)) + headers
 

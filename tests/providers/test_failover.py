@@ -1,4 +1,4 @@
-"""Several providers as one: when the next is asked, and what is remembered."""
+"""Failover: when the next provider is asked, and which providers cool down."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from glue import Agent
 from glue.errors import FailoverError, ProviderError
 from glue.limits import Outcome
 from glue.loop.run import run
@@ -35,8 +36,10 @@ class Clock:
         return self.now
 
 
-@pytest.mark.parametrize("kind", ["auth", "quota", "rate_limited", "overloaded", "transient", "timeout", "protocol"])
-async def test_a_failure_before_any_answer_falls_through(kind: Any) -> None:
+@pytest.mark.parametrize(
+    "kind", ["auth", "quota", "rate_limited", "overloaded", "transient", "timeout", "protocol"]
+)
+async def test_an_error_before_any_output_switches_to_the_next_provider(kind: Any) -> None:
     a, b = pair(fail(kind, provider="a"))
 
     result = await run(with_failover(a, b), [ASK])
@@ -45,8 +48,10 @@ async def test_a_failure_before_any_answer_falls_through(kind: Any) -> None:
     assert [(attempt.provider, attempt.kind) for attempt in result.attempts] == [("a", kind)]
 
 
-@pytest.mark.parametrize("step", [Reply(), Reply(terminal=False), fail("empty"), Reply(usage=Usage(input=5))])
-async def test_an_empty_stream_falls_through(step: Any) -> None:
+@pytest.mark.parametrize(
+    "step", [Reply(), Reply(terminal=False), fail("empty"), Reply(usage=Usage(input=5))]
+)
+async def test_an_empty_stream_switches_to_the_next_provider(step: Any) -> None:
     a, b = pair(step)
 
     result = await run(with_failover(a, b), [ASK])
@@ -55,7 +60,7 @@ async def test_an_empty_stream_falls_through(step: Any) -> None:
 
 
 @pytest.mark.parametrize("begun", [say("half"), say("", thinking="hm"), calls(call("noop"))])
-async def test_the_first_piece_commits(begun: Reply) -> None:
+async def test_an_error_after_the_first_piece_is_raised(begun: Reply) -> None:
     a, b = pair(Reply(content=begun.content, error=fail("overloaded")))
 
     with pytest.raises(ProviderError) as caught:
@@ -64,7 +69,7 @@ async def test_the_first_piece_commits(begun: Reply) -> None:
     assert (caught.value.kind, caught.value.emitted, b.requests) == ("overloaded", True, [])
 
 
-async def test_a_bare_start_does_not_commit() -> None:
+async def test_an_error_after_empty_deltas_switches_to_the_next_provider() -> None:
     class Starts(Script):
         async def stream(self, request: Request) -> Any:
             yield TextDelta(text="")
@@ -77,7 +82,7 @@ async def test_a_bare_start_does_not_commit() -> None:
     assert [type(event) for event in events] == [Attempt, TextDelta, Done]
 
 
-async def test_a_refusal_stays() -> None:
+async def test_a_refusal_is_returned() -> None:
     a, b = pair(Reply(stop="refusal"))
 
     result = await run(with_failover(a, b), [ASK])
@@ -86,7 +91,7 @@ async def test_a_refusal_stays() -> None:
 
 
 @pytest.mark.parametrize("step", [Reply(stop="refusal"), fail("content_filter")])
-async def test_a_refusal_falls_through_on_request(step: Any) -> None:
+async def test_a_refusal_switches_to_the_next_provider_if_asked_to(step: Any) -> None:
     a, b = pair(step)
 
     result = await run(with_failover(a, b, on_refusal=True), [ASK])
@@ -94,7 +99,7 @@ async def test_a_refusal_falls_through_on_request(step: Any) -> None:
     assert (result.text, result.attempts[0].kind) == ("from b", "content_filter")
 
 
-async def test_a_content_filter_stays() -> None:
+async def test_a_content_filter_error_is_raised() -> None:
     a, b = pair(fail("content_filter"))
 
     with pytest.raises(ProviderError) as caught:
@@ -106,62 +111,66 @@ async def test_a_content_filter_stays() -> None:
 @pytest.mark.parametrize("kind", ["auth", "quota"])
 async def test_a_provider_without_access_is_left_out_from_then_on(kind: Any) -> None:
     a, b = pair(fail(kind, provider="a"))
-    chain = with_failover(a, b)
+    failover = with_failover(a, b)
 
-    await collect(chain)
-    events = await collect(chain)
+    await collect(failover)
+    events = await collect(failover)
 
     assert (len(a.requests), len(b.requests)) == (1, 2)
     assert not [event for event in events if isinstance(event, Attempt)]
 
 
-async def test_a_rate_limited_provider_rests_for_as_long_as_it_advises() -> None:
+async def test_a_rate_limited_provider_cools_down_for_as_long_as_it_advises() -> None:
     clock = Clock()
     a, b = pair(fail("rate_limited", retry_after=12.0), "from a")
-    chain = with_failover(a, b, clock=clock)
+    failover = with_failover(a, b, clock=clock)
 
-    await collect(chain)
+    await collect(failover)
     clock.now = 11.9
-    await collect(chain)
+    await collect(failover)
     assert len(a.requests) == 1
     clock.now = 12.0
-    await collect(chain)
+    await collect(failover)
 
     assert len(a.requests) == 2
 
 
 @pytest.mark.parametrize("kind", ["transient", "timeout", "overloaded"])
-async def test_a_dead_provider_rests_longer_each_time_and_is_asked_first_again(kind: Any) -> None:
+async def test_an_unreachable_provider_cools_down_longer_each_time_and_is_asked_first_again(
+    kind: Any,
+) -> None:
     clock = Clock()
     a, b = pair(fail(kind), fail(kind), "from a", fail(kind))
-    chain = with_failover(a, b, clock=clock)
+    failover = with_failover(a, b, clock=clock)
 
-    rests = []
+    cooldowns = []
     for clock.now in (0.0, 29.0, 30.0, 89.0, 90.0, 91.0):
-        rests += [event.rest for event in await collect(chain) if isinstance(event, Attempt)]
+        cooldowns += [
+            event.cooldown for event in await collect(failover) if isinstance(event, Attempt)
+        ]
 
     assert (len(a.requests), len(b.requests)) == (4, 5)
-    assert rests == [30.0, 60.0, 30.0]
+    assert cooldowns == [30.0, 60.0, 30.0]
 
 
-async def test_where_all_are_dead_they_are_asked_all_the_same() -> None:
+async def test_if_all_providers_cool_down_those_with_transient_errors_are_asked_anyway() -> None:
     a, b = pair(fail("transient"), "from a", second=fail("timeout"))
-    chain = with_failover(a, b)
+    failover = with_failover(a, b)
 
     with pytest.raises(FailoverError):
-        await collect(chain)
-    events = await collect(chain)
+        await collect(failover)
+    events = await collect(failover)
 
     assert isinstance(events[-1], Done)
     assert events[-1].message.text == "from a"
 
 
-async def test_a_failure_of_the_request_alone_is_forgotten() -> None:
+async def test_an_invalid_request_starts_no_cooldown() -> None:
     a, b = pair(fail("invalid_request"), "from a")
-    chain = with_failover(a, b)
+    failover = with_failover(a, b)
 
-    await collect(chain)
-    await collect(chain)
+    await collect(failover)
+    await collect(failover)
 
     assert (len(a.requests), len(b.requests)) == (2, 1)
 
@@ -173,13 +182,16 @@ async def test_when_all_fail_the_error_lists_every_attempt() -> None:
         await collect(with_failover(a, b))
 
     error = caught.value
-    assert [(attempt.provider, attempt.kind) for attempt in error.attempts] == [("a", "auth"), ("b", "overloaded")]
+    assert [(attempt.provider, attempt.kind) for attempt in error.attempts] == [
+        ("a", "auth"),
+        ("b", "overloaded"),
+    ]
     assert (error.kind, error.status, error.retryable) == ("overloaded", 503, True)
     assert "a: auth" in str(error)
     assert "b: overloaded" in str(error)
 
 
-async def test_the_failed_attempts_are_on_the_result_once() -> None:
+async def test_the_result_lists_each_failed_attempt_once() -> None:
     a, b = pair(fail("auth", provider="a"), second=fail("quota", provider="b"))
 
     result = await run(with_failover(a, b), [ASK])
@@ -198,7 +210,9 @@ async def test_an_overflow_is_not_hidden_by_a_later_failure() -> None:
 
 
 @pytest.mark.parametrize(("second", "advised"), [(8.0, 8.0), (None, None)])
-async def test_advice_of_all_is_the_advice_of_the_chain(second: float | None, advised: float | None) -> None:
+async def test_if_all_providers_advise_a_wait_the_failover_error_does_too(
+    second: float | None, advised: float | None
+) -> None:
     a, b = pair(fail("overloaded", retry_after=20.0), second=fail("overloaded", retry_after=second))
 
     with pytest.raises(FailoverError) as caught:
@@ -207,33 +221,35 @@ async def test_advice_of_all_is_the_advice_of_the_chain(second: float | None, ad
     assert caught.value.retry_after == advised
 
 
-async def test_when_all_rest_the_error_says_for_how_long() -> None:
+async def test_if_all_providers_cool_down_the_error_has_the_wait() -> None:
     clock = Clock()
-    a, b = pair(fail("rate_limited", retry_after=20.0), second=fail("rate_limited", retry_after=8.0))
-    chain = with_failover(a, b, clock=clock)
+    a, b = pair(
+        fail("rate_limited", retry_after=20.0), second=fail("rate_limited", retry_after=8.0)
+    )
+    failover = with_failover(a, b, clock=clock)
 
     with pytest.raises(FailoverError):
-        await collect(chain)
+        await collect(failover)
     clock.now = 1.0
     with pytest.raises(FailoverError) as caught:
-        await collect(chain)
+        await collect(failover)
 
     assert (caught.value.kind, caught.value.retry_after) == ("rate_limited", 7.0)
     assert (len(a.requests), len(b.requests)) == (1, 1)
 
 
-async def test_when_all_are_left_out_nothing_is_asked() -> None:
+async def test_if_all_providers_are_left_out_no_request_is_sent() -> None:
     a, b = pair(fail("auth"), second=fail("quota"))
-    chain = with_failover(a, b)
+    failover = with_failover(a, b)
 
     for _ in range(2):
         with pytest.raises(FailoverError) as caught:
-            await collect(chain)
+            await collect(failover)
 
     assert (len(a.requests), len(b.requests), caught.value.retryable) == (1, 1, False)
 
 
-async def test_each_uses_its_own_model() -> None:
+async def test_each_provider_uses_its_own_model() -> None:
     a, b = pair(fail("overloaded"))
 
     result = await run(with_failover(a, b), [ASK], request=Request(model="a-1"))
@@ -243,7 +259,7 @@ async def test_each_uses_its_own_model() -> None:
     assert result.attempts[0].model == "a-1"
 
 
-async def test_a_chain_is_tried_again_as_a_whole() -> None:
+async def test_a_failover_list_is_retried_as_a_whole() -> None:
     slept = []
 
     async def sleep(seconds: float) -> None:
@@ -259,7 +275,7 @@ async def test_a_chain_is_tried_again_as_a_whole() -> None:
     assert (result.text, slept) == ("from b", [8.0])
 
 
-async def test_closing_closes_all() -> None:
+async def test_closing_the_list_closes_all_providers() -> None:
     closed = []
 
     class Closable(Script):
@@ -272,26 +288,43 @@ async def test_closing_closes_all() -> None:
     assert closed == ["a", "b"]
 
 
-def test_a_chain_of_none_is_refused() -> None:
+def test_failover_without_providers_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one"):
         with_failover()
 
 
-async def test_the_error_says_who_was_left_out_and_why_the_others_failed() -> None:
-    chain = with_failover(Script(fail("transient", "cannot connect", provider="b"), name="b"), skipped=["a"])
+async def test_the_error_lists_providers_that_were_left_out_and_why_the_others_failed() -> None:
+    failover = with_failover(
+        Script(fail("transient", "cannot connect", provider="b"), name="b"), skipped={"a": ()}
+    )
 
     with pytest.raises(FailoverError) as caught:
-        async for _ in chain.stream(Request(messages=(user("hi"),))):
+        async for _ in failover.stream(Request(messages=(user("hi"),))):
             pass
 
-    assert str(caught.value).endswith("(a: left out for want of a key; b: transient, cannot connect)")
+    assert str(caught.value).endswith(
+        "(a: left out because no key is set; b: transient, cannot connect)"
+    )
 
 
-async def test_who_was_left_out_is_told_once() -> None:
-    chain = with_failover(Script(repeat("hello"), name="b"), skipped=["a", "groq"])
+async def test_providers_that_were_left_out_are_reported_once() -> None:
+    failover = with_failover(
+        Script(repeat("hello"), name="b"), skipped={"a": (), "groq": ("GROQ_API_KEY",)}
+    )
 
-    first, second = await collect(chain), await collect(chain)
+    first, second = await collect(failover), await collect(failover)
 
     told = [event.detail for event in first if isinstance(event, Attempt)]
-    assert told == ["a: left out for want of a key", "groq: left out for want of a key; set GROQ_API_KEY"]
+    assert told == [
+        "a: left out because no key is set",
+        "groq: left out because no key is set; set GROQ_API_KEY",
+    ]
     assert not any(isinstance(event, Attempt) for event in second)
+
+
+async def test_each_failure_of_a_failover_list_is_reported_once() -> None:
+    providers = with_failover(Script(fail("auth", "one")), Script(fail("auth", "two")))
+
+    result = await Agent(providers).run("go", unwrap=False)
+
+    assert [attempt.detail for attempt in result.attempts] == ["script: one", "script: two"]

@@ -1,4 +1,4 @@
-"""The wire of Gemini's generateContent, both ways, and the way to it through Vertex."""
+"""Encoding and decoding on the wire of Gemini's generateContent, and access through Vertex."""
 
 from __future__ import annotations
 
@@ -20,27 +20,25 @@ from glue import (
     File,
     Image,
     Message,
-    Opaque,
-    ProviderError,
     Request,
     Text,
-    TextDelta,
-    Thinking,
     ToolCall,
-    ToolCallDelta,
     ToolMessage,
-    ToolSpec,
     Usage,
     user,
 )
-from glue.errors import ConfigError
-from glue.providers.catalog import Quirks, Row
+from glue.errors import ProviderError
+from glue.messages import ToolSpec
+from glue.provider import Opaque, TextDelta, Thinking, ToolCallDelta
+from glue.providers.catalog import Entry, Quirks
 from glue.providers.gemini import Gemini, GeminiDecoder
 from glue.providers.google import Tokens
 from glue.providers.http import HTTP
 from glue.providers.sse import Objects
 
-ROW = Row("gemini", wire="gemini", base_url="https://model.example/v1beta", auth="x-goog-api-key")
+ENTRY = Entry(
+    "gemini", wire="gemini", base_url="https://model.example/v1beta", auth="x-goog-api-key"
+)
 OLD, NEW = "gemini-2.5-flash", "gemini-3-flash-preview"
 FOREIGN = "skip_thought_signature_validator"
 WEATHER = ToolSpec(
@@ -69,19 +67,23 @@ def result(*parts: Any, id: str = "call_1", **more: Any) -> ToolMessage:
 
 
 def body(*messages: Message, model: str = OLD, **more: Any) -> Any:
-    return json.loads(Gemini.encode(Request(messages=messages, **more), ROW, model))
+    return json.loads(Gemini.encode(Request(messages=messages, **more), ENTRY, model))
 
 
 def sent(*messages: Message, **more: Any) -> Any:
     return body(*messages, **more)["contents"]
 
 
-# Requests -----------------------------------------------------------------------------------------
+# Requests
 
 
 def test_request_wire(snapshot: SnapshotAssertion) -> None:
     conversation = (
-        user("What is this, and is it raining?", PIXEL, File(media_type="application/pdf", data=b"%PDF")),
+        user(
+            "What is this, and is it raining?",
+            PIXEL,
+            File(media_type="application/pdf", data=b"%PDF"),
+        ),
         reply(
             Thinking(text="Let me look."),
             Text(text="I will ask.", opaque=kept("sig-0")),
@@ -115,33 +117,43 @@ def test_request_wire(snapshot: SnapshotAssertion) -> None:
 
 def test_a_message_is_encoded_once() -> None:
     messages: list[Message] = [user("hi"), reply(Text(text="ho")), user("more")]
-    first = Gemini.encode(Request(messages=messages), ROW, OLD)
+    first = Gemini.encode(Request(messages=messages), ENTRY, OLD)
     memos = [dict(message.memo) for message in messages]
 
-    assert Gemini.encode(Request(messages=messages), ROW, OLD) == first
+    assert Gemini.encode(Request(messages=messages), ENTRY, OLD) == first
     for message, memo in zip(messages, memos, strict=True):
         assert all(message.memo[key] is memo[key] for key in memo)
 
 
-def test_paths_name_the_method() -> None:
-    assert Gemini(ROW, None).target("gemini-2.5-pro", True) == "/models/gemini-2.5-pro:streamGenerateContent?alt=sse"
-    assert Gemini(ROW, None).target("tunedModels/x", False) == "/tunedModels/x:generateContent"
+def test_the_path_names_the_method() -> None:
+    assert (
+        Gemini(ENTRY, None).target("gemini-2.5-pro", True)
+        == "/models/gemini-2.5-pro:streamGenerateContent?alt=sse"
+    )
+    assert Gemini(ENTRY, None).target("tunedModels/x", False) == "/tunedModels/x:generateContent"
 
 
-def test_neighbours_of_one_role_are_merged_and_empty_parts_left_out() -> None:
+def test_neighbouring_turns_of_one_role_are_merged_and_empty_parts_left_out() -> None:
     contents = sent(
-        user("a", ""), user("b"), reply(Text(text=""), call(complete=False)), replace(user("x"), excluded=True)
+        user("a", ""),
+        user("b"),
+        reply(Text(text=""), call(complete=False)),
+        replace(user("x"), excluded=True),
     )
 
     assert contents == [{"role": "user", "parts": [{"text": "a"}, {"text": "b"}]}]
 
 
-def test_a_conversation_begins_with_a_user_even_if_nothing_was_said() -> None:
-    assert [content["role"] for content in sent(reply(call()), result("a"))] == ["user", "model", "user"]
+def test_a_conversation_begins_with_a_user_turn_even_if_it_is_empty() -> None:
+    assert [content["role"] for content in sent(reply(call()), result("a"))] == [
+        "user",
+        "model",
+        "user",
+    ]
     assert sent() == [{"role": "user", "parts": [{"text": " "}]}]
 
 
-def test_every_part_goes_back_with_its_own_signature() -> None:
+def test_every_part_is_sent_back_with_its_own_signature() -> None:
     code = {"executableCode": {"code": "1+1"}, "thoughtSignature": "s0"}
     message = reply(
         Opaque(wire="gemini", data=code),
@@ -157,7 +169,7 @@ def test_every_part_goes_back_with_its_own_signature() -> None:
     assert [part.get("thoughtSignature") for part in parts[3:]] == ["s2", None]
 
 
-def test_what_another_vendor_sealed_is_dropped_and_gemini_3_is_told_so() -> None:
+def test_signatures_of_other_vendors_are_dropped_and_gemini_3_gets_a_placeholder() -> None:
     foreign = reply(
         Thinking(text="hm", opaque=kept("s")),
         Opaque(wire="gemini", data={"x": 1}),
@@ -173,8 +185,14 @@ def test_what_another_vendor_sealed_is_dropped_and_gemini_3_is_told_so() -> None
     assert [part.get("thoughtSignature") for part in new] == [FOREIGN, None]
 
 
-def test_scalars_are_wrapped_and_pictures_follow_the_batch() -> None:
-    messages = (user("go"), reply(call(), call(id="b")), result("a", PIXEL), result(PIXEL, id="b"), user("so?"))
+def test_text_results_are_wrapped_and_images_follow_the_tool_results() -> None:
+    messages = (
+        user("go"),
+        reply(call(), call(id="b")),
+        result("a", PIXEL),
+        result(PIXEL, id="b"),
+        user("so?"),
+    )
 
     old = sent(*messages)[2]["parts"]
     new = sent(*messages, model=NEW)[2]["parts"]
@@ -186,21 +204,29 @@ def test_scalars_are_wrapped_and_pictures_follow_the_batch() -> None:
         "inlineData",
         "text",
     ]
-    assert old[0]["functionResponse"] == {"name": "weather", "id": "call_1", "response": {"output": "a"}}
+    assert old[0]["functionResponse"] == {
+        "name": "weather",
+        "id": "call_1",
+        "response": {"output": "a"},
+    }
     assert [len(part["functionResponse"]["parts"]) for part in new[:2]] == [1, 1]
     assert len(new) == 3
 
 
-def test_an_error_is_told_as_one() -> None:
+def test_a_tool_error_is_sent_as_an_error() -> None:
     answer = sent(user("go"), reply(call()), result("no", is_error=True))[2]["parts"][0]
 
     assert answer["functionResponse"]["response"] == {"error": "no"}
 
 
-def test_pictures_by_address_and_in_data_urls() -> None:
-    parts = sent(user(Image(url="https://pictures.example/a"), Image(url="data:image/gif;base64,R0lG")))[0]["parts"]
+def test_image_urls_and_data_urls() -> None:
+    parts = sent(
+        user(Image(url="https://pictures.example/a"), Image(url="data:image/gif;base64,R0lG"))
+    )[0]["parts"]
 
-    assert parts[0] == {"fileData": {"fileUri": "https://pictures.example/a", "mimeType": "image/png"}}
+    assert parts[0] == {
+        "fileData": {"fileUri": "https://pictures.example/a", "mimeType": "image/png"}
+    }
     assert parts[1] == {"inlineData": {"mimeType": "image/gif", "data": "R0lG"}}
 
 
@@ -217,7 +243,9 @@ def test_keywords_that_gemini_refuses_are_left_out_of_schemas() -> None:
         "additionalProperties": False,
     }
 
-    tool = body(user("go"), tools=(ToolSpec(name="t", parameters=schema),))["tools"][0]["functionDeclarations"][0]
+    tool = body(user("go"), tools=(ToolSpec(name="t", parameters=schema),))["tools"][0][
+        "functionDeclarations"
+    ][0]
 
     assert tool["parametersJsonSchema"] == {
         "type": "object",
@@ -260,11 +288,18 @@ def test_tool_choice(choice: str, wanted: Any) -> None:
         ("gemma-3-27b-it", "high", None),
     ],
 )
-def test_reasoning_is_asked_for_as_the_model_knows_it(model: str, effort: Any, wanted: Any) -> None:
-    assert body(user("hi"), model=model, reasoning=effort).get("generationConfig", {}).get("thinkingConfig") == wanted
+def test_reasoning_is_requested_in_the_form_that_the_model_knows(
+    model: str, effort: Any, wanted: Any
+) -> None:
+    assert (
+        body(user("hi"), model=model, reasoning=effort)
+        .get("generationConfig", {})
+        .get("thinkingConfig")
+        == wanted
+    )
 
 
-def test_an_answer_is_held_to_a_schema_where_tools_allow_it() -> None:
+def test_a_schema_is_sent_if_tools_allow_it() -> None:
     schema = {"type": "object", "properties": {"a": {"const": 1}}}
 
     alone = body(user("hi"), output_schema=schema)["generationConfig"]
@@ -274,11 +309,11 @@ def test_an_answer_is_held_to_a_schema_where_tools_allow_it() -> None:
     wanted = {"type": "object", "properties": {"a": {"enum": [1]}}}
     assert alone == newer == {"responseMimeType": "application/json", "responseJsonSchema": wanted}
     assert "generationConfig" not in beside
-    encoder = Gemini.encoder(Request(), ROW, OLD)
+    encoder = Gemini.encoder(Request(), ENTRY, OLD)
     assert [encoder.takes_output(schema, tools=tools) for tools in (True, False)] == [False, True]
 
 
-# Replies ------------------------------------------------------------------------------------------
+# Replies
 
 
 def chunk(*parts: dict[str, Any], finish: str | None = None, **more: Any) -> dict[str, Any]:
@@ -294,7 +329,9 @@ def stream(*chunks: Any) -> bytes:
 
 def decode(data: bytes, size: int = 1 << 20) -> tuple[list[Any], AssistantMessage]:
     decoder = GeminiDecoder(Quirks(), "gemini", OLD)
-    events = [event for at in range(0, len(data), size) for event in decoder.feed(data[at : at + size])]
+    events = [
+        event for at in range(0, len(data), size) for event in decoder.feed(data[at : at + size])
+    ]
     return events, decoder.finish().message
 
 
@@ -312,9 +349,15 @@ CHUNKS = [
     chunk({"text": "Rain?", "thought": True}, usageMetadata=used(9, 0)),
     chunk({"text": "I will "}),
     chunk({"text": 'aßk "{]\\\\.'}),
-    chunk({"functionCall": {"name": "weather", "args": {"city": "Oslo"}}, "thoughtSignature": "sig"}),
+    chunk(
+        {"functionCall": {"name": "weather", "args": {"city": "Oslo"}}, "thoughtSignature": "sig"}
+    ),
     chunk({"functionCall": {"name": "weather", "args": {}, "id": "own"}}),
-    chunk({"text": "", "thoughtSignature": "end"}, finish="STOP", usageMetadata=used(9, 7, thoughtsTokenCount=5)),
+    chunk(
+        {"text": "", "thoughtSignature": "end"},
+        finish="STOP",
+        usageMetadata=used(9, 7, thoughtsTokenCount=5),
+    ),
 ]
 SMALL = stream(*CHUNKS)
 
@@ -329,7 +372,9 @@ ARRAY = json.dumps(CHUNKS, indent=1).encode()
 
 
 @pytest.mark.parametrize(
-    "data", [SMALL, SMALL.replace(b"\r\n", b"\n"), ARRAY, b"\n " + ARRAY], ids=["crlf", "lf", "array", "late"]
+    "data",
+    [SMALL, SMALL.replace(b"\r\n", b"\n"), ARRAY, b"\n " + ARRAY],
+    ids=["crlf", "lf", "array", "late"],
 )
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 50])
 def test_a_stream_may_be_an_array_and_cut_anywhere(data: bytes, size: int) -> None:
@@ -346,10 +391,18 @@ def test_a_stream_may_be_an_array_and_cut_anywhere(data: bytes, size: int) -> No
         ("SAFETY", "refusal"),
         ("RECITATION", "refusal"),
         ("MALFORMED_FUNCTION_CALL", "malformed_call"),
-        *((raw, "refusal") for raw in ("BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR", "IMAGE_SAFETY")),
+        *(
+            (raw, "refusal")
+            for raw in ("BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR", "IMAGE_SAFETY")
+        ),
         *((raw, "refusal") for raw in ("IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION")),
-        *((raw, "unknown") for raw in ("stop", "length", "error", "refusal", "pause_turn")),  # words of other wires
-        *((raw, "unknown") for raw in ("LANGUAGE", "OTHER", "NO_IMAGE", "FINISH_REASON_UNSPECIFIED", "ZZZ")),
+        *(
+            (raw, "unknown") for raw in ("stop", "length", "error", "refusal", "pause_turn")
+        ),  # words of other wires
+        *(
+            (raw, "unknown")
+            for raw in ("LANGUAGE", "OTHER", "NO_IMAGE", "FINISH_REASON_UNSPECIFIED", "ZZZ")
+        ),
     ],
 )
 def test_s003_stop_reasons(raw: str, wanted: str) -> None:
@@ -368,14 +421,14 @@ def test_s003_stop_with_calls_is_tool_use(raw: str) -> None:
 
 
 @pytest.mark.parametrize("raw", ["UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS"])
-def test_a_stop_that_is_a_fault_may_be_tried_again(raw: str) -> None:
+def test_a_malformed_call_may_be_retried(raw: str) -> None:
     error = fails(stream(chunk({"text": "x"}, finish=raw)))
 
     assert raw in str(error)
     assert error.retryable
 
 
-def test_calls_without_id_get_one_of_their_own() -> None:
+def test_calls_without_an_id_get_a_unique_id() -> None:
     _, message = decode(SMALL)
     again = decode(SMALL)[1]
     other = decode(SMALL.replace(b'"r1"', b'"r2"'))[1]
@@ -385,34 +438,47 @@ def test_calls_without_id_get_one_of_their_own() -> None:
     assert message.calls[0].id == again.calls[0].id != other.calls[0].id
 
 
-def test_thoughts_and_tool_prompts_are_counted_apart() -> None:
+def test_thinking_and_tool_prompts_are_added_to_the_counts() -> None:
     usage = used(10, 3, thoughtsTokenCount=5, toolUsePromptTokenCount=4, cachedContentTokenCount=8)
     _, message = decode(
-        stream(chunk({"text": "x"}, usageMetadata=used(1, 1)), chunk(finish="STOP", usageMetadata=usage))
+        stream(
+            chunk({"text": "x"}, usageMetadata=used(1, 1)),
+            chunk(finish="STOP", usageMetadata=usage),
+        )
     )
 
     assert message.usage == Usage(input=14, output=8, cache_read=8, cache_write=0, reasoning=5)
 
 
-def test_a_proxy_may_write_the_names_of_fields_in_snake_case() -> None:
-    call = {"function_call": {"name": "weather", "args": {"the_city": "Oslo"}}, "thought_signature": "sig"}
+def test_field_names_in_snake_case_are_decoded() -> None:
+    call = {
+        "function_call": {"name": "weather", "args": {"the_city": "Oslo"}},
+        "thought_signature": "sig",
+    }
     candidate = {"content": {"parts": [call, {"text": "x"}]}, "finish_reason": "STOP"}
     usage = {"prompt_token_count": 3, "candidates_token_count": 2}
 
-    _, message = decode(stream({"candidates": [candidate], "usage_metadata": usage, "model_version": "g"}))
+    _, message = decode(
+        stream({"candidates": [candidate], "usage_metadata": usage, "model_version": "g"})
+    )
     _, blocked = decode(stream({"prompt_feedback": {"block_reason": "SAFETY"}}))
 
-    assert [(one.arguments, one.opaque) for one in message.calls] == [('{"the_city":"Oslo"}', kept("sig"))]
+    assert [(one.arguments, one.opaque) for one in message.calls] == [
+        ('{"the_city":"Oslo"}', kept("sig"))
+    ]
     assert (message.text, message.raw_stop_reason, message.meta) == ("x", "STOP", {"model": "g"})
     assert message.usage is not None
     assert (message.usage.input, message.usage.output) == (3, 2)
     assert (blocked.stop_reason, blocked.meta) == ("refusal", {"block_reason": "SAFETY"})
 
 
-def test_a_cap_eaten_up_by_thoughts_leaves_no_parts() -> None:
+def test_a_reply_without_parts_because_thinking_used_max_tokens() -> None:
     data = {"candidates": [{"content": {"role": "model"}, "finishReason": "MAX_TOKENS"}]}
 
-    assert GeminiDecoder(Quirks(), "gemini", OLD).decode(json.dumps(data).encode()).message.content == ()
+    assert (
+        GeminiDecoder(Quirks(), "gemini", OLD).decode(json.dumps(data).encode()).message.content
+        == ()
+    )
 
 
 def test_a_blocked_prompt_is_a_refusal() -> None:
@@ -427,19 +493,32 @@ def test_a_blocked_prompt_is_a_refusal() -> None:
     assert message.usage == Usage(cache_read=0, cache_write=0)
 
 
-def test_arguments_that_come_piece_by_piece_are_put_together() -> None:
+def test_arguments_that_arrive_in_pieces_are_joined() -> None:
     def pieces(*values: dict[str, Any], more: bool = True) -> dict[str, Any]:
-        return chunk({"functionCall": {"partialArgs": list(values), **({"willContinue": True} if more else {})}})
+        return chunk(
+            {
+                "functionCall": {
+                    "partialArgs": list(values),
+                    **({"willContinue": True} if more else {}),
+                }
+            }
+        )
 
     chunks = [
         chunk({"functionCall": {"name": "weather", "willContinue": True}, "thoughtSignature": "s"}),
         pieces({"jsonPath": "$.city", "stringValue": "Os", "willContinue": True}),
         chunk({"text": "meanwhile", "thought": True}),
         pieces(
-            {"jsonPath": "$.city", "stringValue": "lo", "willContinue": True}, {"jsonPath": "$.city", "stringValue": ""}
+            {"jsonPath": "$.city", "stringValue": "lo", "willContinue": True},
+            {"jsonPath": "$.city", "stringValue": ""},
         ),
-        pieces({"jsonPath": "$.days[0].n", "numberValue": 3}, {"jsonPath": "$.days[1]['is dry']", "boolValue": False}),
-        pieces({"jsonPath": "$.none", "nullValue": None}, {"jsonPath": "$.city2", "stringValue": "B"}),
+        pieces(
+            {"jsonPath": "$.days[0].n", "numberValue": 3},
+            {"jsonPath": "$.days[1]['is dry']", "boolValue": False},
+        ),
+        pieces(
+            {"jsonPath": "$.none", "nullValue": None}, {"jsonPath": "$.city2", "stringValue": "B"}
+        ),
     ]
     ending = [chunk({"functionCall": {}}), chunk({"functionCall": {}}, finish="STOP")]
 
@@ -451,12 +530,15 @@ def test_arguments_that_come_piece_by_piece_are_put_together() -> None:
     assert json.loads(message.calls[0].arguments) == wanted
     assert message.calls[0].complete
     assert message.calls[0].opaque == kept("s")
-    assert [event.arguments for event in events if isinstance(event, ToolCallDelta)] == ["", message.calls[0].arguments]
+    assert [event.arguments for event in events if isinstance(event, ToolCallDelta)] == [
+        "",
+        message.calls[0].arguments,
+    ]
     assert [part.complete for part in cut.calls] == [False]
 
 
 @pytest.mark.parametrize("where", ["city", "$", "$.a[999999999]", "$..", "$.a[b]"])
-def test_a_path_that_leads_nowhere_is_a_protocol_error(where: str) -> None:
+def test_an_invalid_json_path_is_a_protocol_error(where: str) -> None:
     piece = {"name": "weather", "partialArgs": [{"jsonPath": where, "stringValue": "x"}]}
 
     assert fails(stream(chunk({"functionCall": piece}, finish="STOP"))).kind == "protocol"
@@ -473,10 +555,14 @@ def test_code_that_the_server_ran_is_kept() -> None:
     )
 
     assert message.text == "1"
-    assert sent(user("go"), message)[1]["parts"] == [code, {"codeExecutionResult": {"output": "1"}}, {"text": "1"}]
+    assert sent(user("go"), message)[1]["parts"] == [
+        code,
+        {"codeExecutionResult": {"output": "1"}},
+        {"text": "1"},
+    ]
 
 
-def test_nothing_is_joined_to_a_part_that_is_signed() -> None:
+def test_no_text_is_joined_to_a_signed_part() -> None:
     chunks = [
         chunk({"text": "a"}),
         chunk({"text": "b", "thoughtSignature": "s"}),
@@ -488,9 +574,14 @@ def test_nothing_is_joined_to_a_part_that_is_signed() -> None:
     assert message.content == (Text(text="a"), Text(text="b", opaque=kept("s")), Text(text="cd"))
 
 
-def test_an_error_in_the_stream_comes_after_what_was_said() -> None:
-    problem = {"error": {"code": 503, "message": "The model is overloaded.", "status": "UNAVAILABLE"}}
-    for data in (stream(chunk({"text": "half"}), problem), json.dumps([chunk({"text": "half"}), problem]).encode()):
+def test_an_error_in_the_stream_is_raised_after_the_events_before_it() -> None:
+    problem = {
+        "error": {"code": 503, "message": "The model is overloaded.", "status": "UNAVAILABLE"}
+    }
+    for data in (
+        stream(chunk({"text": "half"}), problem),
+        json.dumps([chunk({"text": "half"}), problem]).encode(),
+    ):
         decoder = GeminiDecoder(Quirks(), "gemini", OLD)
 
         assert decoder.feed(data) == [TextDelta(text="half")]
@@ -514,7 +605,7 @@ def test_an_error_in_the_stream_comes_after_what_was_said() -> None:
         (b'[{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"m"}}]', "rate_limited"),
     ],
 )
-def test_what_is_no_reply_is_a_typed_error(data: bytes, kind: str) -> None:
+def test_a_body_that_is_not_a_reply_is_a_provider_error(data: bytes, kind: str) -> None:
     assert fails(data).kind == kind
 
 
@@ -522,9 +613,11 @@ ODD: tuple[Any, ...] = (None, True, -1, 1.5, float("inf"), "", "x", [], {}, [1],
 
 
 def variants(value: Any) -> Iterator[Any]:
-    """Give every copy of a value in which one place is odd; ... leaves it out."""
+    """Yield copies of a value, each with one place replaced by an odd value or left out (...)."""
     yield from (odd for odd in ODD if odd is not ...)
-    for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+    for key in (
+        value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    ):
         for odd in (*variants(value[key]), ...):
             copy = value.copy()
             if odd is ...:
@@ -535,22 +628,36 @@ def variants(value: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("at", range(len(CHUNKS)))
-def test_chunks_of_any_shape_give_a_reply_or_a_typed_error(at: int) -> None:
+def test_chunks_of_any_shape_decode_or_raise_a_provider_error(at: int) -> None:
     for odd in variants(CHUNKS[at]):
         with contextlib.suppress(ProviderError):
             _, message = decode(stream(*CHUNKS[:at], odd, *CHUNKS[at + 1 :]))
-            assert all(isinstance(part.arguments + part.id + part.name, str) for part in message.calls)
-            Gemini.encode(Request(messages=(user("go"), message)), ROW, OLD)
+            assert all(
+                isinstance(part.arguments + part.id + part.name, str) for part in message.calls
+            )
+            Gemini.encode(Request(messages=(user("go"), message)), ENTRY, OLD)
 
 
-@given(st.booleans(), st.binary(max_size=30), st.integers(0, len(ARRAY)), st.integers(0, 40), st.integers(1, 60))
-def test_damaged_bytes_give_a_reply_or_a_typed_error(array: bool, junk: bytes, at: int, gone: int, size: int) -> None:
+@given(
+    st.booleans(),
+    st.binary(max_size=30),
+    st.integers(0, len(ARRAY)),
+    st.integers(0, 40),
+    st.integers(1, 60),
+)
+def test_damaged_bytes_decode_or_raise_a_provider_error(
+    array: bool, junk: bytes, at: int, gone: int, size: int
+) -> None:
     whole = ARRAY if array else SMALL
     damaged = whole[:at] + junk + whole[at + gone :]
 
     def outcome(step: int) -> Any:
         decoder = GeminiDecoder(Quirks(), "gemini", OLD)
-        events = [event for i in range(0, len(damaged), step) for event in decoder.feed(damaged[i : i + step])]
+        events = [
+            event
+            for i in range(0, len(damaged), step)
+            for event in decoder.feed(damaged[i : i + step])
+        ]
         try:
             return events, [
                 replace(part, id="") if isinstance(part, ToolCall) else part
@@ -564,18 +671,28 @@ def test_damaged_bytes_give_a_reply_or_a_typed_error(array: bool, junk: bytes, a
     assert len(first[0]) == len(second[0])
 
 
-@given(st.lists(st.dictionaries(st.text(), st.text() | st.lists(st.text())), max_size=5), st.integers(1, 20))
-def test_objects_of_an_array_come_out_whole(objects: list[Any], size: int) -> None:
+@given(
+    st.lists(st.dictionaries(st.text(), st.text() | st.lists(st.text())), max_size=5),
+    st.integers(1, 20),
+)
+def test_objects_of_an_array_are_split_however_the_bytes_are_cut(
+    objects: list[Any], size: int
+) -> None:
     data = json.dumps(objects).encode()
     splitter = Objects()
-    found = [piece for at in range(0, len(data), size) for piece in splitter.feed(data[at : at + size])]
+    found = [
+        piece for at in range(0, len(data), size) for piece in splitter.feed(data[at : at + size])
+    ]
 
     assert [json.loads(piece) for piece in found] == objects
 
 
-# Both ----------------------------------------------------------------------------------------------
+# Both
 
-ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n" % len(SMALL) + SMALL
+ANSWER = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n" % len(SMALL)
+    + SMALL
+)
 
 
 async def collect(provider: Any, http: HTTP, request: Request) -> list[Any]:
@@ -585,14 +702,18 @@ async def collect(provider: Any, http: HTTP, request: Request) -> list[Any]:
     return seen
 
 
-async def test_provider_asks_and_answers(loopback: Callable[..., Any]) -> None:
+async def test_the_provider_sends_a_request_and_streams_the_reply(
+    loopback: Callable[..., Any],
+) -> None:
     server = loopback(ANSWER)
     http = HTTP(server.url + "/v1beta", provider="gemini", headers={"x-goog-api-key": "k" * 8})
 
-    seen = await collect(Gemini(ROW, http, OLD), http, Request(messages=(user("hi"),)))
+    seen = await collect(Gemini(ENTRY, http, OLD), http, Request(messages=(user("hi"),)))
 
     assert seen[:-1] == decode(SMALL)[0]
-    assert server.seen[0].line == f"POST /v1beta/models/{OLD}:streamGenerateContent?alt=sse HTTP/1.1"
+    assert (
+        server.seen[0].line == f"POST /v1beta/models/{OLD}:streamGenerateContent?alt=sse HTTP/1.1"
+    )
     assert server.seen[0].headers["x-goog-api-key"] == "k" * 8
 
 
@@ -620,7 +741,7 @@ async def test_vertex_sends_a_token_and_renews_it(
     server = loopback(ANSWER)
     where = "/v1beta1/projects/p/locations/global/publishers/google"
     http = HTTP(server.url + where, provider="vertex")
-    provider = Gemini(replace(ROW, name="vertex", auth="google"), http, OLD, tokens)
+    provider = Gemini(replace(ENTRY, name="vertex", auth="google"), http, OLD, tokens)
 
     for now in (0.0, 3500.0, 3541.0):  # noqa: B007
         await collect(provider, http, Request(messages=(user("hi"),), stream=False))
@@ -639,14 +760,18 @@ async def test_vertex_sends_a_token_and_renews_it(
     )
 
 
-async def test_vertex_takes_its_token_out_of_an_error_inside_the_stream(loopback: Callable[..., Any]) -> None:
+async def test_vertex_masks_its_token_in_an_error_inside_the_stream(
+    loopback: Callable[..., Any],
+) -> None:
     async def post(address: str, form: bytes) -> bytes:
         return json.dumps({"access_token": "token-of-an-hour"}).encode()
 
-    fault = b'data: {"error": {"code": 500, "message": "failed for Bearer token-of-an-hour"}}\r\n\r\n'
+    fault = (
+        b'data: {"error": {"code": 500, "message": "failed for Bearer token-of-an-hour"}}\r\n\r\n'
+    )
     server = loopback(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(fault), fault))
     provider = Gemini(
-        replace(ROW, name="vertex", auth="google"),
+        replace(ENTRY, name="vertex", auth="google"),
         HTTP(server.url, provider="vertex"),
         OLD,
         Tokens(environ={"VERTEX_ACCESS_TOKEN": "token-of-an-hour"}, post=post),
@@ -656,48 +781,3 @@ async def test_vertex_takes_its_token_out_of_an_error_inside_the_stream(loopback
         await collect(provider, provider.http, Request(messages=(user("hi"),)))
 
     assert "token-of-an-hour" not in caught.value.body
-
-
-async def test_a_token_in_a_variable_needs_no_login() -> None:
-    assert await Tokens(environ={"GOOGLE_OAUTH_ACCESS_TOKEN": " t \n"}).get() == "t"
-
-
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"type": "external_account"}, "credentials of type 'external_account' are not understood"),
-        ({"type": "authorized_user"}, "the credentials have no 'client_id'"),
-        ({**USER, "token_uri": "http://x.example"}, "token_uri must be an https address"),
-    ],
-)
-async def test_credentials_that_do_not_fit_are_said_in_one_line(
-    fields: dict[str, str], said: str, tmp_path: Path
-) -> None:
-    with pytest.raises(ConfigError, match=said):
-        await Tokens(environ=login(tmp_path, **fields)).get()
-
-
-async def test_missing_credentials_name_what_to_set(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="set VERTEX_ACCESS_TOKEN or GOOGLE_APPLICATION_CREDENTIALS"):
-        await Tokens(environ={"HOME": str(tmp_path)}).get()
-    with pytest.raises(ConfigError, match="which does not exist"):
-        await Tokens(environ={"GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path / "no")}).get()
-    (tmp_path / "bad").write_text("[")
-    with pytest.raises(ConfigError, match="cannot be read as credentials"):
-        await Tokens(environ={"GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path / "bad")}).get()
-
-
-async def test_a_service_account_signs_or_says_what_is_missing(tmp_path: Path) -> None:
-    account = {"type": "service_account", "client_email": "a@b.example", "private_key": "none"}
-
-    with pytest.raises(ConfigError, match=r"needs the package cryptography|private_key of the service account"):
-        await Tokens(environ=login(tmp_path, **account)).get()
-
-
-async def test_an_answer_without_a_token_is_an_auth_error(tmp_path: Path) -> None:
-    async def post(address: str, form: bytes) -> bytes:
-        return b'{"error": "invalid_grant"}'
-
-    with pytest.raises(ProviderError, match="no access_token") as caught:
-        await Tokens(environ=login(tmp_path, **USER), post=post).get()
-    assert caught.value.kind == "auth"

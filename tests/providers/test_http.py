@@ -1,4 +1,4 @@
-"""The transport against real servers on the loopback, on httpx's engine and on httpx2's."""
+"""The HTTP client against loopback servers, with the engines of httpx and httpx2."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ def answer(body: bytes, status: str = "200 OK", **headers: str) -> bytes:
 
 def chunks(*pieces: bytes, end: bool = True) -> bytes:
     body = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces)
-    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
+    head = (
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
+        b"transfer-encoding: chunked\r\n\r\n"
+    )
     return head + body + (b"0\r\n\r\n" if end else b"")
 
 
@@ -51,7 +54,7 @@ BODY = b"data: 1\n\ndata: 2\n\n"
 
 
 def play(*steps: bytes | float, close: bool = False) -> Callable[[socket.socket], object]:
-    """Send pieces, with pauses between them; then hold the connection, or close it."""
+    """Return a handler that sends pieces with pauses, then keeps or closes the connection."""
 
     def send(connection: socket.socket) -> object:
         for step in steps:
@@ -88,35 +91,53 @@ async def failure(http: HTTP, body: bytes = b"{}") -> ProviderError:
     return caught.value
 
 
-# The request ----------------------------------------------------------------------------------------
+# The request
 
 
-async def test_a_body_goes_below_the_base_url_with_the_headers(loopback: Any, engine: str) -> None:
+async def test_a_body_is_sent_to_a_path_below_the_base_url_with_the_headers(
+    loopback: Any, engine: str
+) -> None:
     server = loopback(OK)
-    http = HTTP(server.url + "/v1/?api-version=7", headers={"X-Key": SECRET}, query=[("a", "b c")], engine=engine)
+    http = HTTP(
+        server.url + "/v1/?api-version=7",
+        headers={"X-Key": SECRET},
+        query=[("a", "b c")],
+        engine=engine,
+    )
 
     async with http.post("/models/m%3A0/go?alt=sse", b'{"a":1}', {"X-More": "yes"}) as blocks:
-        assert (blocks.status, blocks.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+        assert (blocks.status, blocks.headers["content-type"]) == (
+            200,
+            "text/event-stream; charset=utf-8",
+        )
         assert b"".join([block async for block in blocks]) == BODY
 
     (seen,) = server.seen
     assert seen.line == "POST /v1/models/m%3A0/go?alt=sse&api-version=7&a=b+c HTTP/1.1"
     assert (seen.body, seen.headers["x-key"], seen.headers["x-more"]) == (b'{"a":1}', SECRET, "yes")
-    assert (seen.headers["content-type"], seen.headers["host"]) == ("application/json", f"127.0.0.1:{server.port}")
+    assert (seen.headers["content-type"], seen.headers["host"]) == (
+        "application/json",
+        f"127.0.0.1:{server.port}",
+    )
 
 
-async def test_a_header_of_the_request_replaces_that_of_the_client(loopback: Any, engine: str) -> None:
+async def test_a_header_of_the_request_replaces_the_same_header_of_the_client(
+    loopback: Any, engine: str
+) -> None:
     server = loopback(OK)
 
-    await read(HTTP(server.url, headers={"authorization": "one"}, engine=engine), headers={"Authorization": "two"})
+    await read(
+        HTTP(server.url, headers={"authorization": "one"}, engine=engine),
+        headers={"Authorization": "two"},
+    )
 
     assert server.seen[0].headers["authorization"] == "two"
 
 
-# Connections ----------------------------------------------------------------------------------------
+# Connections
 
 
-async def test_a_connection_is_used_again(loopback: Any, engine: str) -> None:
+async def test_a_connection_is_reused(loopback: Any, engine: str) -> None:
     server = loopback(OK)
     http = HTTP(server.url, engine=engine)
 
@@ -126,7 +147,7 @@ async def test_a_connection_is_used_again(loopback: Any, engine: str) -> None:
     assert (len(server.seen), server.connections) == (5, 1)
 
 
-async def test_each_request_has_a_connection_to_itself_and_the_last_used_comes_first(
+async def test_concurrent_requests_use_separate_connections_and_the_last_used_is_reused_first(
     loopback: Any, engine: str
 ) -> None:
     server = loopback(OK)
@@ -141,7 +162,7 @@ async def test_each_request_has_a_connection_to_itself_and_the_last_used_comes_f
     assert [seen.connection for seen in server.seen] == [1, 2, 1]
 
 
-async def test_an_answer_that_has_all_come_need_not_be_read_for_the_connection_to_serve_again(
+async def test_a_connection_is_reused_if_the_unread_response_has_arrived_completely(
     loopback: Any, engine: str
 ) -> None:
     server = loopback(OK)
@@ -155,7 +176,9 @@ async def test_an_answer_that_has_all_come_need_not_be_read_for_the_connection_t
     assert server.connections == 1
 
 
-async def test_an_answer_that_is_left_costs_its_connection(loopback: Any, engine: str) -> None:
+async def test_a_connection_is_closed_if_its_response_is_not_read_to_the_end(
+    loopback: Any, engine: str
+) -> None:
     server = loopback(play(chunks(b"data: 1\n\n", end=False)), OK)
     http = HTTP(server.url, engine=engine)
 
@@ -218,7 +241,9 @@ def test_one_client_serves_many_event_loops(loopback: Any, engine: str) -> None:
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=loop, args=(backend,)) for backend in ("asyncio", "trio") * 2]
+    threads = [
+        threading.Thread(target=loop, args=(backend,)) for backend in ("asyncio", "trio") * 2
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -229,7 +254,9 @@ def test_one_client_serves_many_event_loops(loopback: Any, engine: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_nothing_warns_at_exit_although_nobody_closes(loopback: Any, engine: str, backend: str) -> None:
+def test_nothing_warns_at_exit_without_a_call_of_aclose(
+    loopback: Any, engine: str, backend: str
+) -> None:
     server = loopback(OK)
     program = (
         "import anyio\nfrom glue.providers.http import HTTP\n"
@@ -241,13 +268,17 @@ def test_nothing_warns_at_exit_although_nobody_closes(loopback: Any, engine: str
         "        async for block in blocks: break\n"
         f"anyio.run(main, backend={backend!r})\n"
     )
-    done = subprocess.run([sys.executable, "-W", "default", "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-W", "default", "-c", program], capture_output=True, text=True, timeout=60
+    )
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "18\n", "")
 
 
-def test_nothing_warns_at_exit_although_a_stream_was_left_in_the_middle(loopback: Any, engine: str) -> None:
-    # On trio alone: asyncio closes all generators at once, also one that another is just closing.
+def test_nothing_warns_at_exit_although_a_stream_was_not_read_to_the_end(
+    loopback: Any, engine: str
+) -> None:
+    # Only on trio: asyncio closes all generators at once, even while another one closes them.
     server = loopback(play(chunks(b"data: 1\n\n", end=False)))
     program = (
         "import anyio\nfrom glue.providers.http import HTTP\n"
@@ -261,24 +292,32 @@ def test_nothing_warns_at_exit_although_a_stream_was_left_in_the_middle(loopback
         "    print(await anext(kept[0]))\n"
         "anyio.run(main, backend='trio')\n"
     )
-    done = subprocess.run([sys.executable, "-W", "default", "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-W", "default", "-c", program], capture_output=True, text=True, timeout=60
+    )
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "b'data: 1\\n\\n'\n", "")
 
 
-# Deadlines ------------------------------------------------------------------------------------------
+# Deadlines
 
 
-async def test_silence_before_the_answer(loopback: Any, engine: str) -> None:
+async def test_a_server_that_sends_nothing_before_its_response_is_a_timeout(
+    loopback: Any, engine: str
+) -> None:
     server = loopback(play())
 
-    error = await failure(HTTP(server.url, provider="acme", deadlines=Deadlines(read=0.05), engine=engine))
+    error = await failure(
+        HTTP(server.url, provider="acme", deadlines=Deadlines(read=0.05), engine=engine)
+    )
 
     assert (error.kind, error.status) == ("timeout", None)
-    assert str(error) == f"acme: 127.0.0.1:{server.port} said nothing for 0.05 s"
+    assert str(error) == f"acme: 127.0.0.1:{server.port} sent nothing for 0.05 s"
 
 
-async def test_silence_in_the_middle(loopback: Any, engine: str) -> None:
+async def test_a_server_that_stops_sending_within_its_response_is_a_timeout(
+    loopback: Any, engine: str
+) -> None:
     server = loopback(play(chunks(b"data: 1\n\n", end=False)))
 
     error = await failure(HTTP(server.url, deadlines=Deadlines(read=0.05), engine=engine))
@@ -287,7 +326,9 @@ async def test_silence_in_the_middle(loopback: Any, engine: str) -> None:
 
 
 @pytest.mark.parametrize("drip", [b"9", b"HTTP/1.1 200 OK\r\nx: "])
-async def test_a_drip_that_never_becomes_an_event_ends_with_the_total(loopback: Any, engine: str, drip: bytes) -> None:
+async def test_single_bytes_that_complete_no_event_end_at_the_total_deadline(
+    loopback: Any, engine: str, drip: bytes
+) -> None:
     def forever(connection: socket.socket) -> object:
         head = chunks(b"data: 1\n\n", end=False) if drip == b"9" else b""
         with contextlib.suppress(OSError):
@@ -307,9 +348,12 @@ async def test_a_drip_that_never_becomes_an_event_ends_with_the_total(loopback: 
 
 
 @pytest.mark.parametrize(
-    "keep_alive", [b": OPENROUTER PROCESSING\n\n", b'event: ping\ndata: {"type": "ping"}\n\n', b"\n"]
+    "keep_alive",
+    [b": OPENROUTER PROCESSING\n\n", b'event: ping\ndata: {"type": "ping"}\n\n', b"\n"],
 )
-async def test_keep_alive_is_no_progress_for_ever(loopback: Any, engine: str, keep_alive: bytes) -> None:
+async def test_keep_alive_comments_do_not_count_as_progress(
+    loopback: Any, engine: str, keep_alive: bytes
+) -> None:
     def forever(connection: socket.socket) -> object:
         with contextlib.suppress(OSError):
             connection.sendall(chunks(b"data: 1\n\n", end=False))
@@ -336,7 +380,9 @@ async def test_content_resets_the_progress_deadline(loopback: Any, engine: str) 
     assert body == b"data: 1\n" * 4
 
 
-async def test_a_server_that_does_not_read(loopback: Any, engine: str) -> None:
+async def test_a_server_that_does_not_read_the_request_is_a_timeout(
+    loopback: Any, engine: str
+) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     with listener:
@@ -347,18 +393,25 @@ async def test_a_server_that_does_not_read(loopback: Any, engine: str) -> None:
     assert error.kind == "timeout"
 
 
-# Answers that go wrong --------------------------------------------------------------------------------
+# Error responses
 
 
 async def test_an_error_carries_status_kind_and_advice(loopback: Any, engine: str) -> None:
-    server = loopback(answer(b'{"error":{"message":"slow down"}}', "429 Too Many Requests", retry_after="7"))
+    server = loopback(
+        answer(b'{"error":{"message":"slow down"}}', "429 Too Many Requests", retry_after="7")
+    )
 
     error = await failure(HTTP(server.url, provider="acme", engine=engine))
 
-    assert (error.kind, error.status, error.retry_after, error.provider) == ("rate_limited", 429, 7.0, "acme")
+    assert (error.kind, error.status, error.retry_after, error.provider) == (
+        "rate_limited",
+        429,
+        7.0,
+        "acme",
+    )
 
 
-async def test_the_body_of_an_error_is_bounded_and_its_end_not_waited_for(loopback: Any, engine: str) -> None:
+async def test_the_body_of_an_error_is_bounded_and_need_not_end(loopback: Any, engine: str) -> None:
     head = b"HTTP/1.1 500 Oops\r\ncontent-length: 100000000\r\n\r\n"
     server = loopback(play(head + b"x" * (ERROR_BODY + 1000)))
 
@@ -368,7 +421,7 @@ async def test_the_body_of_an_error_is_bounded_and_its_end_not_waited_for(loopba
     assert len(error.body) <= ERROR_BODY
 
 
-async def test_an_error_whose_body_breaks_off_is_still_that_error(loopback: Any, engine: str) -> None:
+async def test_an_error_whose_body_is_cut_off_keeps_its_kind(loopback: Any, engine: str) -> None:
     server = loopback(play(b"HTTP/1.1 503 Busy\r\ncontent-length: 100\r\n\r\nhalf", close=True))
 
     error = await failure(HTTP(server.url, engine=engine))
@@ -385,7 +438,7 @@ async def test_a_redirect_is_not_followed(loopback: Any, engine: str) -> None:
     assert (error.kind, error.status, other.seen) == ("invalid_request", 307, [])
 
 
-async def test_nobody_listens(engine: str) -> None:
+async def test_a_port_without_a_server_is_a_transient_error(engine: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
 
@@ -400,14 +453,26 @@ async def test_nobody_listens(engine: str) -> None:
 @pytest.mark.parametrize(
     ("script", "kind", "words"),
     [
-        (play(close=True), "transient", "closed the connection before it answered"),
-        (play(chunks(b"data: 1\n\n", end=False), close=True), "transient", "in the middle of the answer"),
-        (play(answer(b"12345")[:-2], close=True), "transient", "in the middle of the answer"),
-        (play(b"SSH-2.0-OpenSSH_9.6\r\n\r\n", close=True), "protocol", "does not speak HTTP"),
-        (play(chunks(end=False) + b"zz\r\n", close=True), "protocol", "does not speak HTTP"),
+        (play(close=True), "transient", "closed the connection before it responded"),
+        (
+            play(chunks(b"data: 1\n\n", end=False), close=True),
+            "transient",
+            "in the middle of the response",
+        ),
+        (play(answer(b"12345")[:-2], close=True), "transient", "in the middle of the response"),
+        (
+            play(b"SSH-2.0-OpenSSH_9.6\r\n\r\n", close=True),
+            "protocol",
+            "sent an invalid HTTP response",
+        ),
+        (
+            play(chunks(end=False) + b"zz\r\n", close=True),
+            "protocol",
+            "sent an invalid HTTP response",
+        ),
     ],
 )
-async def test_answers_that_break_off_or_are_no_http(
+async def test_responses_that_are_cut_off_or_are_not_http(
     loopback: Any, engine: str, script: Any, kind: str, words: str
 ) -> None:
     server = loopback(script)
@@ -418,7 +483,7 @@ async def test_answers_that_break_off_or_are_no_http(
     assert words in str(error)
 
 
-async def test_an_endless_answer_is_cut(loopback: Any, engine: str) -> None:
+async def test_an_endless_response_is_cut(loopback: Any, engine: str) -> None:
     piece = b"10000\r\n" + b"x" * 65536 + b"\r\n"
 
     def forever(connection: socket.socket) -> object:
@@ -441,7 +506,7 @@ async def test_an_endless_answer_is_cut(loopback: Any, engine: str) -> None:
     assert size <= 33 * 1024 * 1024
 
 
-# Compression ------------------------------------------------------------------------------------------
+# Compression
 
 
 def _raw_deflate(body: bytes) -> bytes:
@@ -459,7 +524,9 @@ def _raw_deflate(body: bytes) -> bytes:
         ("identity", bytes),
     ],
 )
-async def test_a_compressed_answer_is_read(loopback: Any, engine: str, encoding: str, squeeze: Any) -> None:
+async def test_a_compressed_response_is_decompressed(
+    loopback: Any, engine: str, encoding: str, squeeze: Any
+) -> None:
     body = bytes(range(256)) * 2000
     server = loopback(answer(squeeze(body), content_encoding=encoding))
 
@@ -476,7 +543,7 @@ async def test_a_compressed_answer_is_read(loopback: Any, engine: str, encoding:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_a_compressed_answer_that_is_none(
+async def test_a_response_that_is_not_compressed_as_declared_is_an_error(
     loopback: Any, engine: str, encoding: str, body: bytes, words: str
 ) -> None:
     server = loopback(answer(body, content_encoding=encoding))
@@ -487,14 +554,18 @@ async def test_a_compressed_answer_that_is_none(
     assert words in str(error)
 
 
-# Secrets --------------------------------------------------------------------------------------------
+# Secrets
 
 
-async def test_a_key_is_in_no_error_log_or_repr(loopback: Any, engine: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_key_is_not_in_errors_logs_or_reprs(
+    loopback: Any, engine: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     body = f'{{"error":{{"message":"Incorrect API key provided: {SECRET}"}}}}'.encode()
     server = loopback(answer(body, "401 Unauthorized"))
-    http = HTTP(server.url, headers={"authorization": f"Bearer {SECRET}"}, secrets=[SECRET], engine=engine)
+    http = HTTP(
+        server.url, headers={"authorization": f"Bearer {SECRET}"}, secrets=[SECRET], engine=engine
+    )
 
     error = await failure(http, body=SECRET.encode())
 
@@ -505,7 +576,7 @@ async def test_a_key_is_in_no_error_log_or_repr(loopback: Any, engine: str, capl
     assert "authorization: Bearer ***" in caplog.text
 
 
-async def test_a_key_whose_slashes_a_server_escapes_is_taken_out_as_well(loopback: Any) -> None:
+async def test_a_key_with_escaped_slashes_is_masked(loopback: Any) -> None:
     body = rb'{"error": {"message": "no such key: abcd\/efgh\/1234"}}'
     server = loopback(answer(body, "401 Unauthorized"))
 
@@ -515,8 +586,10 @@ async def test_a_key_whose_slashes_a_server_escapes_is_taken_out_as_well(loopbac
     assert str(error).endswith("no such key: ***")
 
 
-@pytest.mark.parametrize("bad", [SECRET + "\n", "\u201c" + SECRET, SECRET + "\r\nx: y", " " + SECRET])
-def test_a_key_that_no_header_can_carry_is_said_and_not_shown(bad: str) -> None:
+@pytest.mark.parametrize(
+    "bad", [SECRET + "\n", "\u201c" + SECRET, SECRET + "\r\nx: y", " " + SECRET]
+)
+def test_a_key_with_illegal_characters_is_an_error_that_does_not_show_it(bad: str) -> None:
     with pytest.raises(ConfigError) as caught:
         HTTP("http://127.0.0.1", provider="acme", headers={"authorization": bad})
 
@@ -524,7 +597,7 @@ def test_a_key_that_no_header_can_carry_is_said_and_not_shown(bad: str) -> None:
     assert "acme: authorization" in str(caught.value)
 
 
-# Addresses and proxies --------------------------------------------------------------------------------
+# Addresses and proxies
 
 
 @pytest.mark.parametrize(
@@ -540,7 +613,7 @@ def test_a_key_that_no_header_can_carry_is_said_and_not_shown(bad: str) -> None:
         "http://a b/",
     ],
 )
-def test_a_malformed_base_url_is_said(url: str) -> None:
+def test_a_malformed_base_url_is_an_error(url: str) -> None:
     with pytest.raises(ConfigError, match=r"acme: .*must look like https://host/v1"):
         HTTP(url, provider="acme")
 
@@ -552,10 +625,14 @@ def test_a_password_in_a_base_url_is_refused_and_not_shown() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_addresses() -> None:
+def test_base_urls_become_origin_host_and_path() -> None:
     address = Address("http://[::1]:8080/v1/")
 
-    assert (address.origin, address.target("/x"), address.is_local) == ("http://[::1]:8080", "/v1/x", True)
+    assert (address.origin, address.target("/x"), address.is_local) == (
+        "http://[::1]:8080",
+        "/v1/x",
+        True,
+    )
     assert Address("https://bücher.example").origin == "https://xn--bcher-kva.example"
     assert Address("https://host").target("a b\r\nx: y") == "/a%20b%0D%0Ax:%20y"
 
@@ -565,14 +642,22 @@ def test_addresses() -> None:
     [
         ({}, "http://host", ""),
         ({"HTTP_PROXY": "http://p:1"}, "http://host", "http://p:1"),
-        ({"http_proxy": "http://low:1", "HTTP_PROXY": "http://up:1"}, "http://host", "http://low:1"),
+        (
+            {"http_proxy": "http://low:1", "HTTP_PROXY": "http://up:1"},
+            "http://host",
+            "http://low:1",
+        ),
         ({"HTTP_PROXY": "http://p:1"}, "https://host", ""),
         ({"HTTPS_PROXY": "p:3128"}, "https://host", "http://p:3128"),
         ({"ALL_PROXY": "http://all:1"}, "https://host", "http://all:1"),
         ({"HTTP_PROXY": "http://p:1", "REQUEST_METHOD": "GET"}, "http://host", ""),
         ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "other,host"}, "http://host", ""),
         ({"HTTP_PROXY": "http://p:1", "NO_PROXY": ".example.com"}, "http://api.example.com", ""),
-        ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "example.com"}, "http://notexample.com", "http://p:1"),
+        (
+            {"HTTP_PROXY": "http://p:1", "NO_PROXY": "example.com"},
+            "http://notexample.com",
+            "http://p:1",
+        ),
         ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "host:81"}, "http://host", "http://p:1"),
         ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "host:80"}, "http://host", ""),
         ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "10.0.0.0/8, ::1"}, "http://10.1.2.3", ""),
@@ -580,12 +665,16 @@ def test_addresses() -> None:
         ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "*"}, "http://host", ""),
     ],
 )
-def test_the_standard_variables_name_the_proxy(environ: dict[str, str], url: str, proxy: str) -> None:
+def test_the_standard_variables_name_the_proxy(
+    environ: dict[str, str], url: str, proxy: str
+) -> None:
     assert proxy_for(Address(url), environ) == proxy
 
 
 @pytest.mark.glue_live  # in name only: the proxy is on the loopback
-async def test_a_proxy_gets_the_request(loopback: Any, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_proxy_receives_the_request(
+    loopback: Any, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     proxy = loopback(OK)
     monkeypatch.setenv("HTTP_PROXY", f"http://user:pass%20word@127.0.0.1:{proxy.port}")
 
@@ -599,14 +688,16 @@ async def test_a_proxy_gets_the_request(loopback: Any, engine: str, monkeypatch:
 
 @pytest.mark.glue_live
 @pytest.mark.parametrize("value", ["http://", "gopher://host:1"])
-async def test_a_proxy_that_is_none_is_said(engine: str, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+async def test_a_malformed_proxy_is_an_error(
+    engine: str, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
     monkeypatch.setenv("HTTP_PROXY", value)
 
     with pytest.raises(ConfigError, match="proxy"):
         await read(HTTP("http://models.example/v1", engine=engine))
 
 
-# TLS ------------------------------------------------------------------------------------------------
+# TLS
 
 
 @pytest.fixture(scope="session")
@@ -614,7 +705,10 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("openssl") is None:
         pytest.skip("needs the openssl command")
     folder = tmp_path_factory.mktemp("tls")
-    options = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=loopback -addext subjectAltName=IP:127.0.0.1"
+    options = (
+        "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=loopback "
+        "-addext subjectAltName=IP:127.0.0.1"
+    )
     command = ["openssl", *options.split(), "-keyout", "key.pem", "-out", "cert.pem"]
     subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=60)
     return folder
@@ -626,7 +720,7 @@ def tls(folder: Path) -> ssl.SSLContext:
     return context
 
 
-async def test_the_certificate_of_the_variable_is_trusted(
+async def test_a_certificate_in_ssl_cert_file_is_trusted(
     loopback: Any, engine: str, certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = loopback(OK, context=tls(certificate))
@@ -639,7 +733,9 @@ async def test_the_certificate_of_the_variable_is_trusted(
     assert server.connections == 1
 
 
-async def test_an_unknown_certificate_is_refused_at_once(loopback: Any, engine: str, certificate: Path) -> None:
+async def test_an_unknown_certificate_is_refused_without_retries(
+    loopback: Any, engine: str, certificate: Path
+) -> None:
     server = loopback(OK, context=tls(certificate))
 
     error = await failure(HTTP(server.url, headers={"authorization": SECRET}, engine=engine))
@@ -648,7 +744,9 @@ async def test_an_unknown_certificate_is_refused_at_once(loopback: Any, engine: 
     assert (error.retryable, server.seen) == (False, [])
 
 
-async def test_a_certificate_file_that_is_missing_is_said(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_certificate_file_is_an_error(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/ca.pem")
 
     with pytest.raises(ConfigError, match=r"SSL_CERT_FILE names '/nowhere/ca.pem'"):
@@ -683,7 +781,9 @@ async def test_https_goes_through_a_tunnel(
 
 
 @pytest.mark.glue_live
-async def test_a_proxy_that_refuses_is_said(loopback: Any, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_proxy_that_refuses_is_named_in_the_error(
+    loopback: Any, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     proxy = loopback(answer(b"", "407 Proxy Authentication Required"))
     monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.port}")
 
@@ -693,7 +793,9 @@ async def test_a_proxy_that_refuses_is_said(loopback: Any, engine: str, monkeypa
 
 
 @pytest.mark.glue_live
-async def test_a_dead_proxy_is_named_without_its_password(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_dead_proxy_is_named_without_its_password(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     monkeypatch.setenv("HTTPS_PROXY", f"http://user:secret@127.0.0.1:{port}")
@@ -711,23 +813,31 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
         target.shutdown(socket.SHUT_WR)
 
 
-def test_httpx2_is_used_where_it_is_installed() -> None:
+def test_httpx2_is_used_if_it_is_installed() -> None:
     expected = "httpcore2" if "httpx2" in ENGINES else "httpcore"
 
     assert load_engine().__name__ == expected
 
 
 def test_nothing_of_httpx_is_loaded_before_the_first_request() -> None:
-    program = "import sys, glue.providers.http; print([name for name in sys.modules if name.startswith('http')])"
+    program = (
+        "import sys, glue.providers.http; "
+        "print([name for name in sys.modules if name.startswith('http')])"
+    )
 
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
 
     assert done.stdout == "[]\n"
 
 
-# Whole answers ---------------------------------------------------------------------------------------
+# Whole answers
 
-CHAT = b'data: {"choices":[{"delta":{"content":"hi"}}]}\n\ndata: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n'
+CHAT = (
+    b'data: {"choices":[{"delta":{"content":"hi"}}]}\n\n'
+    b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n'
+)
 MESSAGE = (
     b'data: {"type":"message_start","message":{"id":"m","content":[]}}\n\n'
     b'data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}\n\n'
@@ -736,10 +846,15 @@ MESSAGE = (
     b'data: {"type":"message_delta","delta":{"stop_reason":"end_turn"}}\n\n'
     b'data: {"type":"message_stop"}\n\n'
 )
-OUTPUT = b'[{"type":"message","id":"m","role":"assistant","content":[{"type":"output_text","text":"hi"}]}]'
+OUTPUT = (
+    b'[{"type":"message","id":"m","role":"assistant",'
+    b'"content":[{"type":"output_text","text":"hi"}]}]'
+)
 RESPONSE = (
     b'data: {"type":"response.output_text.delta","output_index":0,"delta":"hi"}\n\n'
-    b'data: {"type":"response.completed","response":{"status":"completed","output":' + OUTPUT + b"}}\n\n"
+    b'data: {"type":"response.completed","response":{"status":"completed","output":'
+    + OUTPUT
+    + b"}}\n\n"
 )
 WHOLE = {
     "chat": ("deepseek:m", "", CHAT + b"data: [DONE]\n\n"),
@@ -751,14 +866,18 @@ WHOLE = {
 
 async def ask(server: Any, spec: str, wire: str, key: str = SECRET) -> AssistantMessage:
     deadlines = Deadlines(read=5 if wire or "anthropic" in spec else 1)
-    provider = providers.new(spec, key=key, base_url=server.url, wire=wire, deadlines=deadlines, retries=False)
+    provider = providers.new(
+        spec, key=key, base_url=server.url, wire=wire, deadlines=deadlines, retries=False
+    )
     said = [event async for event in provider.stream(Request(messages=[user("hi")]))]
     assert isinstance(said[-1], Done)
     return said[-1].message
 
 
 @pytest.mark.parametrize("name", WHOLE)
-async def test_an_answer_is_whole_although_the_connection_stays_open_behind_it(loopback: Any, name: str) -> None:
+async def test_a_reply_is_complete_even_if_the_connection_stays_open(
+    loopback: Any, name: str
+) -> None:
     spec, wire, body = WHOLE[name]
     server = loopback(play(chunks(body, end=False)))
 
@@ -766,14 +885,18 @@ async def test_an_answer_is_whole_although_the_connection_stays_open_behind_it(l
 
 
 @pytest.mark.parametrize("name", WHOLE)
-async def test_an_answer_is_whole_although_the_connection_breaks_behind_it(loopback: Any, name: str) -> None:
+async def test_a_reply_is_complete_even_if_the_connection_breaks_after_it(
+    loopback: Any, name: str
+) -> None:
     spec, wire, body = WHOLE[name]
     server = loopback(play(chunks(body, end=False), close=True))
 
     assert (await ask(server, spec, wire)).text == "hi"
 
 
-async def test_the_end_of_a_body_that_comes_a_moment_later_lets_the_connection_serve_again(loopback: Any) -> None:
+async def test_a_connection_is_reused_if_its_body_ends_shortly_after_the_last_event(
+    loopback: Any,
+) -> None:
     spec, wire, body = WHOLE["chat"]
     server = loopback(play(chunks(body, end=False), 0.05, b"0\r\n\r\n"))
 
@@ -784,9 +907,11 @@ async def test_the_end_of_a_body_that_comes_a_moment_later_lets_the_connection_s
 
 
 @pytest.mark.parametrize("spec", ["deepseek:m", "anthropic:m"])
-async def test_a_key_inside_a_stream_is_taken_out_of_the_error(loopback: Any, spec: str) -> None:
+async def test_a_key_inside_a_stream_is_masked_in_the_error(loopback: Any, spec: str) -> None:
     error = {"type": "overloaded_error", "code": f"for {SECRET}", "message": f"no {SECRET}"}
-    server = loopback(chunks(b"data: %s\n\n" % json.dumps({"type": "error", "error": error}).encode()))
+    server = loopback(
+        chunks(b"data: %s\n\n" % json.dumps({"type": "error", "error": error}).encode())
+    )
 
     with pytest.raises(ProviderError, match=r"no \*\*\*") as caught:
         await ask(server, spec, "")
@@ -795,7 +920,7 @@ async def test_a_key_inside_a_stream_is_taken_out_of_the_error(loopback: Any, sp
     assert SECRET not in f"{caught.value!r} {caught.value.body}"
 
 
-async def test_an_error_of_raw_bytes_says_nothing_to_the_terminal(loopback: Any) -> None:
+async def test_an_error_of_raw_bytes_sends_no_control_codes_to_the_terminal(loopback: Any) -> None:
     body = b"\x1b]0;owned\x07\x1b[31m\x00\x9b bad"
     server = loopback(b"HTTP/1.1 500 X\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
 
@@ -805,12 +930,16 @@ async def test_an_error_of_raw_bytes_says_nothing_to_the_terminal(loopback: Any)
     assert str(caught.value).isprintable()
 
 
-# Whole answers ------------------------------------------------------------------------------------
+# Whole answers
 
 
-async def test_a_request_of_any_method_gives_the_whole_answer_whatever_its_status(loopback: Any) -> None:
+async def test_request_returns_the_complete_response_of_any_method_and_status(
+    loopback: Any,
+) -> None:
     server = loopback(answer(b'{"a": 1}'), answer(b"{}", "404 Not Found", x_next="2"), answer(b""))
-    http = HTTP(f"{server.url}/api", headers={"authorization": f"Bearer {SECRET}"}, secrets=[SECRET])
+    http = HTTP(
+        f"{server.url}/api", headers={"authorization": f"Bearer {SECRET}"}, secrets=[SECRET]
+    )
 
     changed = await http.request("PATCH", "/x", body='{"name":"é"}'.encode(), query={"page": 2})
     missing = await http.request("GET", "/y?a=b", query={"per": 1})
@@ -824,7 +953,9 @@ async def test_a_request_of_any_method_gives_the_whole_answer_whatever_its_statu
     assert "content-length" not in server.seen[1].headers
 
 
-async def test_a_lost_answer_leaves_open_whether_it_was_carried_out_and_nothing_is_sent_twice(loopback: Any) -> None:
+async def test_a_lost_response_is_ambiguous_and_nothing_is_sent_twice(
+    loopback: Any,
+) -> None:
     lost = loopback(lambda connection: False, answer(b'"ok"'))
 
     with pytest.raises(ProviderError) as caught:
@@ -834,7 +965,7 @@ async def test_a_lost_answer_leaves_open_whether_it_was_carried_out_and_nothing_
     assert len(lost.seen) == 1
 
 
-async def test_without_a_connection_nothing_was_carried_out() -> None:
+async def test_a_request_without_a_connection_is_not_ambiguous() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -845,13 +976,13 @@ async def test_without_a_connection_nothing_was_carried_out() -> None:
     assert not caught.value.ambiguous
 
 
-async def test_an_answer_says_how_long_its_server_asks_to_wait(loopback: Any) -> None:
+async def test_a_response_has_the_wait_that_its_server_advises(loopback: Any) -> None:
     server = loopback(answer(b"", "429 Slow", retry_after="7"))
 
     assert (await HTTP(server.url).request("POST", "/x", body=b"{}")).retry_after == 7.0
 
 
-def test_plain_code_sends_requests_too_within_bounds(loopback: Any) -> None:
+def test_synchronous_code_sends_requests_with_a_size_limit(loopback: Any) -> None:
     server = loopback(answer(b'{"a": 1}'), answer(b"x" * 1000))
     http = HTTP(server.url)
 
@@ -871,5 +1002,9 @@ async def test_an_observer_sees_each_request_with_its_secrets_masked(loopback: A
     finally:
         on_request.reset(token)
 
-    assert (seen[0].method, seen[0].url, seen[0].body) == ("PUT", f"{server.url}/x?key=***", '{"key":"***"}')
+    assert (seen[0].method, seen[0].url, seen[0].body) == (
+        "PUT",
+        f"{server.url}/x?key=***",
+        '{"key":"***"}',
+    )
     assert ("authorization", "Bearer ***") in seen[0].headers

@@ -1,4 +1,4 @@
-"""A model file served in this process: when the server starts, how it is asked, and what is said where it cannot."""
+"""A model file served in this process: starting the server, requests, and errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from glue import Agent, providers
 from glue.errors import ConfigError
 from glue.providers import local
-from glue.providers.models import server_models
+from glue.providers.listing import server_models
 
 CHUNK = {
     "choices": [{"index": 0, "delta": {"content": "hello"}, "finish_reason": "stop"}],
@@ -24,19 +24,23 @@ BODY = f"data: {json.dumps(CHUNK)}\n\ndata: [DONE]\n\n".encode()
 
 @pytest.fixture
 def engine(loopback: Any, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Any:
-    """Put a fake in the place of xllamacpp: its server is a loopback one."""
+    """Replace xllamacpp by a fake whose server is a loopback server."""
     started: list[Any] = []
     body = getattr(request, "param", BODY)
     server = loopback(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
 
     def params() -> Any:
-        return SimpleNamespace(model=SimpleNamespace(), cpuparams=SimpleNamespace(), cpuparams_batch=SimpleNamespace())
+        return SimpleNamespace(
+            model=SimpleNamespace(), cpuparams=SimpleNamespace(), cpuparams_batch=SimpleNamespace()
+        )
 
     def start(given: Any) -> Any:
         started.append(given)
         return SimpleNamespace(listening_address=server.url)
 
-    monkeypatch.setitem(sys.modules, "xllamacpp", SimpleNamespace(CommonParams=params, Server=start))
+    monkeypatch.setitem(
+        sys.modules, "xllamacpp", SimpleNamespace(CommonParams=params, Server=start)
+    )
     monkeypatch.setattr(local, "_servers", {})
     return SimpleNamespace(started=started, seen=server.seen)
 
@@ -51,14 +55,18 @@ async def test_the_server_starts_at_first_use_and_once(engine: Any, tmp_path: Pa
 
     assert (first.text, second.text, first.cost) == ("hello", "hello", 0.0)
     (params,) = engine.started
-    assert (params.model.path, params.n_ctx, params.hostnames) == (f"{tmp_path}/m.gguf", 8192, ["127.0.0.1"])
+    assert (params.model.path, params.n_ctx, params.hostnames) == (
+        f"{tmp_path}/m.gguf",
+        8192,
+        ["127.0.0.1"],
+    )
     assert params.verbosity < 0
     assert engine.seen[0].headers["authorization"] == f"Bearer {params.api_keys[0]}"
     assert engine.seen[0].line.startswith("POST /v1/chat/completions")
 
 
 @pytest.mark.parametrize("engine", [b'{"data": [{"id": "m.gguf"}]}'], indirect=True)
-async def test_its_server_is_asked_for_its_models(engine: Any, tmp_path: Path) -> None:
+async def test_models_are_listed_by_the_local_server(engine: Any, tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(b"GGUF....")
 
     assert await server_models(f"local:{tmp_path}/m.gguf") == ["m.gguf"]
@@ -70,12 +78,12 @@ async def test_its_server_is_asked_for_its_models(engine: Any, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("name", "content", "what"),
     [
-        ("none.gguf", None, "there is no file"),
-        ("x.txt", b"hello", "is no GGUF file"),
+        ("none.gguf", None, "does not exist"),
+        ("x.txt", b"hello", "is not a GGUF file"),
         ("m.gguf", b"GGUF", r"\[local\]"),
     ],
 )
-async def test_what_cannot_be_served_is_said(
+async def test_a_file_that_cannot_be_served_is_a_config_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: Any, what: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
@@ -86,6 +94,6 @@ async def test_what_cannot_be_served_is_said(
         await Agent(f"local:{tmp_path}/{name}").run("hi")
 
 
-def test_without_a_file_it_says_how_to_name_one() -> None:
-    with pytest.raises(ConfigError, match="local: which model"):
+def test_without_a_file_the_error_shows_how_to_name_a_model() -> None:
+    with pytest.raises(ConfigError, match="local: no model"):
         providers.new("local")

@@ -1,4 +1,4 @@
-"""The embedded provider: honest without rules, and a player of rules with them."""
+"""The offline provider, with rules and without."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from glue.providers.offline import NOTE, STAND_IN, Offline, play
 ASK = user("What is in a.txt?")
 
 
-async def test_without_rules_it_says_what_it_is_and_what_to_set() -> None:
+async def test_without_rules_it_explains_itself_and_which_variables_to_set() -> None:
     result = await run(providers.new("offline"), [ASK])
 
     assert (result.text, result.outcome, result.cost) == (STAND_IN, Outcome.DONE, 0.0)
@@ -28,7 +28,7 @@ async def test_without_rules_it_says_what_it_is_and_what_to_set() -> None:
     assert "ANTHROPIC_API_KEY" in result.text
 
 
-async def test_rules_answer_by_the_request() -> None:
+async def test_rules_get_the_request_and_return_the_answer() -> None:
     def rules(request: Request) -> str:
         return f"{len(request.messages)} message, system {request.system!r}"
 
@@ -50,15 +50,17 @@ async def test_rules_may_be_async_and_may_call_tools() -> None:
     assert result.turns == 1
 
 
-async def test_rules_may_give_a_whole_reply() -> None:
-    reply = AssistantMessage(content=(Text(text="two\nlines"),), provider="offline", model="rules-1")
+async def test_rules_may_return_a_complete_reply() -> None:
+    reply = AssistantMessage(
+        content=(Text(text="two\nlines"),), provider="offline", model="rules-1"
+    )
 
     result = await run(Offline(lambda request: reply), [ASK])
 
     assert (result.text, result.messages[-1].model) == ("two\nlines", "rules-1")  # type: ignore[union-attr]
 
 
-# Playing an agent ---------------------------------------------------------------------------------
+# Playing an agent
 
 
 @tool
@@ -88,7 +90,7 @@ def asked(result: RunResult[Any]) -> list[tuple[str, Any]]:
     ]
 
 
-async def test_it_calls_the_tool_that_the_prompt_names_and_answers_with_what_came_back() -> None:
+async def test_it_calls_the_tool_that_the_prompt_names_and_answers_with_its_result() -> None:
     result = await Agent("offline", tools=[clock, weather]).run("What is the weather in Toronto?")
 
     assert asked(result) == [("weather", {"city": "Toronto"})]
@@ -100,14 +102,20 @@ async def test_it_calls_the_tool_that_the_prompt_names_and_answers_with_what_cam
 @pytest.mark.parametrize(
     ("prompt", "calls"),
     [
-        ("weather in Paris and the clock in Rome", [("weather", {"city": "Paris"}), ("clock", {"place": "Rome"})]),
-        ("Weather, please: Oslo and Bergen", [("weather", {"city": "Oslo"}), ("weather", {"city": "Bergen"})]),
+        (
+            "weather in Paris and the clock in Rome",
+            [("weather", {"city": "Paris"}), ("clock", {"place": "Rome"})],
+        ),
+        (
+            "Weather, please: Oslo and Bergen",
+            [("weather", {"city": "Oslo"}), ("weather", {"city": "Bergen"})],
+        ),
         ("a long clock for 'New York'", [("clock", {"place": "New York", "style": "long"})]),
         ("please run ls and rm -rf", [("clock", {"place": "rf"})]),
         ("hi", []),
     ],
 )
-async def test_arguments_come_from_the_prompt_the_enums_and_the_defaults(prompt: str, calls: Any) -> None:
+async def test_arguments_are_taken_from_prompt_enums_and_defaults(prompt: str, calls: Any) -> None:
     agent = Agent("offline", tools=[shell, clock, weather])
 
     first, second = await agent.run(prompt), await agent.run(prompt)
@@ -118,18 +126,20 @@ async def test_arguments_come_from_the_prompt_the_enums_and_the_defaults(prompt:
     assert "stand-in" in first.text
 
 
-async def test_a_command_is_never_run_even_where_the_prompt_begs_for_it() -> None:
+async def test_a_shell_tool_is_never_called_even_if_the_prompt_asks_for_it() -> None:
     @tool
     def bash(script: str) -> str:
         """Run a script."""
         raise AssertionError("a stand-in ran a command")
 
-    result = await Agent("offline", tools=[shell, bash]).run("Run the shell command 'ls' in bash, now")
+    result = await Agent("offline", tools=[shell, bash]).run(
+        "Run the shell command 'ls' in bash, now"
+    )
 
     assert asked(result) == []
 
 
-async def test_a_tool_that_needs_permission_runs_only_where_it_is_given() -> None:
+async def test_a_tool_that_needs_permission_runs_only_with_permission() -> None:
     saved: list[str] = []
 
     @tool(needs_permission=True)
@@ -139,21 +149,28 @@ async def test_a_tool_that_needs_permission_runs_only_where_it_is_given() -> Non
         return "saved"
 
     denied = await Agent("offline", tools=[save]).run("Save the note under Paris")
-    allowed = await Agent("offline", tools=[save], permission=Ask(lambda request: allow())).run("Save it as Rome")
+    allowed = await Agent("offline", tools=[save], permission=Ask(lambda request: allow())).run(
+        "Save it as Rome"
+    )
 
     assert "permission denied" in denied.text
     assert saved == ["Rome"]
     assert allowed.text.startswith("save: saved")
 
 
-async def test_the_next_prompt_of_a_session_begins_anew() -> None:
+async def test_the_next_prompt_of_a_session_calls_tools_again() -> None:
     session = Agent("offline", tools=[weather, clock]).session()
 
     await session.prompt("Weather in Oslo?")
     result = await session.prompt("And the clock in Rome?")
 
     assert result.text.startswith("clock: 12:00 in Rome")
-    calls = [call.id for message in result.messages if isinstance(message, AssistantMessage) for call in message.calls]
+    calls = [
+        call.id
+        for message in result.messages
+        if isinstance(message, AssistantMessage)
+        for call in message.calls
+    ]
     assert len(set(calls)) == 2
 
 
@@ -180,15 +197,22 @@ class Everything:
     note: str = "none"
 
 
-async def test_with_an_output_type_it_gives_a_valid_object() -> None:
+async def test_with_an_output_type_it_returns_a_valid_object() -> None:
     found = (
-        await Agent("offline", output=Everything).run("The printer in Berlin burns: severity high, 3 times")
+        await Agent("offline", output=Everything).run(
+            "The printer in Berlin burns: severity high, 3 times"
+        )
     ).output
 
-    assert (found.severity, found.count, found.place.name, found.note) == ("high", 3, "Berlin", "none")
+    assert (found.severity, found.count, found.place.name, found.note) == (
+        "high",
+        3,
+        "Berlin",
+        "none",
+    )
 
 
-async def test_an_output_is_filled_with_what_the_tools_returned() -> None:
+async def test_an_output_is_filled_from_the_tool_results() -> None:
     @dataclass
     class Forecast:
         city: str
@@ -213,28 +237,41 @@ async def test_an_output_is_filled_with_what_the_tools_returned() -> None:
         {"type": ["null", "boolean"]},
         {"const": {"a": 1}},
         {"enum": [None, "x"]},
-        {"oneOf": [{"type": "null"}, {"type": "array", "prefixItems": [{"type": "integer"}, {"const": "b"}]}]},
-        {"allOf": [{"type": "object", "properties": {"a": {"type": "integer"}}}], "required": ["a"]},
+        {
+            "oneOf": [
+                {"type": "null"},
+                {"type": "array", "prefixItems": [{"type": "integer"}, {"const": "b"}]},
+            ]
+        },
+        {
+            "allOf": [{"type": "object", "properties": {"a": {"type": "integer"}}}],
+            "required": ["a"],
+        },
         {
             "$ref": "#/$defs/node",
             "$defs": {"node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}}},
         },
     ],
 )
-async def test_any_schema_gets_what_fits_it(schema: Any) -> None:
+async def test_the_answer_fits_any_schema(schema: Any) -> None:
     from jsonschema import Draft202012Validator
 
-    wanted = {"type": "object", "properties": {"it": schema}, "required": ["it"], "$defs": schema.get("$defs", {})}
+    wanted = {
+        "type": "object",
+        "properties": {"it": schema},
+        "required": ["it"],
+        "$defs": schema.get("$defs", {}),
+    }
     text = play(Request(messages=(user("Give me 3 of 'these' in Rome"),), output_schema=wanted))
 
     assert isinstance(text, str)
     Draft202012Validator(wanted).validate(json.loads(text))
 
 
-async def test_a_text_without_spaces_is_no_trap() -> None:
+async def test_a_long_text_without_spaces_is_handled_quickly() -> None:
     started = time.process_time()
 
     result = await Agent("offline").run("a" * 100_000)
 
     assert result.outcome is Outcome.DONE
-    assert time.process_time() - started < 10  # it took minutes when the work grew with the square of the length
+    assert time.process_time() - started < 10  # quadratic work would take minutes

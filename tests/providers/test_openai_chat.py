@@ -1,4 +1,4 @@
-"""The chat-completions wire: what is sent, and what is understood."""
+"""Encoding and decoding on the chat-completions wire."""
 
 from __future__ import annotations
 
@@ -32,16 +32,20 @@ from glue.messages import (
     user,
 )
 from glue.provider import Done, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
-from glue.providers.catalog import Quirks, Row
+from glue.providers.catalog import Entry, Quirks
 from glue.providers.errors import is_refused_call
 from glue.providers.openai_chat import ChatDecoder, OpenAIChat
 
-ROW = Row("acme", wire="openai_chat", base_url="https://acme.example/v1", model="acme-1")
-LOOK = ToolSpec(name="look", description="Look at a thing.", parameters={"type": "object", "properties": {"at": {}}})
+ENTRY = Entry("acme", wire="openai_chat", base_url="https://acme.example/v1", model="acme-1")
+LOOK = ToolSpec(
+    name="look",
+    description="Look at a thing.",
+    parameters={"type": "object", "properties": {"at": {}}},
+)
 
 
-def row(**quirks: Any) -> Row:
-    return replace(ROW, quirks=Quirks(**quirks))
+def entry(**quirks: Any) -> Entry:
+    return replace(ENTRY, quirks=Quirks(**quirks))
 
 
 def assistant(*content: Any, provider: str = "acme", model: str = "acme-1") -> AssistantMessage:
@@ -49,7 +53,9 @@ def assistant(*content: Any, provider: str = "acme", model: str = "acme-1") -> A
     return AssistantMessage(content=parts, provider=provider, model=model)
 
 
-def call(id: str = "call_1", name: str = "look", arguments: str = '{"at":"x"}', **more: Any) -> ToolCall:
+def call(
+    id: str = "call_1", name: str = "look", arguments: str = '{"at":"x"}', **more: Any
+) -> ToolCall:
     return ToolCall(id=id, name=name, arguments=arguments, **more)
 
 
@@ -58,11 +64,11 @@ def result(*content: Any, id: str = "call_1", **more: Any) -> ToolMessage:
     return ToolMessage(call_id=id, name="look", content=parts, **more)
 
 
-def body(*messages: Message, at: Row = ROW, **request: Any) -> Any:
+def body(*messages: Message, at: Entry = ENTRY, **request: Any) -> Any:
     return json.loads(OpenAIChat.encode(Request(messages=messages, **request), at, "acme-1"))
 
 
-def sent(*messages: Message, at: Row = ROW, **request: Any) -> list[Any]:
+def sent(*messages: Message, at: Entry = ENTRY, **request: Any) -> list[Any]:
     found: list[Any] = body(*messages, at=at, **request)["messages"]
     return found
 
@@ -77,7 +83,9 @@ def events(*chunks: Any, done: bool = True) -> bytes:
     return b"".join(lines) + (b"data: [DONE]\n\n" if done else b"")
 
 
-def fragment(index: int | None = 0, id: str | None = None, name: str | None = None, arguments: Any = None) -> Any:
+def fragment(
+    index: int | None = 0, id: str | None = None, name: str | None = None, arguments: Any = None
+) -> Any:
     piece: dict[str, Any] = {"function": {"name": name, "arguments": arguments}}
     if index is not None:
         piece["index"] = index
@@ -86,7 +94,9 @@ def fragment(index: int | None = 0, id: str | None = None, name: str | None = No
     return {"tool_calls": [piece]}
 
 
-def decode(stream: bytes, size: int = 1 << 30, **quirks: Any) -> tuple[list[ProviderEvent], AssistantMessage]:
+def decode(
+    stream: bytes, size: int = 1 << 30, **quirks: Any
+) -> tuple[list[ProviderEvent], AssistantMessage]:
     decoder = ChatDecoder(Quirks(**quirks), "acme", "acme-1")
     seen: list[ProviderEvent] = []
     for start in range(0, len(stream), size):
@@ -110,7 +120,7 @@ def whole(message: Any, finish: str | None = "stop", **more: Any) -> AssistantMe
     return ChatDecoder(Quirks(), "acme", "acme-1").decode(reply).message
 
 
-# Requests -----------------------------------------------------------------------------------------
+# Requests
 
 PICTURE = Image(media_type="image/png", data=b"\x89PNG")
 RICH: tuple[Message, ...] = (
@@ -147,7 +157,7 @@ def test_request_wire(snapshot: SnapshotAssertion) -> None:
         options={"seed": 1, "stream_options": {"extra": True}, "tools": [{"type": "web_search"}]},
     )
 
-    assert json.loads(OpenAIChat.encode(request, ROW, "acme-1")) == snapshot
+    assert json.loads(OpenAIChat.encode(request, ENTRY, "acme-1")) == snapshot
 
 
 def test_stream_wire(snapshot: SnapshotAssertion) -> None:
@@ -163,7 +173,11 @@ def test_stream_wire(snapshot: SnapshotAssertion) -> None:
         chunk(fragment(1, "call_2", "look", "{}")),
         chunk(fragment(0, "", None, '"x"}')),
         chunk({}, "tool_calls"),
-        {"id": "c1", "choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}},
+        {
+            "id": "c1",
+            "choices": [],
+            "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
+        },
     )
 
     seen, message = decode(stream)
@@ -171,26 +185,32 @@ def test_stream_wire(snapshot: SnapshotAssertion) -> None:
     assert [*seen, replace(message, id="message")] == snapshot
 
 
-def test_a_message_is_encoded_once_and_its_bytes_are_used_again() -> None:
+def test_a_message_is_encoded_once_and_its_bytes_are_reused() -> None:
     messages: list[Message] = [user("a"), assistant("b", call()), result("c")]
-    first = OpenAIChat.encode(Request(messages=messages), ROW, "acme-1")
+    first = OpenAIChat.encode(Request(messages=messages), ENTRY, "acme-1")
     keys = [set(message.memo) for message in messages]
     before = [dict(message.memo) for message in messages]
 
-    second = OpenAIChat.encode(Request(messages=[*messages, user("d")]), ROW, "acme-1")
+    second = OpenAIChat.encode(Request(messages=[*messages, user("d")]), ENTRY, "acme-1")
 
     assert second.startswith(first[: first.index(b'],"stream"')])
     assert [set(message.memo) for message in messages] == keys
-    assert all(message.memo[key] is before[i][key] for i, message in enumerate(messages) for key in keys[i])
+    assert all(
+        message.memo[key] is before[i][key] for i, message in enumerate(messages) for key in keys[i]
+    )
 
 
 @pytest.mark.parametrize("size", [31, 32, 33, 64, 100])
-def test_a_long_history_is_the_same_from_kept_blocks(size: int) -> None:
+def test_a_long_history_encoded_from_stored_blocks_is_the_same(size: int) -> None:
     def make() -> list[Message]:
         history: list[Message] = [user("go")]
         for number in range(size):
             one, two = f"call_{number}", f"call_{number}b"
-            history += [assistant(call(one), call(two)), result("a", PICTURE, id=one), result("b", id=two)]
+            history += [
+                assistant(call(one), call(two)),
+                result("a", PICTURE, id=one),
+                result("b", id=two),
+            ]
         return history
 
     def bare(body: bytes) -> list[Any]:
@@ -199,68 +219,98 @@ def test_a_long_history_is_the_same_from_kept_blocks(size: int) -> None:
 
     history = make()
     for end in (len(history), len(history), len(history) - 4, len(history)):
-        assert bare(OpenAIChat.encode(Request(messages=history[:end]), ROW, "acme-1")) == sent(*make()[:end])
+        assert bare(OpenAIChat.encode(Request(messages=history[:end]), ENTRY, "acme-1")) == sent(
+            *make()[:end]
+        )
     shorter = [history[0], *history[7:]]
-    assert bare(OpenAIChat.encode(Request(messages=shorter), ROW, "acme-1")) == sent(make()[0], *make()[7:])
+    assert bare(OpenAIChat.encode(Request(messages=shorter), ENTRY, "acme-1")) == sent(
+        make()[0], *make()[7:]
+    )
 
 
-def test_the_last_message_is_marked_also_where_it_ends_a_block() -> None:
-    marking = replace(ROW, quirks=replace(ROW.quirks, cache="control"))
+def test_the_last_message_has_a_cache_mark_also_at_the_end_of_a_block() -> None:
+    marking = replace(ENTRY, quirks=replace(ENTRY.quirks, cache="control"))
     history: list[Message] = [user(str(number)) for number in range(33)]
 
     for end in (33, 32, 32):
         body = OpenAIChat.encode(Request(messages=history[:end], cache=True), marking, "acme-1")
 
-        assert ["cache_control" in json.dumps(one) for one in json.loads(body)["messages"]] == [False] * (end - 1) + [
-            True
-        ]
+        assert ["cache_control" in json.dumps(one) for one in json.loads(body)["messages"]] == [
+            False
+        ] * (end - 1) + [True]
 
 
-def test_the_bytes_of_a_long_history_are_kept_in_blocks() -> None:
+def test_the_bytes_of_a_long_history_are_stored_in_blocks() -> None:
     history: list[Message] = [user(str(number)) for number in range(70)]
-    OpenAIChat.encode(Request(messages=history), ROW, "acme-1")
+    OpenAIChat.encode(Request(messages=history), ENTRY, "acme-1")
 
-    kept = [position for position, message in enumerate(history) if any(isinstance(key, tuple) for key in message.memo)]
+    kept = [
+        position
+        for position, message in enumerate(history)
+        if any(isinstance(key, tuple) for key in message.memo)
+    ]
 
     assert kept == [31, 63]
     changed = [*history[:5], user("new"), *history[6:]]
-    assert [message["content"] for message in sent(*changed)] == [message.text for message in changed]
+    assert [message["content"] for message in sent(*changed)] == [
+        message.text for message in changed
+    ]
 
 
-def test_each_server_and_model_has_its_own_bytes() -> None:
+def test_bytes_are_stored_for_each_server_and_model() -> None:
     thought = Thinking(
         text="hm",
-        opaque=Opaque(wire="openai_chat", data={"reasoning_details": [{"type": "reasoning.text", "signature": "s"}]}),
+        opaque=Opaque(
+            wire="openai_chat",
+            data={"reasoning_details": [{"type": "reasoning.text", "signature": "s"}]},
+        ),
     )
     message = assistant(thought, "x")
 
-    mine = json.loads(OpenAIChat.encode(Request(messages=[message]), ROW, "acme-1"))
-    other_model = json.loads(OpenAIChat.encode(Request(messages=[message]), ROW, "acme-2"))
-    other_server = json.loads(OpenAIChat.encode(Request(messages=[message]), replace(ROW, name="else"), "acme-1"))
+    mine = json.loads(OpenAIChat.encode(Request(messages=[message]), ENTRY, "acme-1"))
+    other_model = json.loads(OpenAIChat.encode(Request(messages=[message]), ENTRY, "acme-2"))
+    other_server = json.loads(
+        OpenAIChat.encode(Request(messages=[message]), replace(ENTRY, name="else"), "acme-1")
+    )
 
-    assert mine["messages"][0]["reasoning_details"] == [{"type": "reasoning.text", "signature": "s"}]
+    assert mine["messages"][0]["reasoning_details"] == [
+        {"type": "reasoning.text", "signature": "s"}
+    ]
     assert "reasoning_details" not in other_model["messages"][0]
     assert "reasoning_details" not in other_server["messages"][0]
 
 
-def test_pictures_of_tool_results_follow_the_whole_batch() -> None:
+def test_images_of_tool_results_follow_all_results_of_the_reply() -> None:
     messages = sent(
-        assistant(call("a"), call("b")), result("one", PICTURE, id="a"), result("two", id="b"), user("go on")
+        assistant(call("a"), call("b")),
+        result("one", PICTURE, id="a"),
+        result("two", id="b"),
+        user("go on"),
     )
 
-    assert [message["role"] for message in messages] == ["assistant", "tool", "tool", "user", "user"]
+    assert [message["role"] for message in messages] == [
+        "assistant",
+        "tool",
+        "tool",
+        "user",
+        "user",
+    ]
     assert messages[1]["content"] == "one\n(an image)"
     assert messages[3]["content"][1]["image_url"]["url"].startswith("data:image/png;base64,")
 
 
-def test_pictures_of_the_last_result_come_last() -> None:
-    assert [m["role"] for m in sent(assistant(call("a")), result(PICTURE, id="a"))] == ["assistant", "tool", "user"]
+def test_images_of_the_last_tool_result_come_last() -> None:
+    assert [m["role"] for m in sent(assistant(call("a")), result(PICTURE, id="a"))] == [
+        "assistant",
+        "tool",
+        "user",
+    ]
 
 
-def test_a_server_without_images_gets_none() -> None:
+def test_a_server_without_image_support_is_sent_no_images() -> None:
     texts = [{"type": "text", "text": "a"}, {"type": "text", "text": "(an image)"}]
 
-    assert sent(user("a", PICTURE), at=row(images=())) == [{"role": "user", "content": texts}]
+    assert sent(user("a", PICTURE), at=entry(images=())) == [{"role": "user", "content": texts}]
 
 
 def test_empty_and_excluded_messages_are_left_out() -> None:
@@ -272,7 +322,7 @@ def test_empty_and_excluded_messages_are_left_out() -> None:
     ]
 
 
-def test_foreign_thinking_and_blocks_are_dropped() -> None:
+def test_thinking_and_blocks_of_other_vendors_are_dropped() -> None:
     foreign = assistant(
         Thinking(text="hm", opaque=Opaque(wire="anthropic", data="sig")),
         Opaque(wire="gemini", data={"x": 1}),
@@ -283,9 +333,11 @@ def test_foreign_thinking_and_blocks_are_dropped() -> None:
     assert sent(foreign) == [{"role": "assistant", "content": "said"}]
 
 
-def test_mistral_gets_ids_of_nine_letters_that_agree() -> None:
-    messages = sent(assistant(call("toolu_01ABC")), result("x", id="toolu_01ABC"), at=row(tool_ids="nine"))
-    kept = sent(assistant(call("abcdefgh9")), at=row(tool_ids="nine"))
+def test_mistral_is_sent_ids_of_nine_letters_equal_in_call_and_result() -> None:
+    messages = sent(
+        assistant(call("toolu_01ABC")), result("x", id="toolu_01ABC"), at=entry(tool_ids="nine")
+    )
+    kept = sent(assistant(call("abcdefgh9")), at=entry(tool_ids="nine"))
 
     made = messages[0]["tool_calls"][0]["id"]
     assert made == messages[1]["tool_call_id"]
@@ -294,7 +346,7 @@ def test_mistral_gets_ids_of_nine_letters_that_agree() -> None:
     assert kept[0]["tool_calls"][0]["id"] == "abcdefgh9"
 
 
-def test_long_ids_are_shortened_alike() -> None:
+def test_long_ids_are_shortened_equally_in_call_and_result() -> None:
     messages = sent(assistant(call("x" * 200)), result("x", id="x" * 200))
 
     assert messages[0]["tool_calls"][0]["id"] == messages[1]["tool_call_id"]
@@ -302,16 +354,20 @@ def test_long_ids_are_shortened_alike() -> None:
 
 
 def test_an_id_that_a_later_reply_uses_again_is_renamed() -> None:
-    messages = sent(assistant(call("0")), result("one", id="0"), assistant(call("0")), result("two", id="0"))
+    messages = sent(
+        assistant(call("0")), result("one", id="0"), assistant(call("0")), result("two", id="0")
+    )
 
     ids = [messages[0]["tool_calls"][0]["id"], messages[2]["tool_calls"][0]["id"]]
     assert ids == [messages[1]["tool_call_id"], messages[3]["tool_call_id"]]
     assert ids[0] != ids[1]
 
 
-def test_arguments_that_are_no_object_are_wrapped() -> None:
+def test_arguments_that_are_not_an_object_are_wrapped() -> None:
     def sent_arguments(text: str) -> Any:
-        return json.loads(sent(assistant(call(arguments=text)))[0]["tool_calls"][0]["function"]["arguments"])
+        return json.loads(
+            sent(assistant(call(arguments=text)))[0]["tool_calls"][0]["function"]["arguments"]
+        )
 
     assert sent_arguments("") == {}
     assert sent_arguments('{"a": 1}') == {"a": 1}
@@ -340,46 +396,64 @@ def test_a_lone_surrogate_does_not_stop_a_request() -> None:
         ("", "low", {}),
     ],
 )
-def test_reasoning_is_asked_for_as_each_server_wants_it(style: Any, effort: Any, fields: Any) -> None:
-    plain = body(user("a"), at=row(reasoning=style))
+def test_reasoning_is_requested_in_the_form_of_each_server(
+    style: Any, effort: Any, fields: Any
+) -> None:
+    plain = body(user("a"), at=entry(reasoning=style))
 
-    assert body(user("a"), at=row(reasoning=style), reasoning=effort) == {**plain, **fields}
+    assert body(user("a"), at=entry(reasoning=style), reasoning=effort) == {**plain, **fields}
 
 
-def test_reasoning_goes_back_in_the_field_that_the_server_reads() -> None:
+def test_reasoning_is_sent_back_in_the_field_that_the_server_reads() -> None:
     thought = assistant(Thinking(text="hm"), call())
 
-    assert sent(thought, at=row(echo="reasoning_content"))[0]["reasoning_content"] == "hm"
-    assert sent(thought, at=row(echo="reasoning"))[0]["reasoning"] == "hm"
+    assert sent(thought, at=entry(echo="reasoning_content"))[0]["reasoning_content"] == "hm"
+    assert sent(thought, at=entry(echo="reasoning"))[0]["reasoning"] == "hm"
     for echo in ("", "reasoning_details", "content"):
-        assert set(sent(thought, at=row(echo=echo))[0]) == {"role", "content", "tool_calls"}
+        assert set(sent(thought, at=entry(echo=echo))[0]) == {"role", "content", "tool_calls"}
     foreign = assistant(Thinking(text="hm"), call(), provider="other")
-    assert sent(foreign, at=row(echo="reasoning_content"))[0]["reasoning_content"] == ""
+    assert sent(foreign, at=entry(echo="reasoning_content"))[0]["reasoning_content"] == ""
 
 
 def test_quirks_of_servers() -> None:
-    assert body(user("a"), at=row(max_tokens="max_completion_tokens"), max_tokens=5)["max_completion_tokens"] == 5
-    assert "stream_options" not in body(user("a"), at=row(stream_usage=False))
-    assert sent(user("a"), at=row(system_role="developer"), system="s")[0] == {"role": "developer", "content": "s"}
-    assert "tools" not in body(user("a"), at=row(tools=False), tools=(LOOK,))
-    assert body(user("a"), at=row(output="json_object"), output_schema={})["response_format"] == {"type": "json_object"}
-    assert "response_format" not in body(user("a"), at=row(output=""), output_schema={})
-    assert sent(user("a"), user("b"), at=row(merge=True)) == [{"role": "user", "content": "a\n\nb"}]
+    assert (
+        body(user("a"), at=entry(max_tokens="max_completion_tokens"), max_tokens=5)[
+            "max_completion_tokens"
+        ]
+        == 5
+    )
+    assert "stream_options" not in body(user("a"), at=entry(stream_usage=False))
+    assert sent(user("a"), at=entry(system_role="developer"), system="s")[0] == {
+        "role": "developer",
+        "content": "s",
+    }
+    assert "tools" not in body(user("a"), at=entry(tools=False), tools=(LOOK,))
+    assert body(user("a"), at=entry(output="json_object"), output_schema={})["response_format"] == {
+        "type": "json_object"
+    }
+    assert "response_format" not in body(user("a"), at=entry(output=""), output_schema={})
+    assert sent(user("a"), user("b"), at=entry(merge=True)) == [
+        {"role": "user", "content": "a\n\nb"}
+    ]
 
 
 def test_merged_messages_are_encoded_once_too() -> None:
     messages = [user("a"), user("b"), user("c", PICTURE)]
-    merging = row(merge=True)
+    merging = entry(merge=True)
 
     first = OpenAIChat.encode(Request(messages=messages), merging, "acme-1")
     assert OpenAIChat.encode(Request(messages=messages), merging, "acme-1") == first
-    assert [part["type"] for part in json.loads(first)["messages"][0]["content"]] == ["text", "text", "image_url"]
-
-
-def test_a_schema_is_strict_only_where_it_qualifies() -> None:
-    loose = body(user("a"), output_schema={"type": "object", "title": "Answer", "properties": {"a": {}}})[
-        "response_format"
+    assert [part["type"] for part in json.loads(first)["messages"][0]["content"]] == [
+        "text",
+        "text",
+        "image_url",
     ]
+
+
+def test_a_schema_is_strict_only_if_it_qualifies() -> None:
+    loose = body(
+        user("a"), output_schema={"type": "object", "title": "Answer", "properties": {"a": {}}}
+    )["response_format"]
 
     assert loose["json_schema"] == {
         "name": "Answer",
@@ -390,9 +464,25 @@ def test_a_schema_is_strict_only_where_it_qualifies() -> None:
 @pytest.mark.parametrize(
     ("schema", "strict"),
     [
-        ({"type": "object", "properties": {"a": {}}, "required": ["a"], "additionalProperties": False}, True),
+        (
+            {
+                "type": "object",
+                "properties": {"a": {}},
+                "required": ["a"],
+                "additionalProperties": False,
+            },
+            True,
+        ),
         ({"type": "object", "properties": {"a": {}}, "required": ["a"]}, False),
-        ({"type": "object", "properties": {"a": {}}, "required": [], "additionalProperties": False}, False),
+        (
+            {
+                "type": "object",
+                "properties": {"a": {}},
+                "required": [],
+                "additionalProperties": False,
+            },
+            False,
+        ),
         ({"type": "array", "items": {"type": "object"}}, False),
         ({"anyOf": [{"type": "string"}, {"type": "object", "properties": {}}]}, False),
         ({"type": "string", "enum": [{"type": "object"}]}, True),
@@ -402,7 +492,12 @@ def test_strict_schemas_are_closed_all_the_way_down(schema: Any, strict: bool) -
     asked = body(user("a"), output_schema=schema)["response_format"]["json_schema"]
 
     assert asked.get("strict", False) is strict
-    assert "strict" not in body(user("a"), output_schema=schema, at=row(strict=False))["response_format"]["json_schema"]
+    assert (
+        "strict"
+        not in body(user("a"), output_schema=schema, at=entry(strict=False))["response_format"][
+            "json_schema"
+        ]
+    )
 
 
 def test_tool_choice() -> None:
@@ -412,15 +507,17 @@ def test_tool_choice() -> None:
     assert body(user("a"), tools=(LOOK,), tool_choice="none")["tool_choice"] == "none"
 
 
-def test_a_whole_reply_may_be_asked_for() -> None:
+def test_streaming_can_be_switched_off() -> None:
     assert "stream" not in body(user("a"), stream=False)
 
 
-def test_cache_marks_stand_on_system_last_tool_and_last_message() -> None:
-    marking = row(cache="control")
+def test_cache_marks_are_on_system_last_tool_and_last_message() -> None:
+    marking = entry(cache="control")
     first: list[Message] = [user("a"), assistant("b")]
 
-    sent_body = body(*first, user("c"), at=marking, cache=True, system="s", tools=(LOOK, ToolSpec(name="stop")))
+    sent_body = body(
+        *first, user("c"), at=marking, cache=True, system="s", tools=(LOOK, ToolSpec(name="stop"))
+    )
 
     mark = {"cache_control": {"type": "ephemeral"}}
     assert sent_body["messages"][0]["content"] == [{"type": "text", "text": "s", **mark}]
@@ -430,24 +527,24 @@ def test_cache_marks_stand_on_system_last_tool_and_last_message() -> None:
     assert "cache_control" not in json.dumps(body(*first, at=marking))
 
 
-def test_a_last_message_that_holds_nothing_carries_no_cache_mark() -> None:
+def test_an_empty_last_message_has_no_cache_mark() -> None:
     long: list[Message] = [user("a"), assistant("b")] * 16
 
-    sent_body = body(*long, user(""), at=row(cache="control"), cache=True)
+    sent_body = body(*long, user(""), at=entry(cache="control"), cache=True)
 
     assert len(sent_body["messages"]) == 32
     assert "cache_control" not in json.dumps(sent_body)
 
 
 def test_cache_key_depends_on_the_stable_prefix() -> None:
-    keyed = row(cache="key")
+    keyed = entry(cache="key")
 
     one = body(user("a"), at=keyed, cache=True, system="s")["prompt_cache_key"]
     assert one == body(user("b"), at=keyed, cache=True, system="s")["prompt_cache_key"]
     assert one != body(user("a"), at=keyed, cache=True, system="t")["prompt_cache_key"]
 
 
-# Replies ------------------------------------------------------------------------------------------
+# Replies
 
 
 @pytest.mark.parametrize(
@@ -464,7 +561,9 @@ def test_cache_key_depends_on_the_stable_prefix() -> None:
         ("eos", "end_turn"),
         ("eos_token", "end_turn"),
         ("zzz", "unknown"),
-        *((word, "unknown") for word in ("STOP", "SAFETY", "refusal", "pause_turn", "compaction")),  # of other wires
+        *(
+            (word, "unknown") for word in ("STOP", "SAFETY", "refusal", "pause_turn", "compaction")
+        ),  # of other wires
     ],
 )
 def test_s001_stop_reasons_of_openai_are_normalised_and_kept(raw: str, normal: str) -> None:
@@ -482,8 +581,11 @@ def test_s006_a_refusal_with_stop_is_a_refusal() -> None:
         assert message.text == "I cannot."
 
 
-def test_a_call_outranks_a_plain_stop() -> None:
-    assert read(chunk(fragment(0, "a", "look", "{}")), chunk({}, "stop")).stop_reason is StopReason.TOOL_USE
+def test_a_reply_with_a_call_stops_for_tool_use() -> None:
+    assert (
+        read(chunk(fragment(0, "a", "look", "{}")), chunk({}, "stop")).stop_reason
+        is StopReason.TOOL_USE
+    )
 
 
 @pytest.mark.parametrize("raw", ["error", "network_error", "insufficient_system_resource"])
@@ -494,19 +596,26 @@ def test_a_stop_that_means_failure_is_raised(raw: str) -> None:
     assert raw in str(error)
 
 
-def test_only_the_native_reason_may_tell_of_a_failure() -> None:
-    last = {"index": 0, "delta": {}, "finish_reason": "stop", "native_finish_reason": "network_error"}
+def test_a_native_reason_that_means_failure_is_raised() -> None:
+    last = {
+        "index": 0,
+        "delta": {},
+        "finish_reason": "stop",
+        "native_finish_reason": "network_error",
+    }
 
     assert failure(chunk({"content": "x"}), {"choices": [last]}).retryable
 
 
 def test_the_last_reason_that_is_set_counts() -> None:
-    message = read(chunk({"content": "x"}, "length"), chunk({}, "stop"), chunk({}, None), chunk({}, ""))
+    message = read(
+        chunk({"content": "x"}, "length"), chunk({}, "stop"), chunk({}, None), chunk({}, "")
+    )
 
     assert message.raw_stop_reason == "stop"
 
 
-def test_a_stream_without_reason_is_whole_only_with_its_end_mark() -> None:
+def test_a_stream_without_a_stop_reason_is_complete_only_with_its_end_mark() -> None:
     assert read(chunk({"content": "x"})).stop_reason is StopReason.UNKNOWN
     assert read(chunk(fragment(0, "a", "look", "{}"))).stop_reason is StopReason.TOOL_USE
 
@@ -516,13 +625,15 @@ def test_a_stream_without_reason_is_whole_only_with_its_end_mark() -> None:
     assert not error.retryable
 
 
-def test_a_reason_is_enough_without_the_end_mark() -> None:
+def test_a_stream_with_a_stop_reason_is_complete_without_the_end_mark() -> None:
     assert read(chunk({"content": "x"}, "stop"), done=False).text == "x"
-    assert decode(events(chunk({"content": "x"}, "stop"), done=False) + b'data: {"cut')[1].text == "x"
+    assert (
+        decode(events(chunk({"content": "x"}, "stop"), done=False) + b'data: {"cut')[1].text == "x"
+    )
 
 
 @pytest.mark.parametrize("stream", [b"", b": ping\n\n", b"data: [DONE]\n\n", b"\n\n"])
-def test_an_empty_stream_is_said_to_be_empty(stream: bytes) -> None:
+def test_an_empty_stream_is_an_error_of_kind_empty(stream: bytes) -> None:
     with pytest.raises(ProviderError) as caught:
         decode(stream)
 
@@ -531,16 +642,23 @@ def test_an_empty_stream_is_said_to_be_empty(stream: bytes) -> None:
 
 @pytest.mark.parametrize(
     "stream",
-    [b"<html><body>Login</body></html>", b"method=POST", b'{"ok": true}', b'{"choices": []}', b'{"choices"', b"[]"],
+    [
+        b"<html><body>Login</body></html>",
+        b"method=POST",
+        b'{"ok": true}',
+        b'{"choices": []}',
+        b'{"choices"',
+        b"[]",
+    ],
 )
-def test_an_answer_that_is_no_completion_is_a_protocol_error(stream: bytes) -> None:
+def test_a_body_that_is_not_a_completion_is_a_protocol_error(stream: bytes) -> None:
     with pytest.raises(ProviderError) as caught:
         decode(stream)
 
     assert caught.value.kind == "protocol"
 
 
-def test_an_error_in_a_good_answer_is_an_error() -> None:
+def test_an_error_in_a_response_with_status_200_is_raised() -> None:
     inner = {"error": {"code": 400, "message": "Token limit reached"}}
     usage = {"prompt_tokens": 4, "completion_tokens": 2}
 
@@ -551,17 +669,27 @@ def test_an_error_in_a_good_answer_is_an_error() -> None:
         decode(json.dumps(inner).encode())
 
 
-def test_an_error_of_a_choice_is_an_error() -> None:
-    choice = {"index": 0, "finish_reason": "error", "error": {"code": 402, "message": "Insufficient credits"}}
+def test_an_error_in_a_choice_is_raised() -> None:
+    choice = {
+        "index": 0,
+        "finish_reason": "error",
+        "error": {"code": 402, "message": "Insufficient credits"},
+    }
 
-    for stream in (events({"choices": [choice | {"delta": {}}]}), json.dumps({"choices": [choice]}).encode()):
+    for stream in (
+        events({"choices": [choice | {"delta": {}}]}),
+        json.dumps({"choices": [choice]}).encode(),
+    ):
         with pytest.raises(ProviderError, match="Insufficient credits") as caught:
             decode(stream)
         assert (caught.value.kind, caught.value.status) == ("quota", 402)
 
 
-def test_an_error_field_of_llama_cpp_is_an_error() -> None:
-    field = b'error: {"code":400,"message":"the request exceeds the available context size","type":"x"}\n\n'
+def test_an_error_field_of_llama_cpp_is_raised() -> None:
+    field = (
+        b'error: {"code":400,"message":"the request exceeds the available context size",'
+        b'"type":"x"}\n\n'
+    )
 
     for before in (b"", events(chunk({"content": "x"}), done=False)):
         with pytest.raises(ProviderError, match="exceeds the available context") as caught:
@@ -569,20 +697,24 @@ def test_an_error_field_of_llama_cpp_is_an_error() -> None:
         assert caught.value.kind == "context_overflow"
 
 
-def test_words_in_place_of_an_event_are_said() -> None:
-    with pytest.raises(ProviderError, match=r"an event of an unknown shape: Internal Server Error$") as caught:
+def test_plain_text_in_place_of_an_event_is_quoted_in_the_error() -> None:
+    with pytest.raises(
+        ProviderError, match=r"an event of an unknown shape: Internal Server Error$"
+    ) as caught:
         decode(b"event: error\ndata: Internal Server Error\n\n")
 
     assert caught.value.kind == "protocol"
 
 
-def test_a_flat_error_in_a_stream_is_an_error() -> None:
-    error = failure(chunk({"content": "x"}), {"object": "error", "message": "boom", "type": "X", "code": 503})
+def test_an_error_without_an_error_object_is_raised() -> None:
+    error = failure(
+        chunk({"content": "x"}), {"object": "error", "message": "boom", "type": "X", "code": 503}
+    )
 
     assert (error.kind, error.status) == ("overloaded", 503)
 
 
-def test_what_came_before_an_error_in_the_same_block_is_not_lost() -> None:
+def test_events_before_an_error_in_the_same_block_are_kept() -> None:
     decoder = ChatDecoder(Quirks(), "acme", "acme-1")
 
     seen = decoder.feed(events(chunk({"content": "x"}), {"error": {"message": "boom"}}))
@@ -594,14 +726,21 @@ def test_what_came_before_an_error_in_the_same_block_is_not_lost() -> None:
         decoder.finish()
 
 
-def test_an_error_event_of_groq() -> None:
+def test_an_error_event_of_groq_is_raised() -> None:
     stream = events(chunk({"reasoning": "hm"}), done=False)
-    stream += b'event: error\ndata: {"error":{"message":"bad call","code":"tool_use_failed","status_code":400}}\n\n'
+    stream += (
+        b'event: error\ndata: {"error":{"message":"bad call","code":"tool_use_failed",'
+        b'"status_code":400}}\n\n'
+    )
 
     with pytest.raises(ProviderError) as caught:
         decode(stream)
 
-    assert (caught.value.kind, caught.value.retryable, caught.value.status) == ("invalid_request", False, 400)
+    assert (caught.value.kind, caught.value.retryable, caught.value.status) == (
+        "invalid_request",
+        False,
+        400,
+    )
     assert caught.value.code == "tool_use_failed"
     assert is_refused_call(caught.value)
 
@@ -611,7 +750,7 @@ def calls_of(*deltas: Any, finish: str = "tool_calls") -> list[tuple[str, str, s
     return [(one.id, one.name, one.arguments) for one in message.calls]
 
 
-def test_fragments_find_their_call() -> None:
+def test_fragments_are_added_to_their_call() -> None:
     a, b = ("a", "look", '{"at":1}'), ("b", "see", "{}")
 
     assert calls_of(
@@ -621,7 +760,10 @@ def test_fragments_find_their_call() -> None:
         fragment(1, None, None, "}"),
     ) == [a, b]
     assert calls_of(fragment(1, "a", "look", '{"at":1}'), fragment(5, "b", "see", "{}")) == [a, b]
-    assert calls_of(fragment(None, "a", "look", '{"at":1}'), fragment(None, "b", "see", "{}")) == [a, b]
+    assert calls_of(fragment(None, "a", "look", '{"at":1}'), fragment(None, "b", "see", "{}")) == [
+        a,
+        b,
+    ]
     assert calls_of(fragment(None, "a", "look", '{"at"'), fragment(None, None, "", ":1}")) == [a]
     assert calls_of(fragment(None, "a", "look", '{"at"'), fragment(None, "a", "", ":1}")) == [a]
     assert calls_of(fragment(0, "a", "look", '{"at"'), fragment(0, "", "", ":1}")) == [a]
@@ -632,17 +774,24 @@ def test_fragments_find_their_call() -> None:
 
 
 @pytest.mark.parametrize("index", [0, None])
-def test_whole_calls_without_ids_are_not_run_together(index: int | None) -> None:
+def test_complete_calls_without_ids_are_not_joined(index: int | None) -> None:
     one, two = (fragment(index, "", "look", f'{{"at":{at}}}')["tool_calls"][0] for at in (1, 2))
 
     for deltas in ([{"tool_calls": [one]}, {"tool_calls": [two]}], [{"tool_calls": [one, two]}]):
-        assert [call[1:] for call in calls_of(*deltas)] == [("look", '{"at":1}'), ("look", '{"at":2}')]
-    again = fragment(index, "", "look", "")  # the name alone says nothing new
+        assert [call[1:] for call in calls_of(*deltas)] == [
+            ("look", '{"at":1}'),
+            ("look", '{"at":2}'),
+        ]
+    again = fragment(index, "", "look", "")  # a fragment that only repeats the name
     assert len(calls_of({"tool_calls": [one]}, again)) == 1
 
 
-def test_a_call_without_id_is_given_one() -> None:
-    streamed = read(chunk(fragment(0, "", "look", "{}")), chunk(fragment(1, "", "look", "{}")), chunk({}, "tool_calls"))
+def test_a_call_without_an_id_gets_an_id() -> None:
+    streamed = read(
+        chunk(fragment(0, "", "look", "{}")),
+        chunk(fragment(1, "", "look", "{}")),
+        chunk({}, "tool_calls"),
+    )
     json_calls = [{"id": "", "function": {"name": "look", "arguments": "{}"}} for _ in range(2)]
 
     for message in (streamed, whole({"tool_calls": json_calls})):
@@ -657,20 +806,24 @@ def test_two_calls_of_one_reply_never_share_an_id() -> None:
 
 
 def test_a_call_that_was_cut_is_not_complete() -> None:
-    first, half = chunk(fragment(0, "a", "look", '{"at":1}')), chunk(fragment(1, "b", "look", '{"at":'))
+    first, half = (
+        chunk(fragment(0, "a", "look", '{"at":1}')),
+        chunk(fragment(1, "b", "look", '{"at":')),
+    )
 
     cut = read(first, half, chunk({}, "length"))
     closed = read(first, half, chunk({}, "tool_calls"))
     unsaid = read(first, half)
 
     assert [one.complete for one in cut.calls] == [True, False]
-    assert [one.complete for one in closed.calls] == [True, True]  # closed by the model, wrong as it is
+    # The model closed the call, although its JSON is invalid.
+    assert [one.complete for one in closed.calls] == [True, True]
     assert [one.complete for one in unsaid.calls] == [True, False]
     assert not read(chunk(fragment(0, "a", "look", "")), chunk({}, "length")).calls[0].complete
     assert read(first, chunk({}, "length")).calls[0].complete
 
 
-def test_the_call_from_before_tools() -> None:
+def test_the_older_function_call_field_is_decoded() -> None:
     message = read(
         chunk({"function_call": {"name": "look", "arguments": ""}}),
         chunk({"function_call": {"arguments": "{}"}}),
@@ -680,9 +833,13 @@ def test_the_call_from_before_tools() -> None:
     assert [(one.name, one.arguments) for one in message.calls] == [("look", "{}")]
 
 
-def test_a_call_that_says_nothing_is_no_call() -> None:
+def test_an_empty_tool_call_is_ignored() -> None:
     empty = {"name": "", "arguments": ""}
-    phantom = {"content": "x", "tool_calls": [{"index": 0, "id": "", "function": empty}], "function_call": empty}
+    phantom = {
+        "content": "x",
+        "tool_calls": [{"index": 0, "id": "", "function": empty}],
+        "function_call": empty,
+    }
 
     seen, message = decode(events(chunk(phantom), chunk({}, "stop")))
 
@@ -695,7 +852,11 @@ def test_a_call_that_says_nothing_is_no_call() -> None:
 
 def test_deltas_name_the_call_they_belong_to() -> None:
     seen, _ = decode(
-        events(chunk(fragment(3, "a", "look", "{")), chunk(fragment(3, None, None, "}")), chunk({}, "tool_calls"))
+        events(
+            chunk(fragment(3, "a", "look", "{")),
+            chunk(fragment(3, None, None, "}")),
+            chunk({}, "tool_calls"),
+        )
     )
 
     assert seen == [
@@ -704,15 +865,18 @@ def test_deltas_name_the_call_they_belong_to() -> None:
     ]
 
 
-def test_reasoning_in_any_field() -> None:
+def test_reasoning_is_read_from_any_known_field() -> None:
     for field in ("reasoning_content", "reasoning", "reasoning_text", "thinking"):
         message = read(
-            chunk({field: "h"}), chunk({field: "m"}), chunk({"content": "x", field: None}), chunk({}, "stop")
+            chunk({field: "h"}),
+            chunk({field: "m"}),
+            chunk({"content": "x", field: None}),
+            chunk({}, "stop"),
         )
         assert message.content == (Thinking(text="hm"), Text(text="x"))
 
 
-def test_details_repeat_the_reasoning_and_go_back_whole() -> None:
+def test_reasoning_details_are_not_shown_twice_and_are_sent_back_complete() -> None:
     def detail(**more: Any) -> list[Any]:
         return [{"type": "reasoning.text", "index": 0, "format": "f", **more}]
 
@@ -721,7 +885,9 @@ def test_details_repeat_the_reasoning_and_go_back_whole() -> None:
         chunk({"reasoning": "m", "reasoning_details": detail(text="m")}),
         chunk({"reasoning": None, "reasoning_details": detail(signature="sig")}),
         chunk({"reasoning": None, "reasoning_details": detail(text="", signature=None)}),
-        chunk({"reasoning_details": [{"type": "reasoning.encrypted", "index": 1, "data": "sealed"}]}),
+        chunk(
+            {"reasoning_details": [{"type": "reasoning.encrypted", "index": 1, "data": "sealed"}]}
+        ),
         chunk({"content": "x"}),
         chunk({}, "stop"),
     )
@@ -733,30 +899,38 @@ def test_details_repeat_the_reasoning_and_go_back_whole() -> None:
     ]
 
 
-def test_details_alone_are_reasoning_too() -> None:
+def test_reasoning_details_without_a_reasoning_field_are_thinking() -> None:
     message = read(
-        chunk({"reasoning_details": [{"type": "reasoning.text", "text": "hm"}]}), chunk({"content": "x"}, "stop")
+        chunk({"reasoning_details": [{"type": "reasoning.text", "text": "hm"}]}),
+        chunk({"content": "x"}, "stop"),
     )
 
     assert message.content[0] == Thinking(
         text="hm",
-        opaque=Opaque(wire="openai_chat", data={"reasoning_details": [{"type": "reasoning.text", "text": "hm"}]}),
+        opaque=Opaque(
+            wire="openai_chat",
+            data={"reasoning_details": [{"type": "reasoning.text", "text": "hm"}]},
+        ),
     )
 
 
-def test_sealed_details_without_text_go_back() -> None:
+def test_encrypted_reasoning_details_without_text_are_sent_back() -> None:
     message = read(
-        chunk({"reasoning_details": [{"type": "reasoning.encrypted", "data": "s"}]}), chunk({"content": "x"}, "stop")
+        chunk({"reasoning_details": [{"type": "reasoning.encrypted", "data": "s"}]}),
+        chunk({"content": "x"}, "stop"),
     )
 
     assert sent(message)[0]["reasoning_details"] == [{"type": "reasoning.encrypted", "data": "s"}]
 
 
-def test_content_lists_of_mistral_and_back() -> None:
+def test_content_lists_of_mistral_are_decoded_and_sent_back() -> None:
     thinking = [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}]
 
     message = read(
-        chunk({"content": thinking}), chunk({"content": thinking}), chunk({"content": "x"}), chunk({}, "stop")
+        chunk({"content": thinking}),
+        chunk({"content": thinking}),
+        chunk({"content": "x"}),
+        chunk({}, "stop"),
     )
 
     assert [type(part).__name__ for part in message.content] == ["Thinking", "Text"]
@@ -766,7 +940,7 @@ def test_content_lists_of_mistral_and_back() -> None:
     ]
 
 
-def test_extra_content_of_a_call_goes_back_on_it() -> None:
+def test_extra_content_of_a_call_is_sent_back_with_the_call() -> None:
     extra = {"google": {"thought_signature": "sig"}}
     piece = fragment(0, "a", "look", "{}")
     piece["tool_calls"][0]["extra_content"] = extra
@@ -777,7 +951,7 @@ def test_extra_content_of_a_call_goes_back_on_it() -> None:
     assert "extra_content" not in json.dumps(sent(replace(message, provider="other")))
 
 
-def test_think_tags_are_parted_where_the_server_leaves_them() -> None:
+def test_think_tags_in_the_text_are_split_into_thinking() -> None:
     pieces = ["\n<th", "ink>h", "m</thi", "nk>\n\nx", " <think>y"]
     stream = events(*(chunk({"content": piece}) for piece in pieces), chunk({}, "stop"))
 
@@ -794,7 +968,10 @@ def test_think_tags_are_parted_where_the_server_leaves_them() -> None:
     ("raw", "usage"),
     [
         ({"prompt_tokens": 10, "completion_tokens": 5}, Usage(input=10, output=5)),
-        ({"prompt_tokens": 10, "completion_tokens": 5, "prompt_tokens_details": None}, Usage(input=10, output=5)),
+        (
+            {"prompt_tokens": 10, "completion_tokens": 5, "prompt_tokens_details": None},
+            Usage(input=10, output=5),
+        ),
         (
             {
                 "prompt_tokens": 10,
@@ -818,16 +995,29 @@ def test_think_tags_are_parted_where_the_server_leaves_them() -> None:
             {"prompt_tokens": 10, "completion_tokens": 5, "prompt_cache_hit_tokens": 4},
             Usage(input=10, output=5, cache_read=4),
         ),
-        ({"prompt_tokens": 10, "completion_tokens": 5, "cached_tokens": 4}, Usage(input=10, output=5, cache_read=4)),
+        (
+            {"prompt_tokens": 10, "completion_tokens": 5, "cached_tokens": 4},
+            Usage(input=10, output=5, cache_read=4),
+        ),
         (
             {"prompt_tokens": 10, "completion_tokens": 5, "num_cached_tokens": 4},
             Usage(input=10, output=5, cache_read=4),
         ),
-        ({"prompt_tokens": 10, "completion_tokens": 5, "cost": 0.25}, Usage(input=10, output=5, cost=0.25)),
-        ({"prompt_tokens": 10, "completion_tokens": 5, "cost": -1}, Usage(input=10, output=5)),
-        ({"prompt_tokens": 10, "completion_tokens": 5, "cost": float("nan")}, Usage(input=10, output=5)),
         (
-            {"input_tokens": 10, "output_tokens": 5, "cache_read_input_tokens": 4},  # a proxy's, of other wires
+            {"prompt_tokens": 10, "completion_tokens": 5, "cost": 0.25},
+            Usage(input=10, output=5, cost=0.25),
+        ),
+        ({"prompt_tokens": 10, "completion_tokens": 5, "cost": -1}, Usage(input=10, output=5)),
+        (
+            {"prompt_tokens": 10, "completion_tokens": 5, "cost": float("nan")},
+            Usage(input=10, output=5),
+        ),
+        (
+            {
+                "input_tokens": 10,
+                "output_tokens": 5,
+                "cache_read_input_tokens": 4,
+            },  # a proxy's, of other wires
             Usage(input=10, output=5, cache_read=4),
         ),
         ({"prompt_tokens": "many", "completion_tokens": -5}, Usage()),
@@ -838,24 +1028,26 @@ def test_usage_is_normalised(raw: Any, usage: Usage) -> None:
     assert read(chunk({"content": "x"}, "stop"), {"choices": [], "usage": raw}).usage == usage
 
 
-def test_the_last_usage_counts_wherever_it_stands() -> None:
+def test_the_last_usage_counts_in_whichever_chunk_it_is() -> None:
     def tokens(count: int) -> Any:
         return {"prompt_tokens": 1, "completion_tokens": count}
 
     cumulative = read(chunk({"content": "x"}, usage=tokens(1)), chunk({}, "stop", usage=tokens(2)))
     groq = read(chunk({"content": "x"}), chunk({}, "stop", x_groq={"usage": tokens(2)}))
-    moonshot = read({"choices": [{"delta": {"content": "x"}, "finish_reason": "stop", "usage": tokens(2)}]})
+    moonshot = read(
+        {"choices": [{"delta": {"content": "x"}, "finish_reason": "stop", "usage": tokens(2)}]}
+    )
 
     assert [one.usage for one in (cumulative, groq, moonshot)] == [Usage(input=1, output=2)] * 3
 
 
-def test_only_the_first_of_several_answers_counts() -> None:
+def test_only_the_first_of_several_choices_counts() -> None:
     other = {"choices": [{"index": 1, "delta": {"content": "no"}, "finish_reason": None}]}
 
     assert read(chunk({"content": "x"}), other, chunk({}, "stop")).text == "x"
 
 
-def test_a_whole_reply_to_a_streaming_request_is_shown_late() -> None:
+def test_a_complete_reply_to_a_streaming_request_is_emitted_at_the_end() -> None:
     decoder = ChatDecoder(Quirks(), "acme", "acme-1")
     answer = {"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}]}
 
@@ -864,7 +1056,7 @@ def test_a_whole_reply_to_a_streaming_request_is_shown_late() -> None:
     assert decoder.late == [TextDelta(text="x")]
 
 
-def test_a_whole_completion_as_the_only_event() -> None:
+def test_a_complete_completion_as_the_only_event_is_decoded() -> None:
     choice = {
         "message": {"content": "x", "tool_calls": [{"id": "a", "function": {"name": "look"}}]},
         "finish_reason": "stop",
@@ -877,21 +1069,26 @@ def test_a_whole_completion_as_the_only_event() -> None:
     assert read(chunk({"content": "x"}), chunk({"content": "y"}), repeated).text == "xy"
 
 
-def test_who_answered_stands_on_the_message() -> None:
+def test_the_message_has_the_model_and_id_of_the_server() -> None:
     message = read(chunk({"content": "x"}, "stop"))
 
     assert (message.provider, message.model) == ("acme", "acme-1")
     assert message.meta == {"id": "c1", "model": "acme-1-0"}
 
 
-# Garbage ------------------------------------------------------------------------------------------
+# Garbage
 
 NAMES = st.sampled_from(
-    """id model choices delta message content reasoning reasoning_details tool_calls function name arguments index
-    finish_reason usage error text type thinking refusal prompt_tokens extra_content x_groq""".split()
+    """id model choices delta message content reasoning reasoning_details tool_calls function name
+    arguments index finish_reason usage error text type thinking refusal prompt_tokens
+    extra_content x_groq""".split()
 )
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.floats() | st.integers(-2, 2) | st.sampled_from(["", "x", "stop", "thinking"]),
+    st.none()
+    | st.booleans()
+    | st.floats()
+    | st.integers(-2, 2)
+    | st.sampled_from(["", "x", "stop", "thinking"]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),
     max_leaves=15,
 )
@@ -900,7 +1097,11 @@ VALUES = st.recursive(
 @settings(max_examples=150)
 @given(st.lists(VALUES, max_size=4))
 def test_chunks_of_any_shape_raise_nothing_but_provider_errors(chunks: list[Any]) -> None:
-    for stream in (events(*chunks), json.dumps(chunks).encode(), json.dumps({"choices": chunks}).encode()):
+    for stream in (
+        events(*chunks),
+        json.dumps(chunks).encode(),
+        json.dumps({"choices": chunks}).encode(),
+    ):
         try:
             decode(stream)
         except ProviderError:
@@ -908,18 +1109,33 @@ def test_chunks_of_any_shape_raise_nothing_but_provider_errors(chunks: list[Any]
 
 
 @settings(max_examples=150)
-@given(st.lists(st.tuples(st.dictionaries(NAMES, VALUES, max_size=5), VALUES, VALUES), min_size=1, max_size=4))
+@given(
+    st.lists(
+        st.tuples(st.dictionaries(NAMES, VALUES, max_size=5), VALUES, VALUES),
+        min_size=1,
+        max_size=4,
+    )
+)
 def test_deltas_of_any_shape_raise_nothing_but_provider_errors(parts: list[Any]) -> None:
-    stream = events(*(chunk(delta, finish, usage=usage) for delta, finish, usage in parts), chunk({}, "stop"))
-    answer = {"choices": [{"message": parts[0][0], "finish_reason": parts[0][1]}], "usage": parts[0][2]}
+    stream = events(
+        *(chunk(delta, finish, usage=usage) for delta, finish, usage in parts), chunk({}, "stop")
+    )
+    answer = {
+        "choices": [{"message": parts[0][0], "finish_reason": parts[0][1]}],
+        "usage": parts[0][2],
+    }
     for given_bytes in (stream, json.dumps(answer).encode()):
         try:
             seen, message = decode(given_bytes)
         except ProviderError:
             continue
-        assert all(isinstance(event.text, str) for event in seen if isinstance(event, (TextDelta, ThinkingDelta)))
+        assert all(
+            isinstance(event.text, str)
+            for event in seen
+            if isinstance(event, (TextDelta, ThinkingDelta))
+        )
         assert isinstance(message.text, str)
-        OpenAIChat.encode(Request(messages=[message]), ROW, "acme-1")
+        OpenAIChat.encode(Request(messages=[message]), ENTRY, "acme-1")
 
 
 @settings(max_examples=100)
@@ -933,7 +1149,13 @@ def test_any_bytes_raise_nothing_but_provider_errors(stream: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "deep", [b"[" * 100_000, b'{"a":' * 100_000, b"9" * 5000, b'{"choices":[{"delta":{"content":' + b"[" * 99_999]
+    "deep",
+    [
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b"9" * 5000,
+        b'{"choices":[{"delta":{"content":' + b"[" * 99_999,
+    ],
 )
 def test_deep_and_huge_values_are_protocol_errors(deep: bytes) -> None:
     for stream in (deep, b"data: " + deep + b"\n\n"):
@@ -941,7 +1163,7 @@ def test_deep_and_huge_values_are_protocol_errors(deep: bytes) -> None:
             decode(stream)
 
 
-def test_a_stream_cut_at_any_byte_says_the_same() -> None:
+def test_a_stream_cut_at_any_byte_decodes_the_same() -> None:
     stream = b"\xef\xbb\xbf" + events(
         chunk({"reasoning": "hm é"}),
         chunk({"content": "häppy \U0001f408"}),
@@ -956,11 +1178,11 @@ def test_a_stream_cut_at_any_byte_says_the_same() -> None:
         assert replace(decoder.finish().message, id="") == replace(message, id="")
 
 
-# The provider -------------------------------------------------------------------------------------
+# The provider
 
 
 class Server:
-    """Stands in for the HTTP module: plays blocks, keeps what was asked."""
+    """A fake of the HTTP client that plays blocks and stores the requests."""
 
     def __init__(self, *blocks: bytes) -> None:
         self.blocks = blocks
@@ -987,9 +1209,13 @@ class Server:
 
 
 async def test_the_provider_streams_and_ends_with_the_reply() -> None:
-    server = Server(events(chunk({"content": "a"}), done=False), events(chunk({"content": "b"}, "stop")))
+    server = Server(
+        events(chunk({"content": "a"}), done=False), events(chunk({"content": "b"}, "stop"))
+    )
 
-    seen = [event async for event in OpenAIChat(ROW, server).stream(Request(messages=[user("hi")]))]
+    seen = [
+        event async for event in OpenAIChat(ENTRY, server).stream(Request(messages=[user("hi")]))
+    ]
 
     assert seen[:-1] == [TextDelta(text="a"), TextDelta(text="b")]
     assert isinstance(seen[-1], Done)
@@ -1002,17 +1228,21 @@ async def test_the_provider_stops_reading_at_an_error() -> None:
     server = Server(events({"error": {"message": "boom"}}), events(chunk({"content": "never"})))
 
     with pytest.raises(ProviderError, match="acme: boom"):
-        async for _ in OpenAIChat(ROW, server).stream(Request(model="other", messages=[user("hi")])):
+        async for _ in OpenAIChat(ENTRY, server).stream(
+            Request(model="other", messages=[user("hi")])
+        ):
             pytest.fail("nothing was said")
 
     assert server.asked[0][1]["model"] == "other"
     assert server.closed == 1
 
 
-async def test_the_provider_shows_a_whole_reply_too() -> None:
+async def test_the_provider_emits_events_for_a_complete_reply() -> None:
     answer = {"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}]}
     server = Server(json.dumps(answer).encode())
 
-    seen = [event async for event in OpenAIChat(ROW, server).stream(Request(messages=[user("hi")]))]
+    seen = [
+        event async for event in OpenAIChat(ENTRY, server).stream(Request(messages=[user("hi")]))
+    ]
 
     assert seen[0] == TextDelta(text="x")

@@ -1,4 +1,4 @@
-"""The Responses wire: what is sent, and what is understood."""
+"""Encoding and decoding on the Responses wire."""
 
 from __future__ import annotations
 
@@ -32,18 +32,22 @@ from glue.messages import (
     user,
 )
 from glue.provider import Done, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
-from glue.providers.catalog import Quirks, Row
+from glue.providers.catalog import Entry, Quirks
 from glue.providers.openai_responses import OpenAIResponses, ResponsesDecoder
 
-ROW = Row(
-    "acme", wire="openai_responses", base_url="https://acme.example/v1", model="acme-1", quirks=Quirks(encrypted=True)
+ENTRY = Entry(
+    "acme",
+    wire="openai_responses",
+    base_url="https://acme.example/v1",
+    model="acme-1",
+    quirks=Quirks(encrypted=True),
 )
 LOOK = ToolSpec(name="look", description="Look at a thing.")
 PICTURE = Image(media_type="image/png", data=b"\x89PNG")
 
 
-def row(**quirks: Any) -> Row:
-    return replace(ROW, quirks=Quirks(**quirks))
+def entry(**quirks: Any) -> Entry:
+    return replace(ENTRY, quirks=Quirks(**quirks))
 
 
 def assistant(*content: Any, provider: str = "acme", model: str = "acme-1") -> AssistantMessage:
@@ -60,11 +64,11 @@ def result(*content: Any, id: str = "call_1") -> ToolMessage:
     return ToolMessage(call_id=id, name="look", content=parts)
 
 
-def body(*messages: Message, at: Row = ROW, model: str = "acme-1", **request: Any) -> Any:
+def body(*messages: Message, at: Entry = ENTRY, model: str = "acme-1", **request: Any) -> Any:
     return json.loads(OpenAIResponses.encode(Request(messages=messages, **request), at, model))
 
 
-def sent(*messages: Message, at: Row = ROW, model: str = "acme-1") -> list[Any]:
+def sent(*messages: Message, at: Entry = ENTRY, model: str = "acme-1") -> list[Any]:
     found: list[Any] = body(*messages, at=at, model=model)["input"]
     return found
 
@@ -74,7 +78,14 @@ def events(*items: Any) -> bytes:
 
 
 def response(*output: Any, status: str = "completed", **more: Any) -> dict[str, Any]:
-    return {"id": "resp_1", "object": "response", "model": "acme-1-0", "status": status, "output": list(output), **more}
+    return {
+        "id": "resp_1",
+        "object": "response",
+        "model": "acme-1-0",
+        "status": status,
+        "output": list(output),
+        **more,
+    }
 
 
 def ended(*output: Any, status: str = "completed", **more: Any) -> dict[str, Any]:
@@ -95,16 +106,37 @@ def delta(index: int, kind: str, text: str, **more: Any) -> dict[str, Any]:
 
 def message(text: str = "x", **more: Any) -> dict[str, Any]:
     content = [{"type": "output_text", "text": text, "annotations": []}]
-    return {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": content, **more}
+    return {
+        "type": "message",
+        "id": "msg_1",
+        "role": "assistant",
+        "status": "completed",
+        "content": content,
+        **more,
+    }
 
 
 def reasoning(id: str = "rs_1", sealed: str | None = "sealed", summary: str = "") -> dict[str, Any]:
     parts = [{"type": "summary_text", "text": summary}] if summary else []
-    return {"type": "reasoning", "id": id, "summary": parts, "encrypted_content": sealed, "status": None}
+    return {
+        "type": "reasoning",
+        "id": id,
+        "summary": parts,
+        "encrypted_content": sealed,
+        "status": None,
+    }
 
 
-def function(id: str = "fc_1", call_id: str = "call_1", arguments: str = '{"at":"x"}', **more: Any) -> dict[str, Any]:
-    item = {"type": "function_call", "id": id, "call_id": call_id, "name": "look", "arguments": arguments}
+def function(
+    id: str = "fc_1", call_id: str = "call_1", arguments: str = '{"at":"x"}', **more: Any
+) -> dict[str, Any]:
+    item = {
+        "type": "function_call",
+        "id": id,
+        "call_id": call_id,
+        "name": "look",
+        "arguments": arguments,
+    }
     return {**item, "status": "completed", **more}
 
 
@@ -131,7 +163,7 @@ def failure(*items: Any) -> ProviderError:
     return caught.value
 
 
-# Requests -----------------------------------------------------------------------------------------
+# Requests
 
 
 def test_request_wire(snapshot: SnapshotAssertion) -> None:
@@ -145,7 +177,11 @@ def test_request_wire(snapshot: SnapshotAssertion) -> None:
     request = Request(
         system="Be brief.",
         messages=(
-            user("What is in these?", PICTURE, File(media_type="application/pdf", data=b"%PDF", name="a.pdf")),
+            user(
+                "What is in these?",
+                PICTURE,
+                File(media_type="application/pdf", data=b"%PDF", name="a.pdf"),
+            ),
             first,
             result("a cat"),
             result("a dog", PICTURE, id="call_2"),
@@ -162,7 +198,7 @@ def test_request_wire(snapshot: SnapshotAssertion) -> None:
         options={"reasoning": {"summary": "auto"}, "tools": [{"type": "web_search"}]},
     )
 
-    assert json.loads(OpenAIResponses.encode(request, ROW, "acme-1")) == snapshot
+    assert json.loads(OpenAIResponses.encode(request, ENTRY, "acme-1")) == snapshot
 
 
 def test_stream_wire(snapshot: SnapshotAssertion) -> None:
@@ -187,7 +223,9 @@ def test_stream_wire(snapshot: SnapshotAssertion) -> None:
         delta(2, "function_call_arguments", '{"at":'),
         delta(2, "function_call_arguments", '"x"}'),
         done(2, function()),
-        ended(thought, message("I look."), function(), usage={"input_tokens": 10, "output_tokens": 5}),
+        ended(
+            thought, message("I look."), function(), usage={"input_tokens": 10, "output_tokens": 5}
+        ),
     )
 
     seen, reply = decode(stream)
@@ -195,8 +233,10 @@ def test_stream_wire(snapshot: SnapshotAssertion) -> None:
     assert [*seen, replace(reply, id="message")] == snapshot
 
 
-def test_reasoning_goes_back_directly_before_what_followed_it() -> None:
-    reply = whole(reasoning("rs_1"), function("fc_1", "call_1"), reasoning("rs_2"), function("fc_2", "call_2"))
+def test_reasoning_is_sent_back_directly_before_the_item_that_followed_it() -> None:
+    reply = whole(
+        reasoning("rs_1"), function("fc_1", "call_1"), reasoning("rs_2"), function("fc_2", "call_2")
+    )
 
     items = sent(reply, result("a"), result("b", id="call_2"))
 
@@ -209,16 +249,24 @@ def test_reasoning_goes_back_directly_before_what_followed_it() -> None:
         "function_call_output",
         "function_call_output",
     ]
-    assert items[0] == {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "sealed"}
+    assert items[0] == {
+        "type": "reasoning",
+        "id": "rs_1",
+        "summary": [],
+        "encrypted_content": "sealed",
+    }
 
 
-def test_reasoning_in_several_items_goes_back_whole_or_not_at_all() -> None:
+def test_reasoning_in_several_items_is_sent_back_complete_or_not_at_all() -> None:
     reply = whole(reasoning("rs_1"), reasoning("rs_2"), message())
     first, second, text = reply.content
 
     assert [item.get("id") for item in sent(reply)] == ["rs_1", "rs_2", "msg_1"]
     assert [item.get("id") for item in sent(replace(reply, content=(first, text)))] == ["msg_1"]
-    assert [item.get("id") for item in sent(replace(reply, content=(second, text)))] == ["rs_2", "msg_1"]
+    assert [item.get("id") for item in sent(replace(reply, content=(second, text)))] == [
+        "rs_2",
+        "msg_1",
+    ]
 
 
 def test_reasoning_is_dropped_without_the_item_that_followed_it() -> None:
@@ -234,16 +282,22 @@ def test_reasoning_is_dropped_without_the_item_that_followed_it() -> None:
     assert placeholder == [{"type": "message", "role": "assistant", "content": "(truncated)"}]
 
 
-def test_reasoning_that_is_not_sealed_goes_back_only_where_the_server_keeps_it() -> None:
+def test_reasoning_without_encrypted_content_is_sent_back_only_if_the_server_stores_it() -> None:
     reply = whole(reasoning(sealed=None, summary="hm"), message())
 
     assert [item["type"] for item in sent(reply)] == ["message"]
-    assert [item["type"] for item in sent(reply, at=row(encrypted=False))] == ["reasoning", "message"]
+    assert [item["type"] for item in sent(reply, at=entry(encrypted=False))] == [
+        "reasoning",
+        "message",
+    ]
 
 
-def test_items_of_another_model_or_server_become_plain_words() -> None:
+def test_items_of_another_model_or_server_are_sent_as_plain_text() -> None:
     reply = whole(
-        reasoning(), message("hi", phase="final_answer"), {"type": "web_search_call", "id": "ws_1"}, function()
+        reasoning(),
+        message("hi", phase="final_answer"),
+        {"type": "web_search_call", "id": "ws_1"},
+        function(),
     )
     plain = [
         {"type": "message", "role": "assistant", "content": "hi"},
@@ -254,15 +308,22 @@ def test_items_of_another_model_or_server_become_plain_words() -> None:
     assert sent(reply, model="acme-2") == plain
 
 
-def test_phase_refusal_and_several_texts_of_one_message_go_back() -> None:
-    texts: list[Any] = [{"type": "output_text", "text": text, "annotations": []} for text in ("a", "b")]
+def test_phase_refusal_and_several_texts_of_one_message_are_sent_back() -> None:
+    texts: list[Any] = [
+        {"type": "output_text", "text": text, "annotations": []} for text in ("a", "b")
+    ]
     item = message(content=[*texts, {"type": "refusal", "refusal": "no"}], phase="final_answer")
 
     assert sent(whole(item)) == [item]
 
 
-def test_server_tools_go_back_verbatim() -> None:
-    item = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"query": "q"}}
+def test_server_tools_are_sent_back_unchanged() -> None:
+    item = {
+        "type": "web_search_call",
+        "id": "ws_1",
+        "status": "completed",
+        "action": {"query": "q"},
+    }
 
     assert sent(whole(item, message()))[0] == item
 
@@ -274,7 +335,7 @@ def test_results_carry_images() -> None:
     assert sent(result(""))[0]["output"] == ""
 
 
-def test_ids_that_a_server_counts_anew_are_told_apart() -> None:
+def test_ids_that_a_server_numbers_from_zero_in_each_reply_become_unique() -> None:
     items = sent(
         whole(function("fc_1", "call_0")),
         result("a", id="call_0"),
@@ -285,22 +346,22 @@ def test_ids_that_a_server_counts_anew_are_told_apart() -> None:
     assert [item["call_id"] for item in items] == ["call_0", "call_0", "call_0_2", "call_0_2"]
 
 
-def test_nothing_is_stored_and_reasoning_is_sealed_where_the_server_can() -> None:
+def test_nothing_is_stored_and_reasoning_is_encrypted_if_the_server_can() -> None:
     assert body(user("a"))["store"] is False
     assert body(user("a"))["include"] == ["reasoning.encrypted_content"]
     assert "include" not in body(user("a"), model="gpt-4o-mini")
-    assert not {"store", "include"} & set(body(user("a"), at=row()))
+    assert not {"store", "include"} & set(body(user("a"), at=entry()))
 
 
 def test_settings_of_a_request() -> None:
-    full = body(user("a"), tools=(LOOK,), tool_choice="required", cache=True, at=row(cache="key"))
+    full = body(user("a"), tools=(LOOK,), tool_choice="required", cache=True, at=entry(cache="key"))
 
     assert full["tool_choice"] == "required"
     assert full["tools"][0]["strict"] is False
     assert len(full["prompt_cache_key"]) == 24
     assert "stop" not in body(user("a"), stop=("x",))
     assert "stream" not in body(user("a"), stream=False)
-    assert body(user("a"), output_schema={}, at=row(output="json_object"))["text"] == {
+    assert body(user("a"), output_schema={}, at=entry(output="json_object"))["text"] == {
         "format": {"type": "json_object"}
     }
 
@@ -308,21 +369,23 @@ def test_settings_of_a_request() -> None:
 def test_empty_and_excluded_messages_are_left_out() -> None:
     excluded = UserMessage(content=(Text(text="secret"),), excluded=True)
 
-    assert sent(user(""), assistant(Thinking(text="x")), excluded, user("a")) == [{"role": "user", "content": "a"}]
+    assert sent(user(""), assistant(Thinking(text="x")), excluded, user("a")) == [
+        {"role": "user", "content": "a"}
+    ]
 
 
 def test_a_message_is_encoded_once() -> None:
     messages: list[Message] = [user("a"), assistant("b", call()), result("c")]
-    first = OpenAIResponses.encode(Request(messages=messages), ROW, "acme-1")
+    first = OpenAIResponses.encode(Request(messages=messages), ENTRY, "acme-1")
     memos = [dict(one.memo) for one in messages]
 
-    second = OpenAIResponses.encode(Request(messages=[*messages, user("d")]), ROW, "acme-1")
+    second = OpenAIResponses.encode(Request(messages=[*messages, user("d")]), ENTRY, "acme-1")
 
     assert second.startswith(first[: first.index(b'],"stream"')])
     assert [one.memo for one in messages] == memos
 
 
-# Replies ------------------------------------------------------------------------------------------
+# Replies
 
 
 @pytest.mark.parametrize(
@@ -334,7 +397,10 @@ def test_a_message_is_encoded_once() -> None:
         ([message()], "incomplete", {"reason": "max_output_tokens"}, "max_tokens"),
         ([message()], "incomplete", {"reason": "content_filter"}, "refusal"),
         ([message()], "incomplete", None, "unknown"),
-        *(([message()], "incomplete", {"reason": word}, "unknown") for word in ("stop", "error", "length")),
+        *(
+            ([message()], "incomplete", {"reason": word}, "unknown")
+            for word in ("stop", "error", "length")
+        ),
         ([message()], "incomplete", {"reason": []}, "unknown"),
         ([message()], "cancelled", None, "cancelled"),
     ],
@@ -350,9 +416,14 @@ def test_s001_stop_reasons_of_responses_are_normalised_and_kept(
 
 
 def test_s006_only_refusal_parts_are_a_refusal() -> None:
-    both = message(content=[{"type": "output_text", "text": "a"}, {"type": "refusal", "refusal": "b"}])
+    both = message(
+        content=[{"type": "output_text", "text": "a"}, {"type": "refusal", "refusal": "b"}]
+    )
 
-    assert read(ended(message(content=[{"type": "refusal", "refusal": "no"}]))).stop_reason is StopReason.REFUSAL
+    assert (
+        read(ended(message(content=[{"type": "refusal", "refusal": "no"}]))).stop_reason
+        is StopReason.REFUSAL
+    )
     assert read(ended(both)).stop_reason is StopReason.END_TURN
 
 
@@ -361,7 +432,7 @@ def test_a_response_that_is_not_ready_is_unknown(status: str) -> None:
     assert whole(status=status).stop_reason is StopReason.UNKNOWN
 
 
-def test_deltas_are_shown_and_items_make_the_reply() -> None:
+def test_deltas_become_events_and_items_become_the_reply() -> None:
     seen, reply = decode(
         events(
             delta(0, "output_text", "He"),
@@ -386,7 +457,7 @@ def test_ids_that_change_between_events_do_not_matter() -> None:
     assert [part.text for part in reply.content if isinstance(part, Text)] == ["x"]
 
 
-def test_a_server_without_deltas_is_shown_all_the_same() -> None:
+def test_items_without_deltas_become_events() -> None:
     seen, reply = decode(
         events(
             added(0, function(arguments="")),
@@ -396,15 +467,28 @@ def test_a_server_without_deltas_is_shown_all_the_same() -> None:
         )
     )
 
-    assert seen == [ToolCallDelta(index=0, id="call_1", name="look", arguments='{"at":"x"}'), TextDelta(text="x")]
+    assert seen == [
+        ToolCallDelta(index=0, id="call_1", name="look", arguments='{"at":"x"}'),
+        TextDelta(text="x"),
+    ]
     assert reply.calls[0].id == "call_1"
 
 
-def test_reasoning_text_of_open_models() -> None:
-    item = {"type": "reasoning", "id": "rs", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]}
+def test_reasoning_text_of_open_models_is_thinking() -> None:
+    item = {
+        "type": "reasoning",
+        "id": "rs",
+        "summary": [],
+        "content": [{"type": "reasoning_text", "text": "hm"}],
+    }
 
     seen, reply = decode(
-        events(delta(0, "reasoning_text", "hm"), done(0, item), done(1, message()), ended(item, message()))
+        events(
+            delta(0, "reasoning_text", "hm"),
+            done(0, item),
+            done(1, message()),
+            ended(item, message()),
+        )
     )
 
     assert seen == [ThinkingDelta(text="hm"), TextDelta(text="x")]
@@ -412,33 +496,47 @@ def test_reasoning_text_of_open_models() -> None:
     assert reply.content[0].text == "hm"
 
 
-def test_the_final_object_counts_where_items_were_not_sent() -> None:
+def test_the_final_response_is_used_if_no_items_were_sent() -> None:
     seen, reply = decode(events(ended(reasoning(), message("x"))))
 
     assert (seen, reply.text) == ([TextDelta(text="x")], "x")
 
 
-def test_a_final_event_may_leave_out_what_is_known_by_then() -> None:
-    seen, reply = decode(events(delta(0, "output_text", "x"), done(0, message("x")), bare("completed")))
+def test_a_final_event_without_output_keeps_the_items_before_it() -> None:
+    seen, reply = decode(
+        events(delta(0, "output_text", "x"), done(0, message("x")), bare("completed"))
+    )
 
-    assert (seen, reply.text, reply.stop_reason) == ([TextDelta(text="x")], "x", StopReason.END_TURN)
+    assert (seen, reply.text, reply.stop_reason) == (
+        [TextDelta(text="x")],
+        "x",
+        StopReason.END_TURN,
+    )
     nothing = delta(0, "output_text", "") | {"delta": None}
     seen, reply = decode(events(nothing, done(0, message("x")), ended(message("x"))))
-    assert (seen, reply.text) == ([TextDelta(text="x")], "x")  # and nothing was shown before it
-    assert read(done(0, message("x")), bare("incomplete", status=None, output=None)).raw_stop_reason == "incomplete"
+    assert (seen, reply.text) == ([TextDelta(text="x")], "x")  # no event was emitted before it
+    assert (
+        read(done(0, message("x")), bare("incomplete", status=None, output=None)).raw_stop_reason
+        == "incomplete"
+    )
 
 
 def bare(end: str, **more: Any) -> dict[str, Any]:
     return {"type": f"response.{end}", "response": {"id": "resp_1", **more}}
 
 
-def test_an_item_that_ends_without_what_its_deltas_said_keeps_it() -> None:
+def test_an_item_that_ends_without_content_keeps_its_deltas() -> None:
     call, said = function() | {"arguments": ""}, message() | {"content": []}
     pieces = (delta(0, "output_text", "x"), done(0, said), added(1, call))
 
-    reply = read(*pieces, delta(1, "function_call_arguments", '{"at":"x"}'), done(1, call), ended(said, call))
+    reply = read(
+        *pieces, delta(1, "function_call_arguments", '{"at":"x"}'), done(1, call), ended(said, call)
+    )
 
-    assert (reply.text, [(one.arguments, one.complete) for one in reply.calls]) == ("x", [('{"at":"x"}', True)])
+    assert (reply.text, [(one.arguments, one.complete) for one in reply.calls]) == (
+        "x",
+        [('{"at":"x"}', True)],
+    )
 
 
 def test_arguments_may_be_an_object() -> None:
@@ -447,20 +545,31 @@ def test_arguments_may_be_an_object() -> None:
     assert [one.arguments for one in read(done(0, item), ended(item)).calls] == ['{"at":"x"}']
 
 
-@pytest.mark.parametrize("cut", [function(arguments='{"at":', status="incomplete"), function(arguments='{"at":')])
+@pytest.mark.parametrize(
+    "cut", [function(arguments='{"at":', status="incomplete"), function(arguments='{"at":')]
+)
 def test_a_call_that_was_cut_is_not_complete(cut: Any) -> None:
-    final = ended(function(), cut, status="incomplete", incomplete_details={"reason": "max_output_tokens"})
+    final = ended(
+        function(), cut, status="incomplete", incomplete_details={"reason": "max_output_tokens"}
+    )
 
-    assert [one.complete for one in read(done(0, function()), done(1, cut), final).calls] == [True, False]
+    assert [one.complete for one in read(done(0, function()), done(1, cut), final).calls] == [
+        True,
+        False,
+    ]
 
 
-def test_a_call_that_the_server_calls_incomplete_is_so_even_if_it_parses() -> None:
-    final = ended(function(arguments="{}", status="incomplete"), function("fc_2", "call_2"), status="incomplete")
+def test_a_call_with_status_incomplete_is_incomplete_even_if_its_json_is_valid() -> None:
+    final = ended(
+        function(arguments="{}", status="incomplete"),
+        function("fc_2", "call_2"),
+        status="incomplete",
+    )
 
     assert [one.complete for one in read(final).calls] == [False, True]
 
 
-def test_a_call_that_never_ended_is_kept_as_it_was() -> None:
+def test_a_call_that_never_ended_keeps_its_deltas() -> None:
     reply = read(
         done(0, message("x")),
         added(1, function(arguments="", status="in_progress")),
@@ -471,7 +580,7 @@ def test_a_call_that_never_ended_is_kept_as_it_was() -> None:
     assert [(one.arguments, one.complete) for one in reply.calls] == [('{"at":', False)]
 
 
-def test_a_text_that_never_ended_is_kept_as_it_was() -> None:
+def test_a_text_that_never_ended_keeps_its_deltas() -> None:
     reply = read(
         added(0, {"type": "message", "id": "m", "content": []}),
         delta(0, "output_text", "half"),
@@ -485,7 +594,7 @@ def test_the_end_mark_of_chat_is_ignored() -> None:
     assert decode(events(ended(message())) + b"data: [DONE]\n\n")[1].text == "x"
 
 
-def test_a_stream_without_its_terminal_event_is_cut() -> None:
+def test_a_stream_without_its_terminal_event_is_an_error() -> None:
     error = failure(done(0, message()))
 
     assert (error.kind, error.retryable) == ("protocol", False)
@@ -501,22 +610,26 @@ def test_an_error_event_is_raised() -> None:
 
 def test_a_failed_response_is_raised() -> None:
     assert (
-        failure(ended(status="failed", error={"code": "rate_limit_exceeded", "message": "slow"})).kind == "rate_limited"
+        failure(
+            ended(status="failed", error={"code": "rate_limit_exceeded", "message": "slow"})
+        ).kind
+        == "rate_limited"
     )
     assert failure(ended(status="failed", error=None)).kind == "transient"
 
 
 @pytest.mark.parametrize(
-    ("stream", "kind"), [(b"", "empty"), (b": x\n\n", "empty"), (b"<html>", "protocol"), (b"{}", "protocol")]
+    ("stream", "kind"),
+    [(b"", "empty"), (b": x\n\n", "empty"), (b"<html>", "protocol"), (b"{}", "protocol")],
 )
-def test_answers_that_are_no_response(stream: bytes, kind: str) -> None:
+def test_bodies_that_are_not_a_response_are_errors(stream: bytes, kind: str) -> None:
     with pytest.raises(ProviderError) as caught:
         decode(stream)
 
     assert caught.value.kind == kind
 
 
-def test_a_json_error_in_a_good_answer_is_an_error() -> None:
+def test_a_json_error_with_status_200_is_raised() -> None:
     with pytest.raises(ProviderError) as caught:
         decode(b'{"error": {"code": "model_not_found", "message": "no"}}')
 
@@ -544,18 +657,24 @@ def test_sealed_reasoning_without_text_is_an_opaque_part() -> None:
     assert first.data["item"]["encrypted_content"] == "sealed"
 
 
-# Garbage ------------------------------------------------------------------------------------------
+# Garbage
 
 TYPES = st.sampled_from(
-    """response.output_text.delta response.output_item.done response.output_item.added response.completed error message
+    """response.output_text.delta response.output_item.done response.output_item.added
+    response.completed error message
     response.function_call_arguments.delta response.failed function_call reasoning""".split()
 )
 NAMES = st.sampled_from(
-    """type output_index item delta response output status error content text summary arguments call_id id usage
+    """type output_index item delta response output status error content text summary
+    arguments call_id id usage
     incomplete_details reason input_tokens message""".split()
 )
 VALUES = st.recursive(
-    st.none() | st.floats() | st.integers(-2, 2) | st.sampled_from(["", "x", "completed", "incomplete"]) | TYPES,
+    st.none()
+    | st.floats()
+    | st.integers(-2, 2)
+    | st.sampled_from(["", "x", "completed", "incomplete"])
+    | TYPES,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),
     max_leaves=15,
 )
@@ -563,15 +682,20 @@ VALUES = st.recursive(
 
 @settings(max_examples=150)
 @given(st.lists(st.tuples(TYPES, VALUES, VALUES, VALUES), max_size=4), VALUES)
-def test_events_of_any_shape_raise_nothing_but_provider_errors(parts: list[Any], other: Any) -> None:
-    items = [{"type": kind, "item": a, "response": b, "delta": c, "output_index": c} for kind, a, b, c in parts]
+def test_events_of_any_shape_raise_nothing_but_provider_errors(
+    parts: list[Any], other: Any
+) -> None:
+    items = [
+        {"type": kind, "item": a, "response": b, "delta": c, "output_index": c}
+        for kind, a, b, c in parts
+    ]
     stream = b"".join(b"data: " + json.dumps(one).encode() + b"\n\n" for one in (*items, other))
     for given_bytes in (stream, json.dumps(response(*parts)).encode(), json.dumps(other).encode()):
         try:
             _, reply = decode(given_bytes)
         except ProviderError:
             continue
-        OpenAIResponses.encode(Request(messages=[reply]), ROW, "acme-1")
+        OpenAIResponses.encode(Request(messages=[reply]), ENTRY, "acme-1")
 
 
 @settings(max_examples=150)
@@ -587,7 +711,7 @@ def test_items_of_any_shape_raise_nothing_but_provider_errors(items: list[Any], 
         except ProviderError:
             continue
         assert isinstance(reply.text, str)
-        OpenAIResponses.encode(Request(messages=[reply]), ROW, "acme-1")
+        OpenAIResponses.encode(Request(messages=[reply]), ENTRY, "acme-1")
 
 
 @given(st.binary(max_size=200))
@@ -599,8 +723,10 @@ def test_any_bytes_raise_nothing_but_provider_errors(stream: bytes) -> None:
             pass
 
 
-def test_a_stream_cut_at_any_byte_says_the_same() -> None:
-    stream = events(delta(0, "output_text", "häppy"), done(0, message("häppy")), done(1, function()), ended())
+def test_a_stream_cut_at_any_byte_decodes_the_same() -> None:
+    stream = events(
+        delta(0, "output_text", "häppy"), done(0, message("häppy")), done(1, function()), ended()
+    )
     seen, reply = decode(stream)
 
     for place in range(len(stream)):
@@ -609,11 +735,11 @@ def test_a_stream_cut_at_any_byte_says_the_same() -> None:
         assert replace(decoder.finish().message, id="") == replace(reply, id="")
 
 
-# The provider -------------------------------------------------------------------------------------
+# The provider
 
 
 class Server:
-    """Stands in for the HTTP module: plays blocks, keeps what was asked."""
+    """A fake of the HTTP client that plays blocks and stores the requests."""
 
     def __init__(self, *blocks: bytes) -> None:
         self.blocks = blocks
@@ -633,18 +759,28 @@ class Server:
 
 
 async def test_the_provider_streams_and_ends_with_the_reply() -> None:
-    server = Server(events(delta(0, "output_text", "x")), events(done(0, message()), ended(message())))
+    server = Server(
+        events(delta(0, "output_text", "x")), events(done(0, message()), ended(message()))
+    )
 
-    seen = [event async for event in OpenAIResponses(ROW, server).stream(Request(messages=[user("hi")]))]
+    seen = [
+        event
+        async for event in OpenAIResponses(ENTRY, server).stream(Request(messages=[user("hi")]))
+    ]
 
     assert seen[0] == TextDelta(text="x")
     assert isinstance(seen[-1], Done)
     assert server.asked[0][0] == "/responses"
 
 
-async def test_the_provider_shows_a_whole_reply_too() -> None:
+async def test_the_provider_emits_events_for_a_complete_reply() -> None:
     server = Server(json.dumps(response(message("x"))).encode())
 
-    seen = [event async for event in OpenAIResponses(ROW, server).stream(Request(messages=[user("hi")], stream=False))]
+    seen = [
+        event
+        async for event in OpenAIResponses(ENTRY, server).stream(
+            Request(messages=[user("hi")], stream=False)
+        )
+    ]
 
     assert seen[0] == TextDelta(text="x")

@@ -1,20 +1,24 @@
-"""One policy for trying again: LOOP rows 55 to 61, and what issue 4 says of waiting."""
+"""Repeating a request after a failure: when, how often, and after which wait."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
 import anyio
 import pytest
+from fakes.loop import no_sleep, noop
 
+from glue import AssistantMessage, Cancel, Text
 from glue.errors import EmptyReply, FailoverError, ProviderError
+from glue.events import Event
 from glue.limits import Limits, Outcome
 from glue.loop.run import run
 from glue.messages import Request, Usage, user
-from glue.provider import Attempt, Done, Provider, ProviderEvent, TextDelta
+from glue.provider import Attempt, Done, Provider, ProviderEvent, TextDelta, Thinking, ThinkingDelta
 from glue.providers.retry import HINT, Retries, with_retries
-from glue.testing import Reply, Script, call, calls, fail, repeat, say
+from glue.testing import Reply, Script, call, calls, fail, repeat, say, shape
 
 ASK = user("hello")
 
@@ -54,7 +58,10 @@ async def test_three_empty_replies_end_the_run() -> None:
 
 
 async def test_the_usage_of_an_empty_reply_is_not_lost() -> None:
-    script, sleeps = Script(Reply(usage=Usage(input=7, output=1)), say("ok", usage=Usage(input=7, output=2))), Sleeps()
+    script, sleeps = (
+        Script(Reply(usage=Usage(input=7, output=1)), say("ok", usage=Usage(input=7, output=2))),
+        Sleeps(),
+    )
 
     result = await run(wrapped(script, sleeps), [ASK])
 
@@ -70,10 +77,13 @@ async def test_thinking_alone_is_an_empty_reply_and_is_asked_for_again() -> None
     assert (done.message.text, len(script.requests), sleeps) == ("ok", 2, [0.25])
 
 
-async def test_an_error_behind_thinking_alone_is_tried_again() -> None:
-    # The wires say of any piece, thinking included, that it was emitted.
+async def test_an_error_after_thinking_alone_is_retried() -> None:
+    # The wires set `emitted` for any piece, thinking included.
     error = ProviderError("busy", kind="transient", status=503, emitted=True)
-    script, sleeps = Script(Reply(content=say("", thinking="hm").content, error=error), "ok"), Sleeps()
+    script, sleeps = (
+        Script(Reply(content=say("", thinking="hm").content, error=error), "ok"),
+        Sleeps(),
+    )
 
     events = await collect(wrapped(script, sleeps))
 
@@ -81,7 +91,7 @@ async def test_an_error_behind_thinking_alone_is_tried_again() -> None:
     assert len(script.requests) == 2
 
 
-async def test_an_answer_lost_on_the_way_is_asked_for_with_a_hint_and_less_thinking() -> None:
+async def test_a_lost_reply_is_requested_again_with_a_hint_and_less_thinking() -> None:
     script, sleeps = Script(fail("transient"), "ok"), Sleeps()
 
     result = await run(wrapped(script, sleeps), [ASK], request=Request(reasoning="high"))
@@ -92,7 +102,7 @@ async def test_an_answer_lost_on_the_way_is_asked_for_with_a_hint_and_less_think
     assert HINT not in [message.text for message in result.messages]
 
 
-async def test_a_call_that_the_server_refused_is_asked_for_with_what_it_said() -> None:
+async def test_a_refused_tool_call_is_retried_with_the_servers_error() -> None:
     refused = fail("invalid_request", "missing 'name'", status=400, code="tool_use_failed")
     script, sleeps = Script(repeat(refused)), Sleeps()
 
@@ -106,7 +116,7 @@ async def test_a_call_that_the_server_refused_is_asked_for_with_what_it_said() -
     assert (await run(wrapped(other, sleeps), [ASK])).requests == 1
 
 
-async def test_words_about_a_refused_call_are_no_refused_call() -> None:
+async def test_an_error_that_only_quotes_a_refused_call_is_not_retried() -> None:
     body = '{"error":{"code":"invalid_prompt","message":"the last reply said tool_use_failed"}}'
     script = Script(repeat(fail("invalid_request", status=400, code="invalid_prompt", body=body)))
 
@@ -114,7 +124,7 @@ async def test_words_about_a_refused_call_are_no_refused_call() -> None:
 
 
 @pytest.mark.parametrize("kind", ["transient", "timeout", "protocol"])
-async def test_it_is_asked_for_twice_in_all(kind: Any) -> None:
+async def test_a_lost_reply_is_requested_twice_in_all(kind: Any) -> None:
     script, sleeps = Script(repeat(fail(kind))), Sleeps()
 
     result = await run(wrapped(script, sleeps), [ASK])
@@ -122,7 +132,7 @@ async def test_it_is_asked_for_twice_in_all(kind: Any) -> None:
     assert (result.outcome, result.requests, sleeps) == (Outcome.FAILED, 2, [0.5])
 
 
-async def test_little_thinking_stays_little() -> None:
+async def test_the_second_attempt_does_not_raise_the_effort() -> None:
     script = Script(fail("timeout"), "ok")
 
     await run(wrapped(script, Sleeps()), [ASK], request=Request(reasoning="low"))
@@ -145,7 +155,7 @@ async def test_a_cancel_ends_a_wait_at_once() -> None:
     assert len(script.requests) == 1
 
 
-async def test_a_busy_server_is_waited_for_longer_each_time() -> None:
+async def test_the_wait_for_a_busy_server_doubles() -> None:
     script, sleeps = Script(repeat(fail("overloaded", status=529))), Sleeps()
 
     with pytest.raises(ProviderError):
@@ -154,7 +164,7 @@ async def test_a_busy_server_is_waited_for_longer_each_time() -> None:
     assert sleeps == [2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
 
 
-async def test_the_wait_is_spread_and_never_above_the_cap() -> None:
+async def test_the_wait_has_jitter_and_is_never_above_the_cap() -> None:
     script, sleeps = Script(repeat(fail("transient", status=500))), Sleeps()
 
     with pytest.raises(ProviderError):
@@ -165,7 +175,7 @@ async def test_the_wait_is_spread_and_never_above_the_cap() -> None:
     assert len(set(sleeps)) > 20
 
 
-async def test_the_servers_advice_comes_first() -> None:
+async def test_the_advised_wait_replaces_the_backoff() -> None:
     script, sleeps = Script(fail("rate_limited", status=429, retry_after=7.5), "ok"), Sleeps()
 
     events = await collect(wrapped(script, sleeps))
@@ -174,7 +184,7 @@ async def test_the_servers_advice_comes_first() -> None:
     assert [event.delay for event in events if isinstance(event, Attempt)] == [7.5]
 
 
-async def test_advice_above_the_cap_ends_it_at_once() -> None:
+async def test_an_advised_wait_above_the_cap_raises_at_once() -> None:
     script, sleeps = Script(fail("rate_limited", status=429, retry_after=30.5), "ok"), Sleeps()
 
     with pytest.raises(ProviderError) as caught:
@@ -186,7 +196,7 @@ async def test_advice_above_the_cap_ends_it_at_once() -> None:
 @pytest.mark.parametrize(
     "kind", ["auth", "quota", "invalid_request", "not_found", "context_overflow", "content_filter"]
 )
-async def test_what_no_wait_mends_costs_one_request(kind: Any) -> None:
+async def test_permanent_errors_are_not_retried(kind: Any) -> None:
     script, sleeps = Script(fail(kind, status=400), "ok"), Sleeps()
 
     with pytest.raises(ProviderError):
@@ -195,7 +205,7 @@ async def test_what_no_wait_mends_costs_one_request(kind: Any) -> None:
     assert (len(script.requests), sleeps) == (1, [])
 
 
-async def test_the_servers_word_that_it_is_useless_is_believed() -> None:
+async def test_an_error_that_is_marked_as_not_retryable_is_not_retried() -> None:
     script, sleeps = Script(fail("rate_limited", status=429, retryable=False), "ok"), Sleeps()
 
     with pytest.raises(ProviderError):
@@ -205,7 +215,7 @@ async def test_the_servers_word_that_it_is_useless_is_believed() -> None:
 
 
 @pytest.mark.parametrize("reply", [say("half"), calls(call("noop"))])
-async def test_nothing_is_tried_again_once_something_was_seen(reply: Reply) -> None:
+async def test_nothing_is_retried_after_output_was_emitted(reply: Reply) -> None:
     broken = Reply(content=reply.content, error=fail("transient", status=503))
     script, sleeps = Script(broken, "ok"), Sleeps()
 
@@ -215,7 +225,7 @@ async def test_nothing_is_tried_again_once_something_was_seen(reply: Reply) -> N
     assert (len(script.requests), sleeps, caught.value.emitted) == (1, [], True)
 
 
-async def test_a_stream_without_an_end_is_an_error_once_something_was_seen() -> None:
+async def test_a_stream_without_a_final_event_is_an_error_after_output() -> None:
     script = Script(Reply(content=say("half").content, terminal=False), "ok")
 
     with pytest.raises(ProviderError) as caught:
@@ -224,7 +234,7 @@ async def test_a_stream_without_an_end_is_an_error_once_something_was_seen() -> 
     assert (caught.value.kind, caught.value.emitted) == ("protocol", True)
 
 
-async def test_each_failed_try_is_reported_before_the_wait() -> None:
+async def test_each_failed_attempt_is_reported_before_the_wait() -> None:
     order: list[str] = []
 
     async def sleep(seconds: float) -> None:
@@ -236,7 +246,11 @@ async def test_each_failed_try_is_reported_before_the_wait() -> None:
         async for event in events:
             order.append(type(event).__name__)
             if isinstance(event, Attempt):
-                assert (event.provider, event.model, event.kind) == ("script", "script-1", "overloaded")
+                assert (event.provider, event.model, event.kind) == (
+                    "script",
+                    "script-1",
+                    "overloaded",
+                )
                 assert event.usage == Usage(input=3)
 
     assert order == ["Attempt", "sleep", "TextDelta", "Done"]
@@ -250,7 +264,7 @@ async def test_a_retry_counts_as_a_request() -> None:
     assert (result.outcome, len(script.requests)) == (Outcome.MAX_TURNS, 2)
 
 
-async def test_the_inner_stream_is_closed_whatever_happens() -> None:
+async def test_the_inner_stream_is_closed_after_an_early_end() -> None:
     script = Script(fail("empty"), say("a long answer", chunk=1))
 
     async with aclosing(wrapped(script, Sleeps()).stream(Request(messages=(ASK,)))) as events:  # type: ignore[type-var]
@@ -274,7 +288,7 @@ async def test_closing_the_wrapper_closes_the_provider() -> None:
     assert closed == [True]
 
 
-async def test_a_failed_chain_keeps_its_own_error() -> None:
+async def test_a_failed_failover_list_keeps_its_own_error() -> None:
     error = FailoverError("all failed", kind="empty", attempts=[])
     script = Script(repeat(error))
 
@@ -282,3 +296,129 @@ async def test_a_failed_chain_keeps_its_own_error() -> None:
         await collect(wrapped(script, Sleeps()))
 
     assert len(script.requests) == 3
+
+
+async def test_s055_an_empty_reply_is_requested_again() -> None:
+    sleeps = Sleeps()
+    provider = Script(fail("empty"), "ok")
+
+    result = await run(with_retries(provider, sleep=sleeps), "go")
+
+    assert (result.requests, sleeps, result.outcome) == (2, [0.25], "done")
+    assert [attempt.kind for attempt in result.attempts] == ["empty"]
+
+
+@pytest.mark.parametrize("empty", [fail("empty"), say("")])
+async def test_s056_three_empty_replies_are_a_failure(empty: Any) -> None:
+    sleeps = Sleeps()
+
+    result = await run(with_retries(Script(repeat(empty)), sleep=sleeps), "go")
+
+    assert (result.requests, sleeps, result.outcome) == (3, [0.25, 0.5], "failed")
+    assert isinstance(result.error, EmptyReply)
+    assert shape(result.messages) == "u"
+
+
+async def test_s057_a_stream_without_a_final_event_is_an_empty_reply() -> None:
+    sleeps = Sleeps()
+
+    result = await run(with_retries(Script(say("", terminal=False), "ok"), sleep=sleeps), "go")
+
+    assert (result.requests, sleeps, result.outcome) == (2, [0.25], "done")
+
+
+class Thinker:
+    """A provider that sends only thinking at first, and an answer at the next request."""
+
+    name = "thinker"
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
+        self.asked += 1
+        yield ThinkingDelta(text="hm")
+        if self.asked > 1:
+            yield TextDelta(text="42")
+        answer: tuple[Any, ...] = (Text(text="42"),) if self.asked > 1 else ()
+        yield Done(message=AssistantMessage(content=(Thinking(text="hm"), *answer)))
+
+
+async def test_s126_a_reply_with_only_reasoning_is_requested_again() -> None:
+    events: list[Event] = []
+    provider = Thinker()
+
+    result = await run(with_retries(provider, sleep=no_sleep), "go", on_event=events.append)
+
+    assert (result.outcome, result.text, provider.asked) == (Outcome.DONE, "42", 2)
+    assert [event.kind for event in events if isinstance(event, Attempt)] == ["empty"]
+
+
+def lost_reply() -> ProviderError:
+    return fail("transient", "the connection broke before any output")
+
+
+async def test_s058_a_lost_reply_is_requested_again_with_less_reasoning_and_a_hint() -> None:
+    sleeps = Sleeps()
+    provider = Script(lost_reply(), "ok")
+
+    result = await run(
+        with_retries(provider, sleep=sleeps), "go", request=Request(reasoning="high")
+    )
+
+    assert (result.requests, sleeps, result.outcome) == (2, [0.5], "done")
+    assert [request.reasoning for request in provider.requests] == ["high", "minimal"]
+    assert [len(request.messages) for request in provider.requests] == [1, 2]
+    assert provider.requests[1].messages[-1].text == HINT
+    assert shape(result.messages) == "u a"
+    assert all(message.text != HINT for message in result.messages)
+
+
+async def test_s059_a_lost_reply_is_requested_twice_in_all() -> None:
+    result = await run(with_retries(Script(repeat(lost_reply())), sleep=no_sleep), "go")
+
+    assert (result.requests, result.outcome) == (2, "failed")
+
+
+async def test_s060_low_reasoning_is_not_changed_by_a_retry() -> None:
+    provider = Script(lost_reply(), "ok")
+
+    await run(with_retries(provider, sleep=no_sleep), "go", request=Request(reasoning="low"))
+
+    assert [request.reasoning for request in provider.requests] == ["low", "low"]
+
+
+async def test_s061_a_cancel_ends_the_wait_before_a_retry() -> None:
+    cancel = Cancel()
+
+    async def sleep(seconds: float) -> None:
+        cancel.cancel()
+        await anyio.sleep_forever()
+
+    result = await run(
+        with_retries(Script(repeat(fail("empty"))), sleep=sleep), "go", cancel=cancel
+    )
+
+    assert (result.outcome, result.requests) == ("cancelled", 2)
+
+
+async def test_s072_a_retry_counts_as_a_request() -> None:
+    provider = Script(fail("empty"), calls("noop"), calls("noop"))
+
+    result = await run(
+        with_retries(provider, sleep=no_sleep), "go", tools=[noop], limits=Limits(max_requests=3)
+    )
+
+    assert (result.requests, result.outcome, shape(result.messages)) == (
+        3,
+        "max_turns",
+        "u a t a t",
+    )
+
+
+async def test_s072_no_retry_is_made_if_no_request_is_left() -> None:
+    provider = Script(repeat(fail("empty")))
+
+    result = await run(with_retries(provider, sleep=no_sleep), "go", limits=Limits(max_requests=1))
+
+    assert (result.outcome, len(provider.requests), provider.open_streams) == ("max_turns", 1, 0)

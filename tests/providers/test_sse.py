@@ -27,7 +27,20 @@ def test_every_line_end_ends_a_line(line_end: bytes) -> None:
 
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r"])
 def test_a_stream_may_be_cut_at_any_byte(line_end: bytes) -> None:
-    lines = ["data: häppy", "", ": comment", "", "event: x", "data:two", "data", "id: 1", "", "data: last", "", ""]
+    lines = [
+        "data: häppy",
+        "",
+        ": comment",
+        "",
+        "event: x",
+        "data:two",
+        "data",
+        "id: 1",
+        "",
+        "data: last",
+        "",
+        "",
+    ]
     stream = line_end.join(line.encode() for line in lines)
     whole = ["häppy".encode(), b"two\n", b"last"]
 
@@ -45,7 +58,7 @@ def test_a_byte_order_mark_is_skipped_even_in_pieces() -> None:
     assert parse(b"\xef", b"\xbb", b"\xbfda", b"ta: x\n\n") == [b"x"]
 
 
-def test_comments_and_unknown_fields_say_nothing() -> None:
+def test_comments_and_unknown_fields_are_ignored() -> None:
     assert parse(b": keep-alive\n\n: again\n\nretry: 3\nfoo: bar\ndata: x\n\n") == [b"x"]
 
 
@@ -53,7 +66,7 @@ def test_only_one_space_after_the_colon_is_dropped() -> None:
     assert parse(b"data:  x \n\n") == [b" x "]
 
 
-def test_an_event_without_data_is_none() -> None:
+def test_an_event_without_data_is_ignored() -> None:
     assert parse(b"event: ping\n\ndata:\n\ndata: \n\ndata: x\n\n") == [b"x"]
 
 
@@ -61,7 +74,7 @@ def test_the_end_of_the_stream_ends_the_last_event() -> None:
     assert parse(b"data: x\n\ndata: [DONE]") == [b"x", b"[DONE]"]
 
 
-def test_a_json_body_is_kept_whole() -> None:
+def test_a_json_body_is_kept_complete() -> None:
     parser = Parser()
 
     events = parser.feed(b" \n") + parser.feed(b' {"a":\n\n') + parser.feed(b"1}")
@@ -70,7 +83,7 @@ def test_a_json_body_is_kept_whole() -> None:
     assert parser.body == b'{"a":\n\n1}'
 
 
-def test_what_is_no_event_stream_is_remembered() -> None:
+def test_a_line_that_is_not_an_event_stream_is_kept() -> None:
     parser = Parser()
 
     assert parser.feed(b"<html>\n<body>oops\n\n") == []
@@ -82,7 +95,7 @@ def test_an_event_that_is_too_long_is_refused() -> None:
     parser = Parser("acme", event_limit=100)
     parser.feed(b"data: " + b"x" * 90)
 
-    with pytest.raises(ProviderError, match="acme: one event of more than 100 bytes") as caught:
+    with pytest.raises(ProviderError, match="acme: one event has more than 100 bytes") as caught:
         parser.feed(b"x" * 10)
 
     assert caught.value.kind == "protocol"
@@ -96,19 +109,23 @@ def test_a_long_event_in_one_block_is_refused_too() -> None:
 def test_a_stream_that_is_too_long_is_refused() -> None:
     parser = Parser(total_limit=100)
 
-    with pytest.raises(ProviderError, match="a stream of more than 100 bytes"):
+    with pytest.raises(ProviderError, match="a stream has more than 100 bytes"):
         for _ in range(20):
             parser.feed(b": comment\n\n")
 
 
-def test_many_small_pieces_of_one_event_are_joined_once() -> None:
+def test_the_pieces_of_an_event_are_joined_in_linear_time() -> None:
     text = b"x" * 300_000
 
-    assert parse(b"data: ", *(text[start : start + 3] for start in range(0, len(text), 3)), b"\n\n") == [text]
+    assert parse(
+        b"data: ", *(text[start : start + 3] for start in range(0, len(text), 3)), b"\n\n"
+    ) == [text]
 
 
 @given(st.binary(max_size=400), st.lists(st.integers(0, 400), max_size=6))
-def test_any_bytes_give_the_same_events_however_they_are_cut(stream: bytes, places: list[int]) -> None:
+def test_any_bytes_yield_the_same_events_however_they_are_cut(
+    stream: bytes, places: list[int]
+) -> None:
     cuts = [0, *sorted(place for place in places if place < len(stream)), len(stream)]
 
     pieces = [stream[start:end] for start, end in itertools.pairwise(cuts)]
@@ -116,11 +133,13 @@ def test_any_bytes_give_the_same_events_however_they_are_cut(stream: bytes, plac
     assert parse(*pieces) == parse(stream)
 
 
-TOKENS = st.sampled_from([b"data: x", b"data:", b"\n", b"\r", b"\r\n", b":c", b"event: e", b"\n\n", b"y", b" "])
+TOKENS = st.sampled_from(
+    [b"data: x", b"data:", b"\n", b"\r", b"\r\n", b":c", b"event: e", b"\n\n", b"y", b" "]
+)
 
 
 @given(st.lists(TOKENS, max_size=30))
-def test_lines_of_any_kind_give_the_same_events_byte_by_byte(tokens: list[bytes]) -> None:
+def test_lines_of_any_kind_yield_the_same_events_byte_by_byte(tokens: list[bytes]) -> None:
     stream = b"".join(tokens)
 
     assert parse(*(bytes([byte]) for byte in stream)) == parse(stream)

@@ -1,4 +1,4 @@
-"""Replay recorded traffic: what is decoded, and what is sent back in the next turn."""
+"""Recorded traffic: replies are decoded, and the next recorded request is encoded."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from glue.messages import (
     Usage,
     UserMessage,
 )
-from glue.providers import wire_class
-from glue.providers.catalog import ROWS, Row
+from glue.providers.catalog import ENTRIES, Entry
 from glue.providers.errors import classify
+from glue.providers.wire import wire_class
 
 FOLDER = os.environ.get("GLUE_RECORDINGS", "")
 FILES = sorted(Path(FOLDER).glob("*.json")) if FOLDER else []
@@ -45,7 +45,7 @@ pytestmark = pytest.mark.skipif(not FOLDER, reason="GLUE_RECORDINGS is not set")
 
 @pytest.mark.parametrize("path", FILES or [Path("none")], ids=lambda path: path.stem)
 def test_recording(path: Path) -> None:
-    """What was said is understood, however it is cut; what goes back is what was recorded."""
+    """Replies decode the same however they are cut, and requests equal the recorded ones."""
     recording = json.loads(path.read_text())
 
     if recording["expect"]["error"] is not None:
@@ -61,7 +61,7 @@ def test_recording(path: Path) -> None:
         check_next_request(recording, json.loads(TURNS[turn].read_text()))
 
 
-# Checks -------------------------------------------------------------------------------------------
+# Checks
 
 
 def check_failure(recording: dict[str, Any]) -> None:
@@ -93,36 +93,46 @@ def check_cuts(recording: dict[str, Any]) -> None:
 
 
 def check_history(recording: dict[str, Any]) -> None:
-    """Decode every reply in a recorded request, encode the conversation, compare."""
+    """Decode every reply in a recorded request, encode the conversation, and compare both."""
     body = recording["request"]["json"]
 
-    assert_alike(facts(recording, sent(recording, transcript(recording, body))), facts(recording, body))
+    assert_alike(
+        facts(recording, sent(recording, transcript(recording, body))), facts(recording, body)
+    )
 
 
 def check_next_request(before: dict[str, Any], after: dict[str, Any]) -> None:
-    """Put what we decoded in place of the last reply in the next recorded request, encode, compare."""
+    """Encode the next recorded request with our decoded reply as its last reply, and compare."""
     if before["expect"]["error"] or not after["request"]:
         return
     body = after["request"]["json"]
     messages = transcript(after, body)
-    place = max(index for index, message in enumerate(messages) if isinstance(message, AssistantMessage))
+    place = max(
+        index for index, message in enumerate(messages) if isinstance(message, AssistantMessage)
+    )
     recorded = messages[place]
     assert isinstance(recorded, AssistantMessage)
 
     said = reply(before)
-    renamed = dict(zip((call.id for call in recorded.calls), (call.id for call in said.calls), strict=True))
+    renamed = dict(
+        zip((call.id for call in recorded.calls), (call.id for call in said.calls), strict=True)
+    )
     messages[place] = said
     for index, message in enumerate(messages):
         if isinstance(message, ToolMessage) and message.call_id in renamed and index > place:
-            messages[index] = ToolMessage(call_id=renamed[message.call_id], name=message.name, content=message.content)
+            messages[index] = ToolMessage(
+                call_id=renamed[message.call_id], name=message.name, content=message.content
+            )
 
     assert_alike(facts(after, sent(after, messages)), facts(after, body))
 
 
 def assert_alike(ours: list[Any], recorded: list[Any]) -> None:
-    # A result without words may be given some: not every server takes an empty one.
+    # An empty tool result may have a text in the request: some servers refuse empty results.
     silent = [fact[:-1] for fact in recorded if fact[0] == "result" and not fact[-1]]
-    assert [(*fact[:-1], "") if fact[0] == "result" and fact[:-1] in silent else fact for fact in ours] == recorded
+    assert [
+        (*fact[:-1], "") if fact[0] == "result" and fact[:-1] in silent else fact for fact in ours
+    ] == recorded
 
 
 def check_usage(usage: Usage | None, expect: dict[str, int | None] | None) -> None:
@@ -131,7 +141,10 @@ def check_usage(usage: Usage | None, expect: dict[str, int | None] | None) -> No
         return
     assert usage is not None
     assert (usage.input, usage.output) == (expect["input_total"], expect["output_total"])
-    assert (usage.cache_read or 0, usage.cache_write or 0) == (expect["cache_read"], expect["cache_write"])
+    assert (usage.cache_read or 0, usage.cache_write or 0) == (
+        expect["cache_read"],
+        expect["cache_write"],
+    )
     assert (usage.reasoning or 0) == (expect["reasoning"] or 0)
 
 
@@ -159,19 +172,27 @@ def turn_of(recording: dict[str, Any], later: int = 0) -> tuple[str, str, int]:
 TURNS = {turn_of(json.loads(path.read_text())): path for path in FILES}
 
 
-# One recording ------------------------------------------------------------------------------------
+# One recording
 
 
-def row(recording: dict[str, Any]) -> Row:
-    """Return the row of the provider, or a plain one for a server that has none on this wire."""
+def entry(recording: dict[str, Any]) -> Entry:
+    """Return the provider's catalog entry, or a plain one if the catalog has none on this wire."""
     name, wire = recording["provider"], MODULES[recording["wire"]]
-    known = [row for row in ROWS if row.name == name and wire in (row.wire, row.elsewhere)]
-    return known[0] if known else Row(name, wire=wire, base_url="https://model.example")
+    known = [
+        entry
+        for entry in ENTRIES
+        if entry.name == name and wire in (entry.wire, entry.compatible_wire)
+    ]
+    return known[0] if known else Entry(name, wire=wire, base_url="https://model.example")
 
 
 def blocks(recording: dict[str, Any], size: int = 1 << 30) -> Iterator[bytes]:
     response = recording["response"]
-    body = base64.b64decode(response["body_base64"]) if "body_base64" in response else response["body_text"].encode()
+    body = (
+        base64.b64decode(response["body_base64"])
+        if "body_base64" in response
+        else response["body_text"].encode()
+    )
     for start in range(0, len(body), size):
         yield body[start : start + size]
 
@@ -180,9 +201,11 @@ def decode(recording: dict[str, Any], size: int = 1 << 30) -> tuple[list[Any], A
     if not recording["response"]["stream"] and size == 1 << 30:
         body = b"".join(blocks(recording))
         return [], wire_class(MODULES[recording["wire"]]).decoder(
-            row(recording).quirks, recording["provider"], "m"
+            entry(recording).quirks, recording["provider"], "m"
         ).decode(body).message
-    decoder = wire_class(MODULES[recording["wire"]]).decoder(row(recording).quirks, recording["provider"], "m")
+    decoder = wire_class(MODULES[recording["wire"]]).decoder(
+        entry(recording).quirks, recording["provider"], "m"
+    )
     events: list[Any] = []
     for block in blocks(recording, size):
         events += decoder.feed(block)
@@ -222,32 +245,34 @@ def signatures(message: AssistantMessage) -> list[str]:
     found: list[str] = []
     for part in message.content:
         opaque = part if isinstance(part, Opaque) else getattr(part, "opaque", None)
-        # What a server's own tool found is sealed too, and goes back inside its block.
+        # Results of a server's own tool are also encrypted, and are sent back inside their block.
         if opaque and not str(opaque.data.get("type", "")).endswith("_tool_result"):
             found += sealed(opaque.data)
     return found
 
 
 def sealed(value: Any) -> list[str]:
-    """Find the values that a vendor wants back, wherever they stand."""
+    """Return the encrypted values in a JSON value that must be sent back to the vendor."""
     if isinstance(value, dict):
-        own = [value[name] for name in SIGNATURES if isinstance(value.get(name), str) and value[name]]
+        own = [
+            value[name] for name in SIGNATURES if isinstance(value.get(name), str) and value[name]
+        ]
         return own + [item for inner in value.values() for item in sealed(inner)]
     return [item for inner in value for item in sealed(inner)] if isinstance(value, list) else []
 
 
-# Requests -----------------------------------------------------------------------------------------
+# Requests
 
 
 def sent(recording: dict[str, Any], messages: list[Message]) -> Any:
     """Encode a conversation on the wire of a recording."""
     tools = (ToolSpec(name="some_tool"),)
     request = Request(messages=messages, tools=tools, max_tokens=100)
-    return json.loads(wire_class(MODULES[recording["wire"]]).encode(request, row(recording), "m"))
+    return json.loads(wire_class(MODULES[recording["wire"]]).encode(request, entry(recording), "m"))
 
 
 def transcript(recording: dict[str, Any], body: Any) -> list[Message]:
-    """Read a recorded request; the replies in it go through the wire's own decoder."""
+    """Return the messages of a recorded request; the wire's decoder decodes its replies."""
     names: dict[str, str] = {}
     pending: list[tuple[str, str]] = []
     messages: list[Message] = []
@@ -258,7 +283,7 @@ def transcript(recording: dict[str, Any], body: Any) -> list[Message]:
             whole = json.dumps(value).encode()
             said: AssistantMessage = (
                 wire_class(MODULES[recording["wire"]])
-                .decoder(row(recording).quirks, recording["provider"], "m")
+                .decoder(entry(recording).quirks, recording["provider"], "m")
                 .decode(whole)
                 .message
             )
@@ -267,15 +292,17 @@ def transcript(recording: dict[str, Any], body: Any) -> list[Message]:
             messages.append(said)
         else:
             call_id, name, content = value
-            if call_id is None:  # Gemini: results are told apart by name and order
+            if call_id is None:  # Gemini: results are matched by name and order
                 call_id = next((known for other, known in pending if other == name), name)
                 pending = [known for known in pending if known != (name, call_id)]
-            messages.append(ToolMessage(call_id=call_id, name=names.get(call_id, name), content=tuple(content)))
+            messages.append(
+                ToolMessage(call_id=call_id, name=names.get(call_id, name), content=tuple(content))
+            )
     return messages
 
 
 def facts(recording: dict[str, Any], body: Any) -> list[Any]:
-    """List what matters in a request: roles, texts, calls, results, signatures."""
+    """Return the facts of a request: roles, texts, calls, results, signatures."""
     result: list[Any] = []
     for fact in FACTS[recording["wire"]](body):
         if fact[0] == "role" and fact in result[-1:]:
@@ -283,7 +310,7 @@ def facts(recording: dict[str, Any], body: Any) -> list[Any]:
         if fact[0] == "text" and not fact[1].strip():
             continue
         if fact[0] == "role" and result and result[-1][0] == "role":
-            result.pop()  # nothing was said in the last one
+            result.pop()  # the last message is empty
             if fact in [earlier for earlier in result if earlier[0] == "role"][-1:]:
                 continue
         result.append(fact)
@@ -298,7 +325,7 @@ def image(url: str) -> Image:
 
 
 def user_parts(block: Any) -> Iterator[Text | Image]:
-    """Read a block of OpenAI's; other kinds than text and images are passed over, on both sides."""
+    """Return the parts of a block of OpenAI; only texts and images are compared."""
     url = block.get("image_url")
     if url:
         yield image(url if isinstance(url, str) else url["url"])
@@ -317,7 +344,7 @@ def texts_of(content: Any, key: str = "text") -> str:
 
 
 def result_of(content: Any) -> str:
-    """Return the words of a tool's result, or, where it has none, its JSON."""
+    """Return the text of a tool result, or its JSON if it has no text."""
     return texts_of(content) or (json.dumps(content, sort_keys=True) if content else "")
 
 
@@ -332,7 +359,10 @@ def read_chat(body: Any) -> Iterator[tuple[str, Any]]:
             blocks = listed(content)
             yield "user", [part for block in blocks for part in user_parts(block)]
         elif message["role"] == "assistant":
-            yield "assistant", {"id": "x", "choices": [{"message": message, "finish_reason": "stop"}]}
+            yield (
+                "assistant",
+                {"id": "x", "choices": [{"message": message, "finish_reason": "stop"}]},
+            )
         elif message["role"] == "tool":
             yield "tool", (message["tool_call_id"], "", [Text(text=result_of(content))])
 
@@ -352,7 +382,12 @@ def chat_facts(body: Any) -> Iterator[tuple[Any, ...]]:
             if "image_url" in block:
                 yield "image", block["image_url"]["url"]
         for call in message.get("tool_calls") or ():
-            yield "call", call["id"], call["function"]["name"], arguments_of(call["function"]["arguments"])
+            yield (
+                "call",
+                call["id"],
+                call["function"]["name"],
+                arguments_of(call["function"]["arguments"]),
+            )
 
 
 def read_responses(body: Any) -> Iterator[tuple[str, Any]]:
@@ -403,17 +438,30 @@ def read_anthropic(body: Any) -> Iterator[tuple[str, Any]]:
         content = message["content"]
         blocks = listed(content)
         if message["role"] == "assistant":
-            reply = {"type": "message", "role": "assistant", "content": blocks, "stop_reason": "end_turn"}
-            yield "assistant", {"id": "x", "usage": {"input_tokens": 1, "output_tokens": 1}, **reply}
+            reply = {
+                "type": "message",
+                "role": "assistant",
+                "content": blocks,
+                "stop_reason": "end_turn",
+            }
+            yield (
+                "assistant",
+                {"id": "x", "usage": {"input_tokens": 1, "output_tokens": 1}, **reply},
+            )
             continue
         parts: list[Any] = []
         for block in blocks:
             if block["type"] == "tool_result":
-                yield "tool", (block["tool_use_id"], "", [Text(text=result_of(block.get("content")))])
+                yield (
+                    "tool",
+                    (block["tool_use_id"], "", [Text(text=result_of(block.get("content")))]),
+                )
             elif block["type"] == "image":
                 source = block["source"]
                 data = base64.b64decode(source["data"]) if "data" in source else None
-                parts.append(Image(media_type=source.get("media_type", ""), data=data, url=source.get("url")))
+                parts.append(
+                    Image(media_type=source.get("media_type", ""), data=data, url=source.get("url"))
+                )
             elif block["type"] == "text":
                 parts.append(Text(text=block["text"]))
         if parts:
@@ -449,7 +497,9 @@ def read_gemini(body: Any) -> Iterator[tuple[str, Any]]:
                 yield "tool", (None, result["name"], [Text(text=gemini_result(result["response"]))])
             elif "inlineData" in part:
                 data = part["inlineData"]
-                parts.append(Image(media_type=data["mimeType"], data=base64.b64decode(data["data"])))
+                parts.append(
+                    Image(media_type=data["mimeType"], data=base64.b64decode(data["data"]))
+                )
             elif "text" in part:
                 parts.append(Text(text=part["text"]))
         if parts:
@@ -466,12 +516,16 @@ def gemini_facts(body: Any) -> Iterator[tuple[Any, ...]]:
         yield "role", "model" if content.get("role") == "model" else "user"
         for part in content["parts"]:
             if part.get("thoughtSignature"):
-                # Google's own client turns the standard alphabet of base64 into the one for URLs.
+                # Google's own client replaces the standard base64 alphabet by the one for URLs.
                 yield "signature", part["thoughtSignature"].replace("-", "+").replace("_", "/")
             if "functionCall" in part:
                 yield "call", part["functionCall"]["name"], part["functionCall"].get("args", {})
             elif "functionResponse" in part:
-                yield "result", part["functionResponse"]["name"], gemini_result(part["functionResponse"]["response"])
+                yield (
+                    "result",
+                    part["functionResponse"]["name"],
+                    gemini_result(part["functionResponse"]["response"]),
+                )
             elif "inlineData" in part:
                 yield "image", part["inlineData"]["data"]
             elif "text" in part:
@@ -499,9 +553,18 @@ def bedrock_facts(body: Any) -> Iterator[tuple[Any, ...]]:
         yield "role", message["role"]
         for block in message["content"]:
             if "toolResult" in block:
-                yield "result", block["toolResult"]["toolUseId"], result_of(block["toolResult"]["content"])
+                yield (
+                    "result",
+                    block["toolResult"]["toolUseId"],
+                    result_of(block["toolResult"]["content"]),
+                )
             elif "toolUse" in block:
-                yield "call", block["toolUse"]["toolUseId"], block["toolUse"]["name"], block["toolUse"]["input"]
+                yield (
+                    "call",
+                    block["toolUse"]["toolUseId"],
+                    block["toolUse"]["name"],
+                    block["toolUse"]["input"],
+                )
             elif "reasoningContent" in block:
                 yield from (("signature", value) for value in sealed(block))
             elif "text" in block:

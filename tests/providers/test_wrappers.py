@@ -1,4 +1,4 @@
-"""What every provider around another provider does alike."""
+"""Behaviour that all wrappers of a provider share."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from glue.durable.rates import Limited, LocalMeter, Rate
 from glue.durable.steps import DurableProvider
 from glue.messages import AssistantMessage, Request, Text, user
 from glue.provider import Capabilities, Done, ProviderEvent, TextDelta, capabilities, close, opened
+from glue.providers.escalation import with_escalation
 from glue.providers.failover import with_failover
-from glue.providers.retry import with_escalation, with_retries
+from glue.providers.retry import with_retries
 from glue.testing import Recorder, Script
 
 
 class Server:
-    """A provider that says what it can do and can be closed."""
+    """A provider that has capabilities and can be closed."""
 
     name, model = "acme", "acme-1"
     capabilities = Capabilities(provider="acme", model="acme-1", window=7)
@@ -36,7 +37,7 @@ class Server:
 WRAPPERS: dict[str, Callable[[Any, Path], Any]] = {
     "retries": lambda server, path: with_retries(server),
     "escalation": lambda server, path: with_escalation(server),
-    "chain": lambda server, path: with_retries(with_failover(server)),
+    "failover": lambda server, path: with_retries(with_failover(server)),
     "recorder": lambda server, path: Recorder(server, path / "x.jsonl"),
     "rates": lambda server, path: Limited(server, Rate(requests=1000), LocalMeter()),
     "steps": lambda server, path: DurableProvider(server, None),  # type: ignore[arg-type]
@@ -45,7 +46,9 @@ WRAPPERS: dict[str, Callable[[Any, Path], Any]] = {
 
 
 @pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=list(WRAPPERS))
-async def test_a_wrapper_answers_for_what_it_wraps_and_closes_it(wrap: Callable[..., Any], tmp_path: Path) -> None:
+async def test_a_wrapper_reports_the_capabilities_of_its_provider_and_closes_it(
+    wrap: Callable[..., Any], tmp_path: Path
+) -> None:
     server = Server()
     wrapper = wrap(server, tmp_path)
 
@@ -58,16 +61,21 @@ async def test_a_wrapper_answers_for_what_it_wraps_and_closes_it(wrap: Callable[
 
 
 @pytest.mark.parametrize("name", ["retries", "escalation", "recorder", "rates", "steps", "all"])
-def test_a_wrapper_has_the_model_of_what_it_wraps_and_nothing_that_is_not_there(name: str, tmp_path: Path) -> None:
+def test_a_wrapper_has_the_attributes_of_its_provider_and_no_others(
+    name: str, tmp_path: Path
+) -> None:
     wrapper = WRAPPERS[name](Server(), tmp_path)
 
     assert wrapper.model == "acme-1"
     assert not hasattr(wrapper, "skipped")
 
 
-async def test_a_provider_without_a_way_to_close_it_is_left_alone() -> None:
+async def test_a_provider_without_aclose_can_be_wrapped_and_closed() -> None:
     await close(Script())
-    async with with_retries(Script("hi")) as provider, opened(provider, Request(messages=(user("x"),))) as events:
+    async with (
+        with_retries(Script("hi")) as provider,
+        opened(provider, Request(messages=(user("x"),))) as events,
+    ):
         said = [event async for event in events]
 
     assert isinstance(said[-1], Done)

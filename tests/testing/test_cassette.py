@@ -1,17 +1,17 @@
-"""What was recorded plays back, and a changed program is told where it departs."""
+"""Cassettes: recorded replies are replayed, and requests that differ are reported."""
 
 from __future__ import annotations
 
 import json
 import stat
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from glue import Message, ProviderError, Request, ToolSpec, Usage, mask_secrets, run, user
-from glue.errors import ReplayError, StoreError
+from glue import Message, Request, Usage, run, user
+from glue.errors import ProviderError, ReplayError, StoreError
+from glue.messages import ToolSpec
 from glue.provider import Attempt, ProviderEvent
 from glue.testing import Cassette, Recorder, Replay, Script, calls, fail, say
 
@@ -19,13 +19,18 @@ KEY = "sk-" + "a1B2" * 8
 
 
 async def ask(provider: Script | Recorder | Replay, text: str) -> list[ProviderEvent]:
-    return [event async for event in provider.stream(Request(messages=(user(text),), system="Be brief."))]
+    return [
+        event
+        async for event in provider.stream(Request(messages=(user(text),), system="Be brief."))
+    ]
 
 
-async def test_a_run_replays_event_for_event(tmp_path: Path) -> None:
+async def test_a_replay_streams_the_recorded_events(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     usage = Usage(input=3, output=4, cost=0.5)
-    script = Script(say("Hello", chunk=2, thinking="hm", usage=usage), calls("noop", "noop"), name="acme")
+    script = Script(
+        say("Hello", chunk=2, thinking="hm", usage=usage), calls("noop", "noop"), name="acme"
+    )
     recorder = Recorder(script, path)
     recorded = [await ask(recorder, "one"), await ask(recorder, "two")]
 
@@ -39,7 +44,7 @@ async def test_a_run_replays_event_for_event(tmp_path: Path) -> None:
     assert len(path.read_text().splitlines()) == 3
 
 
-async def test_a_whole_loop_replays(tmp_path: Path) -> None:
+async def test_a_run_with_tools_is_replayed(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     history: list[Message] = [user("go")]
     first = await run(Recorder(Script(calls("nope"), "done"), path), history)
@@ -50,7 +55,7 @@ async def test_a_whole_loop_replays(tmp_path: Path) -> None:
     assert second.requests == 2
 
 
-async def test_a_failure_replays_typed(tmp_path: Path) -> None:
+async def test_a_recorded_error_is_raised_with_its_kind(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     error = fail("rate_limited", "slow down", status=429, retry_after=2.5, model="m")
     with pytest.raises(ProviderError):
@@ -59,7 +64,11 @@ async def test_a_failure_replays_typed(tmp_path: Path) -> None:
     with pytest.raises(ProviderError, match="script: slow down") as caught:
         await ask(Replay(path), "one")
 
-    assert (caught.value.kind, caught.value.status, caught.value.retry_after) == ("rate_limited", 429, 2.5)
+    assert (caught.value.kind, caught.value.status, caught.value.retry_after) == (
+        "rate_limited",
+        429,
+        2.5,
+    )
     assert caught.value.retryable
     assert str(caught.value) == str(error)
 
@@ -71,13 +80,17 @@ class Retrying:
         yield Attempt(provider="a", kind="overloaded", usage=Usage(input=1))
 
 
-async def test_a_wrappers_report_replays(tmp_path: Path) -> None:
-    recorded = [event async for event in Recorder(Retrying(), tmp_path / "r").stream(Request(messages=()))]
+async def test_failed_attempts_are_replayed(tmp_path: Path) -> None:
+    recorded = [
+        event async for event in Recorder(Retrying(), tmp_path / "r").stream(Request(messages=()))
+    ]
 
-    assert [event async for event in Replay(tmp_path / "r").stream(Request(messages=()))] == recorded
+    assert [
+        event async for event in Replay(tmp_path / "r").stream(Request(messages=()))
+    ] == recorded
 
 
-async def test_by_order_the_first_departure_is_named(tmp_path: Path) -> None:
+async def test_by_order_the_first_difference_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     recorder = Recorder(Script("a", "b"), path)
     await ask(recorder, "one")
@@ -89,13 +102,13 @@ async def test_by_order_the_first_departure_is_named(tmp_path: Path) -> None:
         await ask(replay, "three")
 
     text = str(caught.value)
-    assert "run.jsonl: request 2 departs from the cassette (its request 2)" in text
+    assert "run.jsonl: request 2 differs from the cassette (its request 2)" in text
     assert 'messages[0].content[0].text: recorded "two", now "three"' in text
-    with pytest.raises(ReplayError, match="1 of 2 recorded requests were not made"):
+    with pytest.raises(ReplayError, match="1 of 2 recorded requests were not sent"):
         replay.assert_used_up()
 
 
-async def test_one_request_too_many_is_named(tmp_path: Path) -> None:
+async def test_one_request_too_many_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     await ask(Recorder(Script("a"), path), "one")
     replay = Replay(path)
@@ -121,12 +134,23 @@ async def test_by_hash_the_order_does_not_matter(tmp_path: Path) -> None:
     ("changed", "where"),
     [
         (Request(messages=(user("hi"),), system="b"), 'system: recorded "a", now "b"'),
-        (Request(messages=(user("hi"), user("there")), system="a"), "messages: recorded 1, now 2 of them"),
-        (Request(messages=(user("hi"),), system="a", temperature=1), "temperature: recorded nothing, now 1"),
-        (Request(messages=(user("hi"),), system="a", tools=(ToolSpec(name="x"),)), "tools: recorded 0, now 1 of them"),
+        (
+            Request(messages=(user("hi"), user("there")), system="a"),
+            "messages: recorded 1 item, now 2 items",
+        ),
+        (
+            Request(messages=(user("hi"),), system="a", temperature=1),
+            "temperature: recorded nothing, now 1",
+        ),
+        (
+            Request(messages=(user("hi"),), system="a", tools=(ToolSpec(name="x"),)),
+            "tools: recorded 0 items, now 1 item",
+        ),
     ],
 )
-async def test_every_part_of_a_request_counts(tmp_path: Path, changed: Request, where: str) -> None:
+async def test_a_difference_in_any_part_of_a_request_is_reported(
+    tmp_path: Path, changed: Request, where: str
+) -> None:
     path = tmp_path / "run.jsonl"
     async for _ in Recorder(Script("a"), path).stream(Request(messages=(user("hi"),), system="a")):
         pass
@@ -138,7 +162,7 @@ async def test_every_part_of_a_request_counts(tmp_path: Path, changed: Request, 
     assert where in str(caught.value)
 
 
-async def test_keys_are_masked_and_the_masked_request_still_fits(
+async def test_keys_are_masked_and_the_masked_request_still_matches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ACME_API_KEY", "messages-and-more")
@@ -152,31 +176,7 @@ async def test_keys_are_masked_and_the_masked_request_still_fits(
     assert await ask(Replay(path), prompt)
 
 
-def test_masking_leaves_the_names_of_fields_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ODD_TOKEN", "messages")
-
-    assert mask_secrets({"messages": ["messages", 1, None]}) == {"messages": ["***", 1, None]}
-    assert mask_secrets(({"messages": ("messages",)},)) == [{"messages": ["***"]}]
-
-
-def test_a_secret_that_begins_like_another_is_masked_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"A_TOKEN": "abcdefgh", "B_TOKEN": "abcdefgh-and-the-rest", "C_TOKEN": "abcdefgh-and"}.items():
-        monkeypatch.setenv(name, value)
-
-    assert mask_secrets("abcdefgh-and-the-rest, abcdefgh") == "***, ***"
-
-
-@pytest.mark.parametrize("secret", ['pass"word\\one', "Schlüssel-9", "two\nlines of it"])
-def test_a_secret_is_masked_also_where_json_writes_it_otherwise(monkeypatch: pytest.MonkeyPatch, secret: str) -> None:
-    monkeypatch.setenv("ODD_TOKEN", secret)
-
-    for plain in (True, False):
-        once = json.dumps({"a": secret}, ensure_ascii=plain)
-        twice = json.dumps({"b": once}, ensure_ascii=plain)
-        assert mask_secrets([secret, once, twice]) == ["***", '{"a": "***"}', r'{"b": "{\"a\": \"***\"}"}']
-
-
-async def test_a_reply_that_was_left_early_is_recorded_as_far_as_it_came(tmp_path: Path) -> None:
+async def test_a_reply_that_was_closed_early_is_recorded_in_part(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     stream = Recorder(Script(say("abc", chunk=1)), path).stream(Request(messages=(user("x"),)))
     await anext(stream)
@@ -187,8 +187,10 @@ async def test_a_reply_that_was_left_early_is_recorded_as_far_as_it_came(tmp_pat
     assert exchange["events"] == [{"type": "text", "text": "a"}]
 
 
-@pytest.mark.parametrize("text", ["", "{}\n", "nonsense", '{"type":"cassette","schema":9,"provider":"x"}'])
-def test_what_is_no_cassette_is_refused(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["", "{}\n", "nonsense", '{"type":"cassette","schema":9,"provider":"x"}']
+)
+def test_a_file_that_is_not_a_cassette_is_rejected(tmp_path: Path, text: str) -> None:
     (tmp_path / "x").write_text(text)
 
     with pytest.raises(ReplayError):
@@ -199,30 +201,36 @@ HEADER = '{"type":"cassette","schema":1,"provider":"x"}'
 
 
 @pytest.mark.parametrize(
-    ("line", "what"),
+    ("line", "reason"),
     [
-        ('{"type":"exchange","number":1e999,"events":[],"request":{"messages":[]}}', "the exchange is damaged"),
+        (
+            '{"type":"exchange","number":1e999,"events":[],"request":{"messages":[]}}',
+            "the exchange is damaged",
+        ),
         ('{"type":"exchange","number":1,"events":[],"request":{}}', "the exchange is damaged"),
         (
             '{"type":"exchange","number":1,"events":[],"request":{"messages":[1]}}',
             "a message of the request is damaged",
         ),
-        ('{"type":"exchange","number":1,"events":{},"request":{"messages":[]}}', "the exchange is damaged"),
+        (
+            '{"type":"exchange","number":1,"events":{},"request":{"messages":[]}}',
+            "the exchange is damaged",
+        ),
         ("{}", "it has no type"),
         ("[]", ""),
         ('{"type":', "Expecting value"),
         ("[" * 100_000, ""),
     ],
 )
-def test_a_damaged_line_is_named(tmp_path: Path, line: str, what: str) -> None:
+def test_a_damaged_line_is_reported_with_its_number(tmp_path: Path, line: str, reason: str) -> None:
     (tmp_path / "x").write_text(f"{HEADER}\n\n{line}\n")
 
-    with pytest.raises(ReplayError, match=f"x is no cassette: line 3: .*{what}"):
+    with pytest.raises(ReplayError, match=f"x is not a cassette: line 3: .*{reason}"):
         Replay(tmp_path / "x")
 
 
 @pytest.mark.parametrize(
-    ("change", "what"),
+    ("change", "reason"),
     [
         ({"events": [{"type": "text"}]}, "text"),
         ({"events": [{"type": "text", "text": 3}]}, "text must be a text"),
@@ -230,16 +238,22 @@ def test_a_damaged_line_is_named(tmp_path: Path, line: str, what: str) -> None:
         ({"events": [{"text": "a"}]}, "'type' is missing or unknown"),
         ({"events": ["text"]}, "has no attribute"),
         ({"events": [{"type": "done"}]}, "'message' is missing or unknown"),
-        ({"events": [{"type": "done", "message": {"role": "nobody"}}]}, "a message has an unknown role"),
-        ({"events": [{"type": "done", "message": {"role": "user", "content": []}}]}, "the message is no reply"),
+        (
+            {"events": [{"type": "done", "message": {"role": "x"}}]},
+            "a message has an unknown role",
+        ),
+        (
+            {"events": [{"type": "done", "message": {"role": "user", "content": []}}]},
+            "the message is not a reply",
+        ),
         ({"error": {"message": "x"}}, "'kind' is missing or unknown"),
-        ({"error": {"message": "x", "kind": "odd"}}, "there is no kind of error 'odd'"),
+        ({"error": {"message": "x", "kind": "odd"}}, "the kind of error 'odd' is unknown"),
         ({"error": "broken"}, ""),
     ],
 )
 @pytest.mark.parametrize("in_memory", [False, True])
-async def test_a_damaged_reply_is_named_before_any_of_it_is_given(
-    tmp_path: Path, change: dict[str, Any], what: str, in_memory: bool
+async def test_a_damaged_reply_is_reported_before_the_first_event(
+    tmp_path: Path, change: dict[str, Any], reason: str, in_memory: bool
 ) -> None:
     path = tmp_path / "run.jsonl"
     await ask(Recorder(Script("a"), path), "one")
@@ -249,11 +263,11 @@ async def test_a_damaged_reply_is_named_before_any_of_it_is_given(
     replay = Replay(Cassette(exchanges=[damaged], provider="acme") if in_memory else path)
     where = "acme" if in_memory else "run.jsonl, line 3"
 
-    with pytest.raises(ReplayError, match=f"^{where}: the recorded reply is damaged: .*{what}"):
+    with pytest.raises(ReplayError, match=f"^{where}: the recorded reply is damaged: .*{reason}"):
         await anext(replay.stream(Request(messages=(user("one"),), system="Be brief.")))
 
 
-async def test_an_error_that_an_older_version_recorded_is_read(tmp_path: Path) -> None:
+async def test_an_error_recorded_by_an_older_version_is_replayed(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     with pytest.raises(ProviderError):
         await ask(Recorder(Script(fail("quota", "no money", code="spent")), path), "one")
@@ -267,19 +281,19 @@ async def test_an_error_that_an_older_version_recorded_is_read(tmp_path: Path) -
     assert (new.value.code, old.value.code) == ("spent", None)
 
 
-def test_a_missing_cassette_is_a_clear_error(tmp_path: Path) -> None:
+def test_a_missing_cassette_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ReplayError, match="cannot be read"):
         Replay(tmp_path / "missing.jsonl")
     with pytest.raises(ValueError, match="'order' or 'hash'"):
         Replay(tmp_path / "missing.jsonl", by="chance")  # type: ignore[arg-type]
 
 
-async def test_a_cassette_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
+async def test_a_cassette_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot be written"):
         await ask(Recorder(Script("a"), tmp_path), "one")
 
 
-async def test_two_recorders_share_a_cassette(tmp_path: Path) -> None:
+async def test_two_recorders_can_share_a_cassette(tmp_path: Path) -> None:
     cassette = Cassette(tmp_path / "both.jsonl")
     one = await ask(Recorder(Script("a", name="one"), cassette), "x")
     two = await ask(Recorder(Script("b", name="two"), cassette), "y")
@@ -296,13 +310,3 @@ async def test_a_cassette_without_a_file_stays_in_memory() -> None:
     recorded = await ask(Recorder(Script("a"), cassette), "x")
 
     assert await ask(Replay(cassette), "x") == recorded
-
-
-@pytest.mark.parametrize("piece", ["sk-", "eyJ-", "hf-"])
-def test_a_text_made_of_the_beginnings_of_keys_is_no_trap(piece: str) -> None:
-    started = time.process_time()
-
-    mask_secrets(piece * 40_000)
-
-    assert time.process_time() - started < 5  # it grew with the square of the length
-    assert mask_secrets(f"{piece * 3}{'a1' * 20}.{'b' * 20}") != f"{piece * 3}{'a1' * 20}.{'b' * 20}"

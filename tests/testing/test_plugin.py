@@ -1,4 +1,4 @@
-"""In tests no real request leaves by accident, and a marked test replays what was recorded."""
+"""The pytest plugin: tests replay cassettes, and send no requests to real models by accident."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TESTS = """
 import os
 import pytest
 from glue import Agent
-from glue.context import check_origin
+from glue.overrides import check_origin
 from glue.errors import ConfigError
 
 def ask(prompt):
@@ -27,7 +27,7 @@ def test_same():
     assert "stand-in" in ask("hello")
 
 @pytest.mark.glue_cassette("elsewhere")
-def test_departs():
+def test_differs():
     assert ask(os.environ["PROMPT"])
 
 @pytest.mark.glue_cassette
@@ -41,10 +41,10 @@ def test_missing():
         ask("never recorded")
 
 @pytest.fixture
-def watched():
+def guarded():
     assert check_origin.get() is not None
 
-def test_plain(watched):
+def test_plain(guarded):
     with pytest.raises(ConfigError, match="a test tried to reach https://api.openai.com"):
         Agent("openai:gpt-5-nano").run_sync("hello")
 
@@ -95,7 +95,7 @@ def run_pytest(folder: Path, *arguments: str, **environ: str) -> str:
     return done.stdout
 
 
-def test_a_marked_test_records_and_replays_and_no_other_request_leaves(tmp_path: Path) -> None:
+def test_marked_tests_record_and_replay_and_other_requests_are_blocked(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(TESTS)
 
     recorded = run_pytest(tmp_path, "--glue-record", PROMPT="one", TIMES="2")
@@ -109,17 +109,21 @@ def test_a_marked_test_records_and_replays_and_no_other_request_leaves(tmp_path:
         "elsewhere/offline.jsonl",
     ]
     assert "3 failed, 7 passed" in replayed
-    assert "request 1 departs from the cassette" in replayed
-    assert "1 of 2 recorded requests were not made" in replayed
-    assert "there is no cassette" in replayed
+    assert "request 1 differs from the cassette" in replayed
+    assert "1 of 2 recorded requests were not sent" in replayed
+    assert "does not exist; record it" in replayed
 
 
-@pytest.mark.parametrize("origin", ["http://localhost:80", "http://127.0.0.1:1", "http://[::1]:9", "http://LOCALHOST"])
-def test_this_machine_may_be_reached(origin: str) -> None:
+@pytest.mark.parametrize(
+    "origin", ["http://localhost:80", "http://127.0.0.1:1", "http://[::1]:9", "http://LOCALHOST"]
+)
+def test_requests_to_this_machine_are_allowed(origin: str) -> None:
     RequestGuard().check(origin)
 
 
-@pytest.mark.parametrize("origin", ["https://api.openai.com", "http://localhost.example.com", "http://127.evil.com"])
-def test_others_may_not(origin: str) -> None:
+@pytest.mark.parametrize(
+    "origin", ["https://api.openai.com", "http://localhost.example.com", "http://127.evil.com"]
+)
+def test_requests_to_other_machines_are_blocked(origin: str) -> None:
     with pytest.raises(ConfigError, match="a test tried to reach"):
         RequestGuard().check(origin)

@@ -1,4 +1,4 @@
-"""Checked by mypy and pyright, never run: what an agent promises in types."""
+"""Types of agents and sessions. mypy and pyright check this file; it never runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any, TypedDict, assert_type
 
 from glue import Agent, Context, RunResult, Session, Tool, tool
-from glue.stream import Events
+from glue.streams import Events
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Deps:
 
 @tool
 def weather(city: str, days: int = 1) -> str:
-    """Say what the weather is."""
+    """Return the weather."""
     return city * days
 
 

@@ -1,6 +1,6 @@
-"""A loopback server that answers like GitHub, GitLab or Gitea, and enforces their limits: `glue.testing.FakeForge`.
+"""A loopback server that answers like GitHub, GitLab or Gitea, and enforces their limits.
 
-The rules are written by hand after the forges' documentation: line positions, sizes, pages, rates and authors.
+The rules follow the documentation of the forges: line positions, sizes, pages, rates and authors.
 """
 
 from fakes.forge.server import FakeForge as FakeForge

@@ -1,4 +1,4 @@
-"""Gitea's and Forgejo's answers and rules."""
+"""Responses and rules of Gitea and Forgejo."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ROUTES = (
 
 
 def answer(forge: FakeForge, asked: Asked) -> Reply:
-    """Find the route and answer."""
+    """Return the response of the route for a request."""
     for method, pattern, name in _ROUTES:
         match = re.fullmatch(pattern.replace("{repo}", re.escape(forge.repo)), asked.path)
         if match and method == asked.method:
@@ -46,13 +46,21 @@ class _Gitea:
     def show(self, number: str) -> Reply:
         pull = self._pull(number)
         head, base = {"sha": pull.head, "ref": "topic"}, {"sha": pull.base, "ref": "main"}
-        return Reply(body={"number": pull.number, "state": pull.state, "title": pull.title, "head": head, "base": base})
+        return Reply(
+            body={
+                "number": pull.number,
+                "state": pull.state,
+                "title": pull.title,
+                "head": head,
+                "base": base,
+            }
+        )
 
     def permission(self, name: str) -> Reply:
         return Reply(body={"permission": self.forge.permissions.get(name, "none")})
 
     def list_comments(self, number: str) -> Reply:
-        return Reply(body=self._pull(number).comments)  # this list has no pages
+        return Reply(body=self._pull(number).comments)  # this list is not split into pages
 
     def add_comment(self, number: str) -> Reply:
         row = self._row(self._text("body"))
@@ -73,7 +81,9 @@ class _Gitea:
         return page(self.forge, self.asked, self._pull(number).reviews, size="limit", most=50)
 
     def list_inline(self, number: str, review: str) -> Reply:
-        return Reply(body=[row for row in self._pull(number).inline if row["review"] == int(review)])
+        return Reply(
+            body=[row for row in self._pull(number).inline if row["review"] == int(review)]
+        )
 
     def add_review(self, number: str) -> Reply:
         pull, body = self._pull(number), self.asked.body
@@ -83,7 +93,9 @@ class _Gitea:
         comments = body.get("comments", [])
         if event == "COMMENT" and not body.get("body") and not comments:
             raise Refused(422, "body is required")
-        review = self._row(body.get("body", ""), state=event, commit_id=body.get("commit_id", pull.head))
+        review = self._row(
+            body.get("body", ""), state=event, commit_id=body.get("commit_id", pull.head)
+        )
         rows = [self._checked(pull, comment, review["id"]) for comment in comments]
         review["comments_count"] = len(rows)
         pull.reviews.append(review)
@@ -91,9 +103,15 @@ class _Gitea:
         return Reply(body=review)
 
     def _checked(self, pull: Pull, comment: dict[str, Any], review: int) -> dict[str, Any]:
-        path, new, old = comment.get("path"), comment.get("new_position", 0), comment.get("old_position", 0)
+        path, new, old = (
+            comment.get("path"),
+            comment.get("new_position", 0),
+            comment.get("old_position", 0),
+        )
         spans = pull.files.get(str(path))
-        if spans is None or not (any(new in s.new for s in spans) if new else any(old in s.old for s in spans)):
+        if spans is None or not (
+            any(new in s.new for s in spans) if new else any(old in s.old for s in spans)
+        ):
             raise Refused(422, "line is not part of the diff")
         text = comment.get("body")
         if not isinstance(text, str) or not text.strip() or len(text) > BODY:

@@ -1,4 +1,4 @@
-"""GitHub's answers and rules."""
+"""Responses and rules of GitHub."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from fakes.forge.server import FakeForge
 
 BODY = 65_536  # characters of a comment
-ANNOTATIONS = 50  # of a check run, a request
-FILES, LINES = 300, 20_000  # above these a diff is not shown
+ANNOTATIONS = 50  # annotations of a check run, per request
+FILES, LINES = 300, 20_000  # GitHub refuses to show larger diffs
 _ROUTES = (
     ("GET", r"/user", "who"),
     ("POST", r"/graphql", "graphql"),
@@ -39,7 +39,7 @@ _ROUTES = (
 
 
 def answer(forge: FakeForge, asked: Asked) -> Reply:
-    """Find the route and answer."""
+    """Return the response of the route for a request."""
     for method, pattern, name in _ROUTES:
         match = re.fullmatch(pattern.replace("{repo}", re.escape(forge.repo)), asked.path)
         if match and method == asked.method:
@@ -61,7 +61,9 @@ class _GitHub:
         query = str(_field(self.asked.body, "query"))
         if "viewer" in query:
             name = self.asked.user.login
-            return Reply(body={"data": {"viewer": {"login": name, "databaseId": self.asked.user.id}}})
+            return Reply(
+                body={"data": {"viewer": {"login": name, "databaseId": self.asked.user.id}}}
+            )
         if "reviewThreads" in query:
             return self._threads(_field(self.asked.body, "variables"))
         if "resolveReviewThread" in query:
@@ -69,7 +71,7 @@ class _GitHub:
         return Reply(body={"data": {}})
 
     def _threads(self, values: dict[str, Any]) -> Reply:
-        """Every inline comment that answers none opens a thread; its answers belong to it."""
+        """Return the threads: each inline comment that is not a reply starts one."""
         rows = self._pull(str(values["number"])).inline
         first = int(values.get("after") or 0)
         opened = [row for row in rows if not row.get("in_reply_to_id")]
@@ -87,8 +89,12 @@ class _GitHub:
 
     def _resolve(self, values: dict[str, Any]) -> Reply:
         opened = int(str(values["thread"]).removeprefix("PRRT_"))
-        if not any(row["id"] == opened for pull in self.forge.pulls.values() for row in pull.inline):
-            return Reply(body={"errors": [{"type": "NOT_FOUND", "message": "Could not resolve to a node"}]})
+        if not any(
+            row["id"] == opened for pull in self.forge.pulls.values() for row in pull.inline
+        ):
+            return Reply(
+                body={"errors": [{"type": "NOT_FOUND", "message": "Could not resolve to a node"}]}
+            )
         self.forge.resolved.add(opened)
         return Reply(body={"data": {"resolveReviewThread": {"thread": {"isResolved": True}}}})
 
@@ -96,9 +102,17 @@ class _GitHub:
         pull = self._pull(number)
         if "diff" in self.asked.accept:
             if len(pull.files) > FILES or pull.diff.count("\n") > LINES:
-                raise Refused(406, f"Sorry, the diff exceeded the maximum number of lines ({LINES}) or files ({FILES})")
+                raise Refused(
+                    406,
+                    "Sorry, the diff exceeded the maximum number of lines "
+                    f"({LINES}) or files ({FILES})",
+                )
             return Reply(text=pull.diff)
-        head = {"sha": pull.head, "ref": "topic", "repo": {"full_name": self.forge.repo, "fork": False}}
+        head = {
+            "sha": pull.head,
+            "ref": "topic",
+            "repo": {"full_name": self.forge.repo, "fork": False},
+        }
         return Reply(
             body={
                 "number": pull.number,
@@ -114,18 +128,24 @@ class _GitHub:
         )
 
     def files(self, number: str) -> Reply:
-        rows = [{"filename": path, "status": "modified"} for path in self._pull(number).files][:3000]
+        rows = [{"filename": path, "status": "modified"} for path in self._pull(number).files][
+            :3000
+        ]
         return page(self.forge, self.asked, rows)
 
     def permission(self, name: str) -> Reply:
-        return Reply(body={"permission": self.forge.permissions.get(name, "none"), "user": {"login": name}})
+        return Reply(
+            body={"permission": self.forge.permissions.get(name, "none"), "user": {"login": name}}
+        )
 
     def list_comments(self, number: str) -> Reply:
         return page(self.forge, self.asked, self._pull(number).comments)
 
     def add_comment(self, number: str) -> Reply:
         row = self._row(_text(self.asked.body, "body"))
-        row["html_url"] = f"https://github.com/{self.forge.repo}/pull/{number}#issuecomment-{row['id']}"
+        row["html_url"] = (
+            f"https://github.com/{self.forge.repo}/pull/{number}#issuecomment-{row['id']}"
+        )
         self._pull(number).comments.append(row)
         return Reply(status=201, body=row)
 
@@ -178,7 +198,12 @@ class _GitHub:
         return Reply(body=review)
 
     def list_checks(self, sha: str) -> Reply:
-        rows = [check for pull in self.forge.pulls.values() for check in pull.checks if check["head_sha"] == sha]
+        rows = [
+            check
+            for pull in self.forge.pulls.values()
+            for check in pull.checks
+            if check["head_sha"] == sha
+        ]
         wanted = self.asked.query.get("check_name")
         rows = [row for row in rows if wanted in (None, row["name"])]
         return Reply(body={"total_count": len(rows), "check_runs": rows})
@@ -189,7 +214,12 @@ class _GitHub:
         pull = next((one for one in self.forge.pulls.values() if one.head == sha), None)
         if pull is None:
             raise _invalid(f"No commit found for SHA: {sha}")
-        row = {"id": next(self.forge.ids), "head_sha": sha, "name": _field(body, "name"), "annotations": []}
+        row = {
+            "id": next(self.forge.ids),
+            "head_sha": sha,
+            "name": _field(body, "name"),
+            "annotations": [],
+        }
         row["app"] = {"id": self.asked.user.id}
         self._annotate(row)
         pull.checks.append(row)
@@ -220,7 +250,11 @@ class _GitHub:
             raise _invalid(f"annotations: no more than {ANNOTATIONS} a request")
         for note in notes:
             level = note.get("annotation_level")
-            if level not in ("notice", "warning", "failure") or not note.get("path") or not note.get("message"):
+            if (
+                level not in ("notice", "warning", "failure")
+                or not note.get("path")
+                or not note.get("message")
+            ):
                 raise _invalid("annotations: path, annotation_level and message are required")
             if not isinstance(note.get("start_line"), int) or note["end_line"] < note["start_line"]:
                 raise _invalid("annotations: start_line must not be after end_line")
@@ -245,7 +279,7 @@ class _GitHub:
         row["output"] = {"title": output.get("title"), "summary": output.get("summary")}
 
     def _checked(self, pull: Pull, comment: Any) -> dict[str, Any]:
-        """Judge one inline comment by the rules that make GitHub answer 422."""
+        """Check one inline comment by the rules for which GitHub responds with 422."""
         body = _text(comment, "body")
         path, line = _field(comment, "path"), _field(comment, "line", None)
         side, start = comment.get("side", "RIGHT"), comment.get("start_line")
@@ -261,8 +295,12 @@ class _GitHub:
             if start >= line:
                 raise _invalid("Pull request review thread start line must precede the end line")
             if _span(spans, start, comment.get("start_side", side)) is not span:
-                raise _invalid("Pull request review thread start line must be part of the same hunk")
-        return self._row(body, path=path, line=line, side=side, start_line=start, original_line=line)
+                raise _invalid(
+                    "Pull request review thread start line must be part of the same hunk"
+                )
+        return self._row(
+            body, path=path, line=line, side=side, start_line=start, original_line=line
+        )
 
     def _pull(self, number: str) -> Pull:
         pull = self.forge.pulls.get(int(number))
@@ -275,7 +313,8 @@ class _GitHub:
             for rows in (pull.comments, pull.inline):
                 for row in rows:
                     if row["id"] == id:
-                        if row["user"]["id"] != self.asked.user.id:  # stricter than GitHub, where writers may edit
+                        # On GitHub itself, users with write access may also edit comments.
+                        if row["user"]["id"] != self.asked.user.id:
                             raise Refused(403, "Must be the author of the comment")
                         return row, rows
         raise Refused(404, "Not Found")
@@ -289,7 +328,9 @@ class _GitHub:
 
 
 def _span(spans: list[Span], line: int, side: str) -> Span | None:
-    return next((span for span in spans if line in (span.new if side == "RIGHT" else span.old)), None)
+    return next(
+        (span for span in spans if line in (span.new if side == "RIGHT" else span.old)), None
+    )
 
 
 def _field(body: Any, name: str, default: Any = ...) -> Any:

@@ -1,4 +1,4 @@
-"""GitLab's answers and rules."""
+"""Responses and rules of GitLab."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _ROUTES = (
 
 
 def raw(asked: Asked, path: str) -> Asked:
-    """Keep the path as it was sent: a project's name is one percent-encoded segment."""
+    """Return the path undecoded: the name of a project is one percent-encoded segment."""
     return replace(asked, path=path)
 
 
 def answer(forge: FakeForge, asked: Asked) -> Reply:
-    """Find the route and answer."""
+    """Return the response of the route for a request."""
     for method, pattern, name in _ROUTES:
         match = re.fullmatch(pattern, asked.path)
         if match and method == asked.method:
@@ -58,19 +58,34 @@ class _GitLab:
         pull = self._pull(number)
         refs = {"base_sha": pull.base, "start_sha": pull.base, "head_sha": pull.head}
         return Reply(
-            body={"iid": pull.number, "sha": pull.head, "state": "opened", "title": pull.title, "diff_refs": refs}
+            body={
+                "iid": pull.number,
+                "sha": pull.head,
+                "state": "opened",
+                "title": pull.title,
+                "diff_refs": refs,
+            }
         )
 
     def versions(self, number: str) -> Reply:
         pull = self._pull(number)
-        version = {"head_commit_sha": pull.head, "base_commit_sha": pull.base, "start_commit_sha": pull.base}
+        version = {
+            "head_commit_sha": pull.head,
+            "base_commit_sha": pull.base,
+            "start_commit_sha": pull.base,
+        }
         return Reply(body=[version])
 
     def members(self) -> Reply:
         levels = {"admin": 60, "owner": 50, "maintain": 40, "write": 30, "read": 20}
         wanted = self.asked.query.get("query", "")
         names = [name for name in self.forge.permissions if wanted in name]
-        return Reply(body=[{"username": name, "access_level": levels[self.forge.permissions[name]]} for name in names])
+        return Reply(
+            body=[
+                {"username": name, "access_level": levels[self.forge.permissions[name]]}
+                for name in names
+            ]
+        )
 
     def list_notes(self, number: str) -> Reply:
         pull = self._pull(number)
@@ -94,7 +109,10 @@ class _GitLab:
     def list_discussions(self, number: str) -> Reply:
         pull = self._pull(number)
         rows = [
-            {"id": f"{row['id']:040x}", "notes": [{**row, "resolved": row["id"] in self.forge.resolved}]}
+            {
+                "id": f"{row['id']:040x}",
+                "notes": [{**row, "resolved": row["id"] in self.forge.resolved}],
+            }
             for row in [*pull.comments, *pull.inline]
         ]
         return page(self.forge, self.asked, rows)
@@ -112,7 +130,9 @@ class _GitLab:
         row = next((row for row in self._pull(number).inline if row["id"] == int(id, 16)), None)
         if row is None or not isinstance(self.asked.body.get("resolved"), bool):
             raise Refused(404 if row is None else 400, "404 Discussion Not Found")
-        (self.forge.resolved.add if self.asked.body["resolved"] else self.forge.resolved.discard)(row["id"])
+        (self.forge.resolved.add if self.asked.body["resolved"] else self.forge.resolved.discard)(
+            row["id"]
+        )
         return Reply(body={"id": id, "notes": [row]})
 
     def _note(self, number: str, id: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -133,7 +153,13 @@ class _GitLab:
 
     def _row(self, **more: Any) -> dict[str, Any]:
         author = {"id": self.asked.user.id, "username": self.asked.user.login}
-        return {"id": next(self.forge.ids), "body": self._text(), "author": author, "system": False, **more}
+        return {
+            "id": next(self.forge.ids),
+            "body": self._text(),
+            "author": author,
+            "system": False,
+            **more,
+        }
 
     def _text(self) -> str:
         text = self.asked.body.get("body") if isinstance(self.asked.body, dict) else None
@@ -143,7 +169,7 @@ class _GitLab:
 
 
 def _position(pull: Pull, position: dict[str, Any]) -> None:
-    """Judge a position: three shas, both paths, and the numbers that fit the kind of line."""
+    """Check a position: three hashes, both paths, and the numbers for the kind of line."""
     shas = tuple(position.get(name) for name in ("base_sha", "start_sha", "head_sha"))
     if position.get("position_type") != "text" or shas != (pull.base, pull.base, pull.head):
         raise Refused(400, "400 Bad request - position is incomplete")
@@ -159,4 +185,6 @@ def _position(pull: Pull, position: dict[str, Any]) -> None:
 
 
 def _no_line() -> Refused:
-    return Refused(400, '400 Bad request - Note {:line_code=>["can\'t be blank", "must be a valid line code"]}')
+    return Refused(
+        400, '400 Bad request - Note {:line_code=>["can\'t be blank", "must be a valid line code"]}'
+    )

@@ -1,4 +1,4 @@
-"""The server: real HTTP on a loopback port, one thread a request, faults on demand."""
+"""The server: real HTTP on a loopback port, one thread per request, with faults on demand."""
 
 from __future__ import annotations
 
@@ -19,15 +19,18 @@ from glue.errors import ProviderError
 from glue.providers import HTTPResponse
 
 Kind = Literal["github", "gitlab", "gitea"]
-# refuse: nothing was done; lose: it was done, the answer is lost; cut: done, half an answer; garbage: done, no JSON;
-# error and error-after: a 502 before and after it was done; busy: 429; denied: 403; stale: an old list is shown.
-Action = Literal["refuse", "lose", "cut", "garbage", "error", "error-after", "busy", "denied", "invalid"]
+# refuse: not carried out; lose: carried out, the response is lost; cut: carried out, half a
+# response; garbage: carried out, not JSON; error and error-after: a 502 before and after carrying
+# it out; busy: 429; denied: 403; stale: an outdated list is returned.
+Action = Literal[
+    "refuse", "lose", "cut", "garbage", "error", "error-after", "busy", "denied", "invalid"
+]
 _PREFIX = {"github": "", "gitlab": "/api/v4", "gitea": "/api/v1"}
 
 
 @dataclass(slots=True, kw_only=True)
 class Fault:
-    """What goes wrong, at which request: counted from 0 after it was set, or by a pattern on `METHOD /path`."""
+    """A fault and its request: a number from 0 after it was set, or a pattern of `METHOD /path`."""
 
     action: Action
     at: int | None = None
@@ -47,9 +50,11 @@ class Fault:
 
 
 class FakeForge:
-    """A forge to test against: `with FakeForge("github") as forge: forge.pull(diff=...)`, then post to `forge.url`."""
+    """A forge for tests: `with FakeForge("github") as forge: forge.pull(diff=...)`."""
 
-    def __init__(self, kind: Kind = "github", *, repo: str = "octo/demo", bot: str = "review-bot") -> None:
+    def __init__(
+        self, kind: Kind = "github", *, repo: str = "octo/demo", bot: str = "review-bot"
+    ) -> None:
         self.kind: Kind = kind
         self.repo = repo
         self.pulls: dict[int, Pull] = {}
@@ -57,7 +62,7 @@ class FakeForge:
         self.faults: list[Fault] = []
         self.permissions: dict[str, str] = {}
         self.remaining: int | None = None  # requests until the primary rate limit
-        self.creations = 80  # posts a minute until the secondary one
+        self.creations = 80  # posts per minute until the secondary rate limit
         self.uploads: list[dict[str, Any]] = []
         self.resolved: set[int] = set()  # first comments of resolved discussions
         self.ids = itertools.count(1001)
@@ -69,13 +74,13 @@ class FakeForge:
 
     @property
     def url(self) -> str:
-        """Where the API is."""
+        """Return the address of the API."""
         host, port = self._server.server_address[:2] if self._server else ("forge.invalid", 80)
         return f"http://{host!s}:{port}{_PREFIX[self.kind]}"
 
     @property
     def environ(self) -> dict[str, str]:
-        """The variables a CI job on this forge would see, for the first pull request."""
+        """Return the variables of a CI job on this forge, for the first pull request."""
         number = next(iter(self.pulls), 1)
         pull = self.pulls.get(number)
         if self.kind == "gitlab":
@@ -106,16 +111,32 @@ class FakeForge:
         return token
 
     def user(self, token: str = "") -> User:
-        """The account behind a token; the bot's by default."""
+        """Return the account of a token, or that of the bot by default."""
         return self._users[token or self.token]
 
-    def pull(self, diff: str = "", number: int = 1, *, head: str = "a" * 40, base: str = "b" * 40, **more: Any) -> Pull:
+    def pull(
+        self,
+        diff: str = "",
+        number: int = 1,
+        *,
+        head: str = "a" * 40,
+        base: str = "b" * 40,
+        **more: Any,
+    ) -> Pull:
         """Open a pull request with a diff."""
         self.pulls[number] = Pull(number=number, diff=diff, head=head, base=base, **more)
         return self.pulls[number]
 
-    def fail(self, action: Action, *, at: int | None = None, match: str = "", times: int = 1, **headers: str) -> Fault:
-        """Make a later request fail; `headers` go with a busy or denied answer."""
+    def fail(
+        self,
+        action: Action,
+        *,
+        at: int | None = None,
+        match: str = "",
+        times: int = 1,
+        **headers: str,
+    ) -> Fault:
+        """Make a later request fail; `headers` are sent with a busy or denied response."""
         names = {name.replace("_", "-"): value for name, value in headers.items()}
         fault = Fault(action=action, at=at, match=match, times=times, headers=names)
         self.faults.append(fault)
@@ -123,24 +144,32 @@ class FakeForge:
 
     def __enter__(self) -> Self:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.01,), daemon=True
+        )
         self._thread.start()
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         assert self._server is not None
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
 
-    def answer(self, method: str, target: str, headers: Mapping[str, str], raw: bytes) -> Reply | None:
-        """Answer one request; None drops the connection."""
+    def answer(
+        self, method: str, target: str, headers: Mapping[str, str], raw: bytes
+    ) -> Reply | None:
+        """Return the response to one request, or None to drop the connection."""
         with self._lock:
             parts = urlsplit(target)
             path, query = parts.path.removeprefix(_PREFIX[self.kind]), dict(parse_qsl(parts.query))
-            hit = [one for one in self.faults if one.hits(f"{method} {path}")]  # every one counts the request
+            # Each of the faults counts the request.
+            hit = [one for one in self.faults if one.hits(f"{method} {path}")]
             fault = hit[0] if hit else None
             reply = _before(fault)
             body: Any = None
@@ -154,30 +183,58 @@ class FakeForge:
                     reply = Reply(status=400, body={"message": "Problems parsing JSON"})
             reply = _after(fault, reply)
             status = 0 if reply is None else reply.status
-            call = Call(method=method, path=path, query=query, headers=dict(headers), body=body, status=status)
+            call = Call(
+                method=method,
+                path=path,
+                query=query,
+                headers=dict(headers),
+                body=body,
+                status=status,
+            )
             self.calls.append(call)
             return reply
 
     def request(
-        self, method: str, path: str, *, body: bytes | None, query: Any, headers: Mapping[str, str], most: int
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None,
+        query: Any,
+        headers: Mapping[str, str],
+        most: int,
     ) -> HTTPResponse:
-        """Answer in this process, as `HTTP.request_sync` does over a connection; a lost answer is unclear."""
+        """Return a response in this process, like `HTTP.request_sync`; a lost one is ambiguous."""
         target = f"{_PREFIX[self.kind]}{path}?{urlencode(query or {})}"
         reply = self.answer(method, target, headers, body or b"")
         data = b"" if reply is None else reply.data
         if reply is None or int(reply.headers.get("content-length", len(data))) > len(data):
-            error = ProviderError("the connection was closed before the whole answer came", kind="transient")
+            error = ProviderError(
+                "the connection was closed before the whole answer came", kind="transient"
+            )
             error.ambiguous = True
             raise error
         return HTTPResponse(status=reply.status, headers=reply.headers, body=data)
 
-    def _route(self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], body: Any) -> Reply:
+    def _route(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: Any,
+    ) -> Reply:
         from fakes.forge import gitea, github, gitlab
 
         user = self._who(headers)
         self._limit(method)
         asked = Asked(
-            method=method, path=unquote(path), query=query, accept=headers.get("accept", ""), body=body, user=user
+            method=method,
+            path=unquote(path),
+            query=query,
+            accept=headers.get("accept", ""),
+            body=body,
+            user=user,
         )
         if self.kind == "gitlab":
             return gitlab.answer(self, gitlab.raw(asked, path))
@@ -189,7 +246,9 @@ class FakeForge:
         if user is None:
             raise Refused(401, "Bad credentials")
         if self.kind == "github" and not headers.get("user-agent"):
-            raise Refused(403, "Request forbidden by administrative rules: send a User-Agent header")
+            raise Refused(
+                403, "Request forbidden by administrative rules: send a User-Agent header"
+            )
         return user
 
     def _limit(self, method: str) -> None:
@@ -198,17 +257,23 @@ class FakeForge:
             if self.remaining <= 0:
                 reset = str(int(time.time()) + 60)
                 gone = {"x-ratelimit-remaining": "0", "x-ratelimit-reset": reset}
-                raise Refused(403 if self.kind == "github" else 429, "API rate limit exceeded", gone)
+                raise Refused(
+                    403 if self.kind == "github" else 429, "API rate limit exceeded", gone
+                )
             self.remaining -= 1
         if method == "POST":
             self._created = [then for then in self._created if now - then < 60]
             if len(self._created) >= self.creations:
-                raise Refused(403, "You have exceeded a secondary rate limit", {"retry-after": "60"})
+                raise Refused(
+                    403, "You have exceeded a secondary rate limit", {"retry-after": "60"}
+                )
             self._created.append(now)
 
 
-def page(forge: FakeForge, asked: Asked, rows: list[Any], *, size: str = "per_page", most: int = 100) -> Reply:
-    """Give one page of a list, and say in the headers where the next is."""
+def page(
+    forge: FakeForge, asked: Asked, rows: list[Any], *, size: str = "per_page", most: int = 100
+) -> Reply:
+    """Return one page of a list, with the address of the next page in the headers."""
     count = max(1, min(most, int(asked.query.get(size, "30"))))
     number = max(1, int(asked.query.get("page", "1")))
     part = rows[(number - 1) * count : number * count]
@@ -238,7 +303,11 @@ def _after(fault: Fault | None, reply: Reply | None) -> Reply | None:
     if fault.action == "garbage":
         return Reply(status=reply.status, text="<html>not JSON</html>")
     if fault.action == "cut":
-        return Reply(status=reply.status, text=json.dumps(reply.body)[:20], headers={"content-length": "4096"})
+        return Reply(
+            status=reply.status,
+            text=json.dumps(reply.body)[:20],
+            headers={"content-length": "4096"},
+        )
     return None if fault.action in ("refuse", "lose") else reply
 
 
@@ -256,7 +325,9 @@ def _handler(forge: FakeForge) -> type[BaseHTTPRequestHandler]:
                 return
             data = reply.data
             self.send_response(reply.status)
-            self.send_header("content-type", "text/html" if reply.text is not None else "application/json")
+            self.send_header(
+                "content-type", "text/html" if reply.text is not None else "application/json"
+            )
             sent = {"content-length": str(len(data)), "connection": "close", **reply.headers}
             for name, value in sent.items():
                 self.send_header(name, value)

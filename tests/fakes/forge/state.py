@@ -1,4 +1,4 @@
-"""What a fake forge remembers, and which lines of a diff it accepts comments on."""
+"""The state of a fake forge, and the lines of a diff that accept comments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LETTERS = {b"a": 7, b"b": 8, b"t": 9, b"n": 10, b"v": 11, b"f": 12, b"r": 13}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class User:
-    """An account; a bot is an app's, which may not ask who it is by GET /user."""
+    """An account; a bot belongs to an app, which may not use GET /user."""
 
     id: int
     login: str
@@ -24,7 +24,7 @@ class User:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One request as it arrived, and the status it got; 0 where the connection was dropped."""
+    """One request and the status of its response; 0 if the connection was dropped."""
 
     method: str
     path: str
@@ -50,7 +50,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A request, taken apart."""
+    """A parsed request."""
 
     method: str
     path: str
@@ -61,16 +61,18 @@ class Asked:
 
 
 class Refused(Exception):
-    """What the forge says no to."""
+    """A request that the forge refuses."""
 
-    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None, **more: Any) -> None:
+    def __init__(
+        self, status: int, message: str, headers: Mapping[str, str] | None = None, **more: Any
+    ) -> None:
         super().__init__(message)
         self.reply = Reply(status=status, body={"message": message, **more}, headers=headers or {})
 
 
 @dataclass(slots=True, kw_only=True)
 class Pull:
-    """A pull request and what was posted on it."""
+    """A pull request and its comments."""
 
     number: int
     diff: str
@@ -92,7 +94,7 @@ class Pull:
 
 @dataclass(slots=True, kw_only=True)
 class Span:
-    """One hunk: the lines of each side a comment may stand on; `pairs` holds unchanged ones as (old, new)."""
+    """The commentable lines of a hunk on each side; `pairs` has unchanged ones as (old, new)."""
 
     old: set[int] = field(default_factory=set)  # deleted
     new: set[int] = field(default_factory=set)  # added and unchanged
@@ -101,7 +103,7 @@ class Span:
 
 
 def spans(diff: str) -> dict[str, list[Span]]:
-    """Read a diff by its counters: path -> hunks. The bot's own parser is not used: this one judges it."""
+    """Return the hunks of a diff by path. This parser is independent of the one under test."""
     files: dict[str, list[Span]] = {}
     path, old_path = "", ""
     rows = diff.split("\n")
@@ -155,7 +157,13 @@ def _bare(text: str) -> str:
 
     def letter(match: re.Match[bytes]) -> bytes:
         code = match.group(1)
-        return bytes([int(code, 8)]) if code.isdigit() else bytes([_LETTERS[code]]) if code in _LETTERS else code
+        return (
+            bytes([int(code, 8)])
+            if code.isdigit()
+            else bytes([_LETTERS[code]])
+            if code in _LETTERS
+            else code
+        )
 
     raw = text[1 : text.rindex('"')].encode("utf-8", "surrogateescape")
     return _ESCAPED.sub(letter, raw).decode("utf-8", "surrogateescape")

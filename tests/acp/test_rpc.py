@@ -1,0 +1,211 @@
+"""The JSON-RPC connection: invalid lines, long lines, slow readers, cancelled requests."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+from fakes.editor import Open, words
+
+from glue.acp.rpc import MAX_BACKLOG, Peer, Work
+
+
+class Pipes:
+    """A peer that reads from one pipe and writes to another."""
+
+    def __init__(self, call: Callable[[str, dict[str, Any]], Work]) -> None:
+        reading, self.to = os.pipe()
+        self.back, writing = os.pipe()
+        self.source, self.sink = os.fdopen(reading, "rb"), os.fdopen(writing, "wb")
+        self.peer = Peer(self.source, self.sink, call, lambda method, params: None)
+
+    def close(self) -> None:
+        for file in (self.source, self.sink):
+            file.close()
+        os.close(self.back)
+
+
+async def test_drain_waits_for_a_slow_reader_and_no_message_is_lost() -> None:
+    started, finished = anyio.Event(), anyio.Event()
+
+    async def work() -> dict[str, Any]:
+        for _ in range(40):
+            pipes.peer.notify("x", {"text": "y" * 100_000})
+            started.set()
+            await pipes.peer.drain()
+        finished.set()
+        return {}
+
+    pipes = Pipes(lambda method, params: work)
+
+    got = bytearray()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(pipes.peer.serve)
+        os.write(pipes.to, b'{"id": 1, "method": "go"}\n')
+        await started.wait()
+        await anyio.wait_all_tasks_blocked()
+        assert not finished.is_set()
+        assert pipes.peer._backlog <= MAX_BACKLOG + 200_000
+        while got.count(b"\n") < 41:
+            got += await anyio.to_thread.run_sync(os.read, pipes.back, 65536)
+        os.close(pipes.to)
+    pipes.close()
+
+    lines = [json.loads(line) for line in got.splitlines()]
+    assert [line.get("method") for line in lines] == ["x"] * 40 + [None]
+    assert lines[-1] == {"jsonrpc": "2.0", "id": 1, "result": {}}
+
+
+async def test_an_unexpected_exception_is_answered_and_the_connection_continues(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def broken() -> Any:
+        raise KeyError("a bug")
+
+    async def fine() -> Any:
+        return {}
+
+    pipes = Pipes(lambda method, params: broken if method == "broken" else fine)
+    got = bytearray()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(pipes.peer.serve)
+        for method in (b"broken", b"fine"):
+            os.write(pipes.to, b'{"id": "%s", "method": "%s"}\n' % (method, method))
+            got += await anyio.to_thread.run_sync(os.read, pipes.back, 65536)
+        os.close(pipes.to)
+    pipes.close()
+
+    first, second = map(json.loads, got.splitlines())
+    assert first["error"] == {"code": -32603, "message": "KeyError: 'a bug'"}
+    assert second["result"] == {}
+    assert "broken failed" in caplog.text
+
+
+INVALID_LINES = [
+    (b"not json\n", -32700),
+    (b"\xff\xfe\x00\n", -32700),
+    (b'{"jsonrpc": "2.0", "id": 1, "method": NaN}\n', -32700),
+    (b"[" * 100_000 + b"\n", -32700),
+    (b"[]\n", -32600),
+    (b"7\n", -32600),
+    (b"{}\n", -32600),
+    (b'{"jsonrpc": "2.0", "id": 1, "method": 7}\n', -32600),
+    (b'{"jsonrpc": "2.0", "id": [1], "result": 1}\n', -32600),
+    (b'{"jsonrpc": "2.0", "id": {}, "method": "initialize"}\n', -32600),
+]
+
+
+def test_invalid_lines_are_answered_with_errors_and_the_connection_continues(
+    editor: Open, tmp_path: Path
+) -> None:
+    client = editor("agent = made(Script('still here'))")
+
+    for line, code in INVALID_LINES:
+        client.write(line)
+        frame = client.answer(None)
+        assert frame["error"]["code"] == code, line[:40]
+    client.write(b"\n  \n")  # nothing at all
+    client.write(b'{"jsonrpc": "2.0", "id": 99, "result": {}}\n')  # an answer without a request
+    client.write(b'{"jsonrpc": "2.0", "method": "session/update"}\n')  # an unknown notification
+    client.write(b'{"jsonrpc": "2.0", "method": "session/prompt", "params": []}\n')
+    client.write(b'{"jsonrpc": "2.0", "id": 77, "method": "session/prompt", "params": []}\n')
+
+    assert client.answer(77)["error"]["code"] == -32602
+    assert client.prompt(client.start(tmp_path))["stopReason"] == "end_turn"
+
+
+def test_a_line_of_20_megabytes_is_refused_and_the_next_one_read(
+    editor: Open, tmp_path: Path
+) -> None:
+    client = editor("agent = made(Script('still here'))")
+
+    client.write(b'{"jsonrpc": "2.0", "id": 1, "method": "' + b"x" * 20_000_000 + b'"}\n')
+
+    assert "longer than" in client.answer(None)["error"]["message"]
+    assert client.prompt(client.start(tmp_path))["stopReason"] == "end_turn"
+
+
+@pytest.mark.parametrize("id_last", [False, True])
+def test_a_request_fails_if_its_answer_is_longer_than_16_megabytes(
+    editor: Open, tmp_path: Path, id_last: bool
+) -> None:
+    client = editor(ready="calls(call('read_file', {'path': 'a.txt'})), 'done'")
+    session = client.start(tmp_path, client={"fs": {"readTextFile": True}})
+    number = client.send("session/prompt", words(session))
+    question = client.until(lambda frame: frame.get("method") == "fs/read_text_file")
+
+    result, own = (
+        b'"result": {"content": "' + b"x" * 17_000_000 + b'"}',
+        b'"id": %d' % question["id"],
+    )
+    parts = (result, own) if id_last else (own, result)
+    client.write(b'{"jsonrpc": "2.0", ' + b", ".join(parts) + b"}\n")
+
+    assert client.answer(number)["result"]["stopReason"] == "end_turn"
+    assert "longer than 16777216 bytes" in json.dumps(client.updates("tool_call_update"))
+
+
+def test_an_incomplete_line_at_the_end_of_input_is_ignored(editor: Open, tmp_path: Path) -> None:
+    client = editor("agent = made(Script('a'))")
+    client.start(tmp_path)
+
+    client.write(b'{"jsonrpc": "2.0", "id": 5, "meth')
+
+    assert client.close() == 0
+
+
+def test_a_line_may_arrive_in_several_pieces(editor: Open, tmp_path: Path) -> None:
+    client = editor("agent = made(Script('a'))")
+    session = client.start(tmp_path)
+
+    number, line = client.line("session/prompt", words(session))
+    for at in range(0, len(line), 7):
+        client.write(line[at : at + 7])
+
+    assert client.answer(number)["result"]["stopReason"] == "end_turn"
+
+
+def test_a_request_can_be_cancelled_by_its_id(editor: Open, tmp_path: Path) -> None:
+    client = editor("agent = made(Stuck())")
+    session = client.start(tmp_path)
+
+    behind, prompt = client.line("session/prompt", words(session))
+    client.write(prompt + client.line("$/cancel_request", {"requestId": behind}, notice=True)[1])
+    first = client.answer(behind)
+    before = client.text()  # it may have begun
+    number = client.send("session/prompt", words(session))
+    client.until(lambda frame: client.text() == before + "first ")
+    wrong: list[dict[str, Any]] = [
+        {"requestId": 999},
+        {"requestId": None},
+        {},
+        {"requestId": number},
+    ]
+    for params in wrong:
+        client.notify("$/cancel_request", params)
+
+    assert [each["error"]["code"] for each in (first, client.answer(number))] == [-32800, -32800]
+    assert client.prompt(session, "/usage")["stopReason"] == "end_turn"
+
+
+def test_a_question_to_the_editor_is_cancelled_with_its_prompt(
+    editor: Open, tmp_path: Path
+) -> None:
+    client = editor("agent = made(Script(calls(call('danger', {'what': 'x'})), 'after'))")
+    session = client.start(tmp_path)
+    number = client.send("session/prompt", words(session))
+    question = client.until(lambda frame: frame.get("method") == "session/request_permission")
+
+    client.notify("session/cancel", {"sessionId": session})
+
+    assert client.answer(number)["result"]["stopReason"] == "cancelled"
+    cancelled = [
+        frame["params"] for frame in client.frames if frame.get("method") == "$/cancel_request"
+    ]
+    assert cancelled == [{"requestId": question["id"]}]

@@ -1,0 +1,648 @@
+"""`glue acp` in a process: opening, prompting, cancelling, loading and listing sessions."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from fakes.acp_schema import methods, updates
+from fakes.editor import GLUE, KNOWN, Open, choose, words
+
+from glue.acp.server import Server
+from glue.agent import Agent
+from glue.limits import Limits
+from glue.messages import user
+from glue.stores.jsonl import FileStore
+from glue.testing import Script
+
+
+def test_initialize_returns_the_capabilities_and_other_output_goes_to_stderr(
+    editor: Open, tmp_path: Path
+) -> None:
+    client = editor("import os\nos.system('echo noise of a child')\nagent = made(Script('hello'))")
+
+    result = client.ask("initialize", {"protocolVersion": 1})
+
+    assert result["protocolVersion"] == 1
+    assert result["authMethods"] == []
+    capabilities = result["agentCapabilities"]
+    assert capabilities["loadSession"] is True
+    assert capabilities["promptCapabilities"] == {
+        "image": True,
+        "audio": False,
+        "embeddedContext": True,
+    }
+    assert set(capabilities["sessionCapabilities"]) == {
+        "list",
+        "resume",
+        "close",
+        "delete",
+        "additionalDirectories",
+    }
+    assert capabilities["mcpCapabilities"] == {"http": True, "sse": True}
+    assert capabilities["auth"] == {"logout": {}}
+    assert client.close() == 0
+    assert "noise on standard output" in client.stderr
+    assert "noise of a child" in client.stderr
+
+
+def test_other_protocol_versions_are_answered_with_version_1_and_invalid_ones_refused(
+    editor: Open,
+) -> None:
+    client = editor("agent = made(Script('hello'))")
+
+    for newer in (2, 7):
+        assert client.ask("initialize", {"protocolVersion": newer})["protocolVersion"] == 1
+    for wrong in (
+        {},
+        {"protocolVersion": "1"},
+        {"protocolVersion": True},
+        {"protocolVersion": None},
+    ):
+        assert client.error("initialize", wrong)["code"] == -32602
+
+
+def test_unknown_authentication_methods_are_refused(editor: Open) -> None:
+    client = editor("agent = made(Script('hello'))")
+
+    error = client.error("authenticate", {"methodId": "x"})
+
+    assert "environment" in error["message"]
+
+
+def test_a_session_needs_an_absolute_path_of_a_directory(editor: Open) -> None:
+    client = editor("agent = made(Script('hello'))")
+
+    for cwd in ("relative", "", None, 7, "/there/is/no/such/folder"):
+        error = client.error("session/new", {"cwd": cwd, "mcpServers": []})
+        assert error["code"] == -32602
+        assert "cwd" in error["message"]
+
+
+def test_a_file_without_an_agent_exits_with_2_and_a_one_line_error(tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text("x = 1\n")
+
+    done = subprocess.run(
+        [*GLUE, "acp", str(tmp_path / "agent.py")], input=b"", capture_output=True, timeout=60
+    )
+
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert (
+        done.stderr.decode().strip()
+        == f"glue: {tmp_path}/agent.py defines no agent; assign one to the variable `agent`"
+    )
+
+
+def test_the_transcript_in_the_docs_is_up_to_date() -> None:
+    script = Path(__file__).parents[2] / "bench" / "acp_transcript.py"
+
+    done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, timeout=60)
+
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_unknown_methods_are_named_in_the_error(editor: Open) -> None:
+    client = editor("agent = made(Script('a'))")
+
+    for method in ("session/fork", "_my/extension", "session/cancel", ""):
+        error = client.error(method, {})
+        assert (error["code"], repr(method) in error["message"]) == (-32601, True)
+
+
+EDITORS_PAGE = Path(__file__).parents[2] / "docs" / "editors.md"
+
+
+def documented() -> set[str]:
+    table = EDITORS_PAGE.read_text().partition("### The whole protocol")[2].partition("\n### ")[0]
+    return set(re.findall(r"^\| `([^`]+)`", table, re.MULTILINE))
+
+
+def test_the_docs_list_every_method_and_update_of_the_protocol() -> None:
+    assert documented() == set().union(*methods().values()) | updates()
+
+
+def test_every_request_of_the_protocol_has_a_handler(editor: Open) -> None:
+    client = editor("agent = made(Script('a'))")
+    notices = {"session/cancel"}
+
+    for method in sorted(methods()["agent"] - notices):
+        error = client.answer(client.send(method, {})).get("error", {})
+        assert error.get("code") != -32601, method
+
+
+STOP_REASONS = {
+    "end_turn": ("done", "agent = made(Script('hello'))"),
+    "max_tokens": ("truncated", "agent = made(Script(repeat(say('x', stop='max_tokens'))))"),
+    "max_turn_requests": (
+        "max_turns",
+        (
+            "limits = glue.Limits(max_turns=2, repeat_halt=None)\n"
+            "agent = made(Script(repeat(calls('noop'))), limits=limits)"
+        ),
+    ),
+    "refusal": ("refused", "agent = made(Script(say('no', stop='refusal')))"),
+    "cancelled": ("cancelled", "agent = made(Stuck())"),
+}
+
+
+@pytest.mark.parametrize("stop", STOP_REASONS)
+def test_a_prompt_ends_with_each_stop_reason_of_the_protocol(
+    editor: Open, tmp_path: Path, stop: str
+) -> None:
+    outcome, source = STOP_REASONS[stop]
+    client = editor(source)
+    session = client.start(tmp_path)
+
+    number = client.send("session/prompt", words(session))
+    if stop == "cancelled":
+        client.until(lambda frame: client.text() == "first ")
+        client.notify("session/cancel", {"sessionId": session})
+    result = client.answer(number)["result"]
+
+    assert result["stopReason"] == stop
+    assert result["_meta"]["outcome"] == outcome
+    assert {"turns", "requests", "usage"} <= set(result["_meta"])
+
+
+OTHER_OUTCOMES = {
+    "budget": ("max_tokens", "agent = made(Script('hello'), limits=glue.Limits(token_budget=0))"),
+    "context_window": ("max_tokens", "agent = made(Script(say('x', stop='context_window')))"),
+    "halted": ("end_turn", "agent = made(Script(repeat(calls('noop'))))"),
+    "wrapped_up": (
+        "end_turn",
+        "agent = made(Script(calls('noop'), 'bye'), limits=glue.Limits(max_turns=2, grace=1))",
+    ),
+}
+
+
+@pytest.mark.parametrize("outcome", OTHER_OUTCOMES)
+def test_outcomes_without_a_stop_reason_of_their_own_are_in_the_meta(
+    editor: Open, tmp_path: Path, outcome: str
+) -> None:
+    stop, source = OTHER_OUTCOMES[outcome]
+    client = editor(source)
+
+    result = client.prompt(client.start(tmp_path))
+
+    assert (result["stopReason"], result["_meta"]["outcome"]) == (stop, outcome)
+
+
+def test_a_failed_run_is_an_error_with_details(editor: Open, tmp_path: Path) -> None:
+    client = editor("agent = made(Script(fail('quota', 'no money left', status=402, model='m')))")
+    session = client.start(tmp_path)
+
+    error = client.error("session/prompt", words(session))
+
+    assert error["code"] == -32603
+    assert "no money left" in error["message"]
+    wanted = {
+        "outcome": "failed",
+        "kind": "quota",
+        "provider": "script",
+        "model": "m",
+        "status": 402,
+    }
+    assert error["data"].items() >= wanted.items()
+
+
+def test_a_key_that_the_provider_refuses_asks_for_authentication(
+    editor: Open, tmp_path: Path
+) -> None:
+    client = editor("agent = made(Script(fail('auth', 'bad key')))")
+    session = client.start(tmp_path)
+
+    assert client.error("session/prompt", words(session))["code"] == -32000
+
+
+def test_without_a_key_sessions_open_and_the_prompt_names_the_variable_to_set(
+    editor: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [
+        name for name in os.environ if name.endswith(("_KEY", "_TOKEN")) or name.startswith("GLUE")
+    ]:
+        monkeypatch.delenv(name)
+    client = editor(args=("-m", "anthropic"))
+
+    begun = client.ask("initialize", {"protocolVersion": 1})
+    session = client.ask("session/new", {"cwd": str(tmp_path), "mcpServers": []})["sessionId"]
+    error = client.error("session/prompt", words(session))
+    denied = client.error("authenticate", {"methodId": "ANTHROPIC_API_KEY"})
+
+    assert [each["id"] for each in begun["authMethods"]] == ["ANTHROPIC_API_KEY"]
+    assert "Set ANTHROPIC_API_KEY" in begun["authMethods"][0]["description"]
+    assert (error["code"], "ANTHROPIC_API_KEY" in error["message"]) == (-32000, True)
+    assert (denied["code"], "is not set" in denied["message"]) == (-32000, True)
+
+
+def test_prompts_are_refused_after_a_logout(
+    editor: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = editor("agent = made(Script('a'))")
+    session = client.start(tmp_path)
+
+    assert client.ask("logout", {}) == {}
+    error = client.error("session/prompt", words(session))
+
+    assert (error["code"], "authenticate" in error["message"]) == (-32000, True)
+
+
+def test_the_settings_of_the_command_line_apply_in_an_editor(
+    editor: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"DENY": "danger", "MAX_TURNS": "7", "STORE": str(tmp_path / "x.db")}
+    for name, value in settings.items():
+        monkeypatch.setenv(f"GLUE_{name}", value)
+    client = editor(
+        "agent = made(Script(calls(call('danger', {'what': 'x'})), 'b'))",
+        args=("agent.py",),
+        store="",
+    )
+    client.answers["session/request_permission"] = choose("allow_once")
+    session = client.start(tmp_path)
+
+    client.prompt(session)
+    client.ask(
+        "session/set_config_option", {"sessionId": session, "configId": "mode", "value": "allow"}
+    )
+
+    [end] = [
+        update for update in client.updates("tool_call_update") if update.get("status") == "failed"
+    ]
+    assert "the rule 'danger' forbids it" in str(end)
+    assert not client.questions()
+    loaded = client.ask(
+        "session/load", {"sessionId": session, "cwd": str(tmp_path), "mcpServers": []}
+    )
+    options = {each["id"]: each["currentValue"] for each in loaded["configOptions"]}
+    assert (options["max_turns"], options["mode"]) == ("7", "allow")
+    assert (tmp_path / "x.db").is_file()
+    assert client.ask("session/delete", {"sessionId": session}) == {}
+
+
+async def test_limits_may_be_a_function(tmp_path: Path) -> None:
+    agent = Agent(Script(), limits=lambda: Limits(max_turns=7))
+    server = Server(
+        lambda cwd, server, more: agent, FileStore(tmp_path), io.BytesIO(), io.BytesIO()
+    )
+
+    made = await server._new({"cwd": str(tmp_path), "mcpServers": []})
+
+    shown = {each["id"]: each["currentValue"] for each in made.result["configOptions"]}
+    assert shown["max_turns"] == "7"
+
+
+def test_a_session_works_after_a_prompt_over_the_budget(editor: Open, tmp_path: Path) -> None:
+    client = editor("agent = made(Script('answered'))")
+    session = client.start(tmp_path)
+
+    over = client.prompt(session, "x" * 500_000)
+    after = client.prompt(session, "short")
+
+    assert (over["stopReason"], over["_meta"]["outcome"]) == ("max_tokens", "budget")
+    assert after["stopReason"] == "end_turn"
+    assert client.text().endswith("answered")
+
+
+def test_titles_notices_and_compactions_are_sent_if_the_editor_shows_them(
+    editor: Open, tmp_path: Path
+) -> None:
+    source = KNOWN + (
+        "Known.capabilities = Capabilities(window=2_000)\n"
+        "model = Known(*['long ' * 300] * 6, repeat(calls('noop')))\n"
+        "agent = made(model, compaction=glue.keep_recent(2))"
+    )
+    client = editor(source)
+    session = client.start(tmp_path, client={"session": {"notices": {}, "compaction": {}}})
+
+    for number in range(6):
+        client.prompt(session, f"question {number}")
+    halted = client.prompt(session, "and round")
+
+    (info,) = client.updates("session_info_update")
+    assert info["title"] == "question 0"
+    assert client.updates("compaction_update")[0]["status"] == "completed"
+    assert halted["_meta"]["outcome"] == "halted"
+    assert "repeated the same call" in client.updates("notice")[-1]["title"]
+
+
+def test_a_second_prompt_is_refused_and_the_first_continues(editor: Open, tmp_path: Path) -> None:
+    client = editor("agent = made(Stuck())")
+    session = client.start(tmp_path)
+    first = client.send("session/prompt", words(session))
+    client.until(lambda frame: client.text() == "first ")
+
+    error = client.error("session/prompt", words(session, "another"))
+    client.notify("session/cancel", {"sessionId": session})
+
+    assert error["code"] == -32600
+    assert "busy" in error["message"]
+    assert client.answer(first)["result"]["stopReason"] == "cancelled"
+
+
+def test_of_two_prompts_in_one_write_the_second_is_refused(editor: Open, tmp_path: Path) -> None:
+    client = editor("agent = made(Script('only once'))")
+    session = client.start(tmp_path)
+
+    first, one = client.line("session/prompt", words(session))
+    second, two = client.line("session/prompt", words(session))
+    client.write(one + two)
+    answers = [client.until(lambda frame: "method" not in frame) for _ in range(2)]
+
+    assert {frame["id"]: "result" in frame for frame in answers} == {first: True, second: False}
+
+
+def test_a_cancel_sent_together_with_its_prompt_is_not_lost(editor: Open, tmp_path: Path) -> None:
+    client = editor("agent = made(Stuck())")
+    session = client.start(tmp_path)
+
+    for _ in range(20):
+        number, prompt = client.line("session/prompt", words(session))
+        client.write(prompt + client.line("session/cancel", {"sessionId": session}, notice=True)[1])
+
+        assert client.answer(number)["result"]["stopReason"] == "cancelled"
+
+
+def test_a_cancelled_tool_call_is_shown_as_failed_before_the_answer(
+    editor: Open, tmp_path: Path
+) -> None:
+    client = editor("agent = made(Script(calls(call('forever', id='c1')), 'after'))")
+    session = client.start(tmp_path)
+    number = client.send("session/prompt", words(session))
+    client.until(lambda frame: client.updates("tool_call_update"))
+
+    client.notify("session/cancel", {"sessionId": session})
+
+    assert client.answer(number)["result"]["stopReason"] == "cancelled"
+    assert client.updates("tool_call_update")[0]["content"][0]["content"]["text"] == "at work"
+    last = client.frames[-2]["params"]["update"]
+    assert (last["toolCallId"], last["status"]) == ("c1", "failed")
+    assert client.prompt(session)["stopReason"] == "end_turn"
+
+
+def test_a_prompt_can_be_cancelled_before_its_first_word(editor: Open, tmp_path: Path) -> None:
+    client = editor("agent = made(Script(say('late', delay=3600), 'next'))")
+    session = client.start(tmp_path)
+    number = client.send("session/prompt", words(session))
+
+    client.notify("session/cancel", {"sessionId": session})
+
+    assert client.answer(number)["result"]["stopReason"] == "cancelled"
+    assert client.text() == ""
+
+
+def test_a_cancel_after_the_answer_or_for_an_unknown_session_is_ignored(
+    editor: Open, tmp_path: Path
+) -> None:
+    client = editor("agent = made(Script('one', 'two'))")
+    session = client.start(tmp_path)
+    client.prompt(session)
+
+    for params in ({"sessionId": session}, {"sessionId": "nobody"}, {"sessionId": 7}, {}):
+        client.notify("session/cancel", params)
+
+    assert client.prompt(session)["stopReason"] == "end_turn"
+    assert client.text() == "onetwo"
+
+
+def test_a_prompt_can_be_cancelled_while_it_asks_for_permission(
+    editor: Open, tmp_path: Path
+) -> None:
+    client = editor("agent = made(Script(calls(call('danger', {'what': 'x'})), 'after'))")
+    session = client.start(tmp_path)
+    number = client.send("session/prompt", words(session))
+    asked = client.until(lambda frame: frame.get("method") == "session/request_permission")
+
+    client.notify("session/cancel", {"sessionId": session})
+    answer = {"jsonrpc": "2.0", "id": asked["id"], "result": {"outcome": {"outcome": "cancelled"}}}
+    client.write(json.dumps(answer).encode() + b"\n")
+
+    assert client.answer(number)["result"]["stopReason"] == "cancelled"
+    assert "did x" not in json.dumps(client.frames)
+    assert client.prompt(session)["stopReason"] == "end_turn"
+
+
+async def test_a_cancelled_slash_command_is_answered_as_cancelled(tmp_path: Path) -> None:
+    server = Server(
+        lambda cwd, server, more: Agent(Script()), FileStore(tmp_path), io.BytesIO(), io.BytesIO()
+    )
+    made = await server._new({"cwd": str(tmp_path), "mcpServers": []})
+    session = made.result["sessionId"]
+
+    work = server._on_request(
+        "session/prompt", {"sessionId": session, "prompt": [{"type": "text", "text": "/usage"}]}
+    )
+    server._on_notification("session/cancel", {"sessionId": session})
+
+    assert (await work())["stopReason"] == "cancelled"
+    assert (await server._on_request("session/close", {"sessionId": session})()) == {}
+
+
+def test_closing_a_session_cancels_its_prompt(editor: Open, tmp_path: Path) -> None:
+    client = editor("agent = made(Stuck())")
+    session = client.start(tmp_path)
+    first = client.send("session/prompt", words(session))
+    client.until(lambda frame: client.text())
+
+    closing = client.send("session/close", {"sessionId": session})
+
+    assert client.answer(first)["result"]["stopReason"] == "cancelled"
+    assert client.answer(closing)["result"] == {}
+    assert client.error("session/prompt", words(session))["code"] == -32002
+
+
+def test_a_close_sent_together_with_a_prompt_cancels_the_prompt(
+    editor: Open, tmp_path: Path
+) -> None:
+    client = editor("agent = made(Stuck())")
+    session = client.start(tmp_path)
+
+    number, prompt = client.line("session/prompt", words(session))
+    _, close = client.line("session/close", {"sessionId": session})
+    client.write(prompt + close)
+
+    assert client.answer(number)["result"]["stopReason"] == "cancelled"
+
+
+def test_the_process_ends_if_the_editor_disconnects_during_a_prompt(
+    editor: Open, tmp_path: Path
+) -> None:
+    client = editor("agent = made(Stuck())")
+    client.send("session/prompt", words(client.start(tmp_path)))
+    client.until(lambda frame: client.text())
+
+    assert client.close() == 0
+
+
+def test_ctrl_c_ends_the_process_while_the_editor_is_connected(
+    editor: Open, tmp_path: Path
+) -> None:
+    client = editor("agent = made(Stuck())")
+    client.start(tmp_path)
+
+    client.process.send_signal(signal.SIGINT)
+
+    assert client.process.wait(timeout=30) == 130
+
+
+def test_a_refused_prompt_is_in_neither_the_next_request_nor_the_replay(
+    editor: Open, tmp_path: Path
+) -> None:
+    client = editor("""
+def quote_all(request):
+    return ' '.join(message.text for message in request.messages)
+agent = made(Script('a', say('never', stop='refusal'), quote_all))
+""")
+    session = client.start(tmp_path)
+
+    stops = [client.prompt(session, text)["stopReason"] for text in ("one", "bad", "three")]
+    client.frames.clear()
+    client.ask("session/load", {"sessionId": session, "cwd": str(tmp_path), "mcpServers": []})
+
+    assert stops == ["end_turn", "refusal", "end_turn"]
+    assert [each["content"]["text"] for each in client.updates("user_message_chunk")] == [
+        "one",
+        "three",
+    ]
+    assert client.text() == "aone a three"
+
+
+def test_a_session_can_be_listed_and_loaded_after_kill_9(editor: Open, tmp_path: Path) -> None:
+    client = editor("""
+first = calls(call('noop', id='n'), text='let me see'), say('well ', stop='max_tokens'), 'done'
+agent = made(Script(*first, calls(call('forever', id='f'))))
+""")
+    session = client.start(tmp_path)
+    client.prompt(session, "first question")
+    client.send("session/prompt", words(session, "second question"))
+    client.until(
+        lambda frame: any(each["toolCallId"] == "f" for each in client.updates("tool_call_update"))
+    )
+    os.kill(client.process.pid, signal.SIGKILL)
+
+    again = editor()
+    again.ask("initialize", {"protocolVersion": 1})
+    listed = again.ask("session/list", {"cwd": str(tmp_path)})["sessions"]
+    loaded = again.ask(
+        "session/load", {"sessionId": session, "cwd": str(tmp_path), "mcpServers": []}
+    )
+
+    assert [(each["sessionId"], each["title"]) for each in listed] == [(session, "first question")]
+    assert again.ask("session/list", {"cwd": "/elsewhere"})["sessions"] == []
+    assert loaded["modes"]["currentModeId"] == "ask"
+    kinds = [each["sessionUpdate"] for each in again.updates()]
+    assert kinds[:5] == [
+        "user_message_chunk",
+        "agent_message_chunk",
+        "tool_call",
+        "tool_call_update",
+        "agent_message_chunk",
+    ]
+    chunks = again.updates("agent_message_chunk")
+    assert [each["content"]["text"] for each in chunks] == ["let me see", "well ", "done"]
+    assert chunks[1]["messageId"] == chunks[2]["messageId"] != chunks[0]["messageId"]
+    last = again.updates("tool_call_update")[-1]
+    assert (last["toolCallId"], last["status"]) == ("f", "failed")
+    assert again.prompt(session)["stopReason"] == "end_turn"
+
+
+def test_resume_does_not_replay_the_conversation(editor: Open, tmp_path: Path) -> None:
+    client = editor("agent = made(Script('a', lambda r: str(len(r.messages))))")
+    session = client.start(tmp_path)
+    client.prompt(session)
+    client.ask("session/close", {"sessionId": session})
+    client.frames.clear()
+
+    client.ask("session/resume", {"sessionId": session, "cwd": str(tmp_path)})
+    client.prompt(session)
+
+    assert not client.updates("user_message_chunk")
+    assert client.text() == "3"
+
+
+def test_unknown_sessions_are_not_found(editor: Open, tmp_path: Path) -> None:
+    client = editor("agent = made(Script('a'))")
+
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("session/load", {"cwd": str(tmp_path), "mcpServers": []}),
+        ("session/resume", {"cwd": str(tmp_path)}),
+        ("session/close", {}),
+        ("session/prompt", {"prompt": [{"type": "text", "text": "x"}]}),
+        ("session/set_mode", {"modeId": "ask"}),
+        ("session/set_config_option", {"configId": "mode", "value": "ask"}),
+    ]
+    for method, more in calls:
+        for name in ("../../etc", ["x"], None):
+            error = client.error(method, {"sessionId": name, **more})
+            assert error["code"] == -32002, method
+
+
+def test_the_error_of_a_session_that_cannot_be_opened_contains_the_reason_of_the_store(
+    editor: Open, tmp_path: Path
+) -> None:
+    client = editor("agent = made(Script('a'))")
+
+    params = {"cwd": str(tmp_path), "mcpServers": []}
+    unknown = client.error("session/load", {"sessionId": "lost", **params})
+    invalid = client.error("session/load", {"sessionId": ["x"], **params})
+
+    assert unknown["message"].startswith("session 'lost' cannot be opened: there is no session")
+    assert invalid["message"].startswith("session ['x'] cannot be opened: ")
+    assert "there is no session" not in invalid["message"]
+
+
+def test_a_session_with_a_running_prompt_cannot_be_loaded(editor: Open, tmp_path: Path) -> None:
+    client = editor("agent = made(Stuck())")
+    session = client.start(tmp_path)
+    client.send("session/prompt", words(session))
+    client.until(lambda frame: client.text())
+
+    params = {"sessionId": session, "cwd": str(tmp_path), "mcpServers": []}
+
+    assert client.error("session/load", params)["code"] == -32600
+
+
+async def store_sessions(store: FileStore, count: int) -> None:
+    for number in range(count):
+        async with store.log(f"s{number:05}", meta={"cwd": "/a"}) as log:
+            await log.append(user(f"prompt {number}"))
+
+
+def test_the_store_is_read_only_for_the_first_page_of_a_list(editor: Open, tmp_path: Path) -> None:
+    anyio.run(store_sessions, FileStore(tmp_path / "store", sync=False), 120)
+    client = editor("agent = made(Script('a'))")
+    first = client.ask("session/list", {})
+    for path in (tmp_path / "store").glob("*.jsonl"):
+        path.unlink()  # a second read of the store would find no sessions
+
+    second = client.ask("session/list", {"cursor": first["nextCursor"]})
+    third = client.ask("session/list", {"cursor": second["nextCursor"]})
+
+    assert [len(page["sessions"]) for page in (first, second, third)] == [50, 50, 20]
+    assert client.ask("session/list", {})["sessions"] == []
+
+
+def test_open_and_closed_sessions_can_be_deleted(editor: Open, tmp_path: Path) -> None:
+    client = editor("agent = made(Script('a', 'b', 'c'))")
+    first, second = client.start(tmp_path), client.start(tmp_path)
+    for session in (first, second):
+        client.prompt(session)
+    client.ask("session/close", {"sessionId": first})
+
+    for session in (first, second):
+        assert client.ask("session/delete", {"sessionId": session}) == {}
+
+    assert client.ask("session/list", {})["sessions"] == []
+    assert not list((tmp_path / "store").iterdir())
+    wrong: list[Any] = [first, second, "../../x", None, 7]
+    for each in wrong:
+        assert client.error("session/delete", {"sessionId": each})["code"] == -32002
+    assert client.error("session/prompt", words(second))["code"] == -32002

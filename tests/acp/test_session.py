@@ -1,0 +1,393 @@
+"""Sessions of an editor: the list, the options, slash commands and MCP servers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes.editor import Open, choose, words
+
+from glue.acp.rpc import RpcError
+from glue.acp.session import PAGE, OpenSession, list_page
+from glue.agent import Agent
+from glue.messages import Text, Usage
+from glue.stores.store import SessionInfo
+from glue.testing import Script
+
+
+def info(
+    number: int, cwd: str = "/a", title: str = "x", updated: float | None = None
+) -> SessionInfo:
+    when = float(number if updated is None else updated)
+    return SessionInfo(
+        id=f"s{number:03}", created=0.0, updated=when, title=title, meta={"cwd": cwd}
+    )
+
+
+def test_pages_list_every_session_once_even_if_sessions_are_added_meanwhile() -> None:
+    sessions = [info(number, updated=number // 3) for number in range(2 * PAGE + 20)]
+
+    first = list_page(sessions)
+    sessions.append(info(999))
+    second = list_page(sessions, None, first["nextCursor"])
+    third = list_page(sessions, None, second["nextCursor"])
+
+    seen = [each["sessionId"] for made in (first, second, third) for each in made["sessions"]]
+    assert len(first["sessions"]) == PAGE
+    assert "nextCursor" not in third
+    assert len(seen) == len(set(seen)) == 2 * PAGE + 20
+    assert first["sessions"][0]["updatedAt"] >= third["sessions"][-1]["updatedAt"]
+
+
+def test_sessions_without_a_prompt_or_of_another_directory_are_not_listed() -> None:
+    sessions = [
+        info(1),
+        info(2, "/b"),
+        info(3, title=""),
+        SessionInfo(id="x", created=0, updated=0, title="no cwd"),
+    ]
+
+    assert [each["sessionId"] for each in list_page(sessions)["sessions"]] == ["s002", "s001"]
+    assert [each["sessionId"] for each in list_page(sessions, "/b")["sessions"]] == ["s002"]
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "-1", 7, ["1 a"], "one two"])
+def test_an_invalid_cursor_is_refused(cursor: Any) -> None:
+    with pytest.raises(RpcError, match="nextCursor of an earlier list"):
+        list_page([], None, cursor)
+
+
+async def test_the_usage_command_writes_the_cost_in_dollars(tmp_path: Path) -> None:
+    opened = OpenSession(Agent(Script()).session(), tmp_path / "settings.json", str(tmp_path))
+    opened.add_usage(2, Usage(input=3, output=1, cost=1.5))
+
+    assert (
+        await opened.command([Text(text="/usage")])
+        == "2 requests, 3 tokens in, 1 out, $1.50, 0 messages"
+    )
+
+
+def options(shown: Any) -> dict[str, Any]:
+    """Return the current values of all options, by id."""
+    return {each["id"]: each["currentValue"] for each in shown["configOptions"]}
+
+
+def test_limits_belong_to_a_session_and_can_be_changed(editor: Open, tmp_path: Path) -> None:
+    client = editor("""
+def echo_count(request):
+    return calls(call('echo', {'n': len(request.messages)}))
+agent = made(Script(repeat(echo_count)))
+""")
+    session = client.start(tmp_path, _meta={"limits": {"max_turns": 1}})
+    other = client.ask("session/new", {"cwd": str(tmp_path), "mcpServers": []})
+
+    shown = options(other)
+    assert (shown.pop("model"), shown.pop("effort")) == ("script", "default")
+    assert shown == {
+        "mode": "ask",
+        "max_turns": "32",
+        "max_requests": "50",
+        "token_budget": "100000",
+    }
+    assert client.prompt(session)["_meta"]["turns"] == 1
+    set_two = {"sessionId": session, "configId": "max_turns", "value": "2"}
+    assert options(client.ask("session/set_config_option", set_two))["max_turns"] == "2"
+    assert client.prompt(session)["_meta"]["turns"] == 2
+    client.prompt(session, "/limits max_turns=3 token_budget=none")
+    assert options(client.updates("config_option_update")[-1])["token_budget"] == "none"
+    assert client.prompt(session)["_meta"]["turns"] == 3
+    for wrong in ({"max_turns": -1}, {"max_turns": "x"}, {"speed": 1}, {"max_turns": [1]}):
+        params = {"cwd": str(tmp_path), "mcpServers": [], "_meta": {"limits": wrong}}
+        assert client.error("session/new", params)["code"] == -32602
+
+
+def test_a_limit_that_is_changed_during_a_prompt_applies_to_it(
+    editor: Open, tmp_path: Path
+) -> None:
+    client = editor(
+        "agent = made(Script(*[calls(call('danger', {'what': str(n)})) for n in range(9)]))",
+    )
+    session = client.start(tmp_path)
+    number = client.send("session/prompt", words(session))
+    asked = client.until(lambda frame: frame.get("method") == "session/request_permission")
+
+    client.ask(
+        "session/set_config_option", {"sessionId": session, "configId": "max_turns", "value": "1"}
+    )
+    allowed = {"jsonrpc": "2.0", "id": asked["id"], "result": choose("allow_once")({})}
+    client.write(json.dumps(allowed).encode() + b"\n")
+
+    assert client.answer(number)["result"]["stopReason"] == "max_turn_requests"
+
+
+def test_mode_limits_model_and_effort_are_restored_when_a_session_is_loaded(
+    editor: Open, tmp_path: Path
+) -> None:
+    client = editor("agent = made(Script('a'))")
+    session = client.start(tmp_path)
+    client.prompt(session)
+    for name, value in [
+        ("mode", "read"),
+        ("max_turns", "7"),
+        ("model", "offline"),
+        ("effort", "low"),
+    ]:
+        client.ask(
+            "session/set_config_option", {"sessionId": session, "configId": name, "value": value}
+        )
+    client.close()
+
+    again = editor()
+    loaded = again.ask(
+        "session/load", {"sessionId": session, "cwd": str(tmp_path), "mcpServers": []}
+    )
+
+    wanted = {"mode": "read", "max_turns": "7", "model": "offline", "effort": "low"}
+    assert options(loaded).items() >= wanted.items()
+    assert loaded["modes"]["currentModeId"] == "read"
+    other = again.ask("session/new", {"cwd": str(tmp_path), "mcpServers": []})
+    assert options(other)["mode"] == "ask"
+
+
+def test_unknown_options_and_invalid_values_are_refused(editor: Open, tmp_path: Path) -> None:
+    client = editor("agent = made(Script('a'))")
+    session = {"sessionId": client.start(tmp_path)}
+
+    wrong: list[dict[str, Any]] = [
+        {"configId": "speed", "value": "1"},
+        {"configId": "max_turns"},
+        {"configId": "max_turns", "value": None},
+        {"configId": "max_turns", "value": True},
+        {"configId": "mode", "value": "root"},
+        {"configId": "model", "value": "nobody:x"},
+        {"configId": "effort", "value": "most"},
+        {"configId": "cache", "value": True},  # only for editors that understand boolean options
+        {"value": "1"},
+    ]
+    for params in wrong:
+        assert client.error("session/set_config_option", {**session, **params})["code"] == -32602, (
+            params
+        )
+
+
+def test_boolean_options_are_offered_to_editors_that_understand_them(
+    editor: Open, tmp_path: Path
+) -> None:
+    client = editor("agent = made(Script('a'))")
+    session = client.start(tmp_path, client={"session": {"configOptions": {"boolean": {}}}})
+    params = {"sessionId": session, "configId": "cache", "type": "boolean", "value": True}
+
+    assert options(client.ask("session/set_config_option", params))["cache"] is True
+    assert client.error("session/set_config_option", {**params, "value": "yes"})["code"] == -32602
+
+
+def test_slash_commands_are_answered_without_the_model(editor: Open, tmp_path: Path) -> None:
+    client = editor("agent = made(Script('from the model'))")
+    session = client.start(tmp_path)
+
+    for text in ("/usage", "/tools", "/model", "/model offline", "/limits"):
+        assert client.prompt(session, text)["stopReason"] == "end_turn"
+
+    client.prompt(session, "/model offline")
+    assert {
+        each["name"] for each in client.updates("available_commands_update")[0]["availableCommands"]
+    } == {
+        "usage",
+        "limits",
+        "tools",
+        "model",
+    }
+    for wanted in (
+        "0 requests",
+        "- noop: Do nothing.",
+        "The model is script.",
+        "The model is offline.",
+        "max_turns=32",
+    ):
+        assert wanted in client.text()
+    for wrong, message in (
+        ("/model nobody:x", "unknown provider"),
+        ("/limits depth=3", "there are: max_turns"),
+    ):
+        assert client.prompt(session, wrong)["stopReason"] == "end_turn"
+        assert message in client.text()
+
+
+def test_an_unknown_slash_command_goes_to_the_model(editor: Open, tmp_path: Path) -> None:
+    client = editor("agent = made(Script('from the model'))")
+
+    client.prompt(client.start(tmp_path), "/dance")
+
+    assert client.text() == "from the model"
+
+
+# An MCP server without the SDK, because it starts faster.
+TOOL_SERVER = """
+import json, os, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    method, result = asked["method"], None
+    if method == "initialize":
+        result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+                  "serverInfo": {"name": "demo", "version": "1"}}
+    elif method == "tools/list":
+        result = {"tools": [{"name": "where", "inputSchema": {"type": "object", "properties": {}}}]}
+    elif method == "tools/call":
+        result = {"content": [{"type": "text", "text": os.getcwd() + " " + os.environ["COLOUR"]}]}
+    body = {"result": result} if result else {"error": {"code": -32601, "message": "unknown"}}
+    if "id" in asked:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **body}), flush=True)
+"""
+
+
+def test_the_tools_of_the_editors_mcp_servers_are_tools_of_the_session(
+    editor: Open, tmp_path: Path
+) -> None:
+    pytest.importorskip("mcp", reason="the extra [mcp] is not installed")
+    (tmp_path / "server.py").write_text(TOOL_SERVER)
+    work = tmp_path / "work"
+    work.mkdir()
+    client = editor("agent = made(Script(calls('demo__where'), 'end'))")
+    client.answers["session/request_permission"] = choose("allow_once")
+    given = {
+        "name": "demo",
+        "command": sys.executable,
+        "args": [str(tmp_path / "server.py")],
+        "env": [{"name": "COLOUR", "value": "red"}],
+    }
+    session = client.start(work, mcpServers=[given])
+
+    client.prompt(session)
+    ends = [
+        each["content"][0]["content"]["text"]
+        for each in client.updates("tool_call_update")
+        if "content" in each
+    ]
+    client.ask("session/close", {"sessionId": session})
+
+    assert ends == [f"{work} red"]
+    assert client.close() == 0
+
+
+INVALID_SERVERS: list[Any] = [
+    {"name": "x", "command": "/no/such/program", "args": [], "env": []},
+    {"type": "http", "name": "y", "url": "http://127.0.0.1:9/mcp", "headers": []},
+    {"name": "z", "command": "x", "env": [7]},
+    7,
+]
+
+
+@pytest.mark.parametrize("notices", [True, False])
+def test_mcp_servers_that_fail_are_reported_and_the_session_opens(
+    editor: Open, tmp_path: Path, notices: bool
+) -> None:
+    pytest.importorskip("mcp", reason="the extra [mcp] is not installed")
+    (tmp_path / "server.py").write_text(TOOL_SERVER)
+    good = {
+        "name": "demo",
+        "command": sys.executable,
+        "args": [str(tmp_path / "server.py")],
+        "env": [{"name": "COLOUR", "value": "red"}],
+    }
+    client = editor("agent = made(Script('fine'))")
+    capabilities: dict[str, Any] = {"session": {"notices": {}}} if notices else {}
+
+    session = client.start(tmp_path, client=capabilities, mcpServers=[*INVALID_SERVERS, good, good])
+    client.prompt(session, "/tools")
+
+    texts = [each["title"] for each in client.updates("notice")] if notices else [client.text()]
+    for wanted in (
+        "the command '/no/such/program' does not exist",
+        "'y' (http://127.0.0.1:9/mcp)",
+        "'demo' is listed twice",
+    ):
+        assert any(wanted in each for each in texts), (wanted, texts)
+    assert "demo__where" in client.text()
+    assert client.close() == 0
+
+
+HANGING_SERVER = "import sys\nfor line in sys.stdin: pass\n"
+
+
+def test_an_mcp_server_that_hangs_does_not_block_the_session(editor: Open, tmp_path: Path) -> None:
+    pytest.importorskip("mcp", reason="the extra [mcp] is not installed")
+    (tmp_path / "hang.py").write_text(
+        "import glue.acp.server\nglue.acp.server.CONNECT_SECONDS = 0.5\n"
+    )
+    client = editor("import hang\nagent = made(Script('fine'))")
+    hanging = {"name": "h", "command": sys.executable, "args": ["-c", HANGING_SERVER], "env": []}
+
+    session = client.start(tmp_path, mcpServers=[hanging])
+
+    assert client.prompt(session)["stopReason"] == "end_turn"
+    assert "still starting" in client.text()
+    assert client.close() == 0
+
+
+def test_simultaneous_loads_of_a_session_leave_one_mcp_server(editor: Open, tmp_path: Path) -> None:
+    pytest.importorskip("mcp", reason="the extra [mcp] is not installed")
+    (tmp_path / "server.py").write_text(
+        "import os\nopen(f'pid-{os.getpid()}', 'w').close()\n" + TOOL_SERVER
+    )
+    work = tmp_path / "work"
+    work.mkdir()
+    given = {
+        "name": "demo",
+        "command": sys.executable,
+        "args": [str(tmp_path / "server.py")],
+        "env": [],
+    }
+    client = editor("agent = made(Script('fine'))")
+    session = client.start(work)
+    params = {"sessionId": session, "cwd": str(work), "mcpServers": [given]}
+
+    lines = [client.line("session/load", params) for _ in range(3)]
+    client.write(b"".join(line for _, line in lines))
+    answers = [client.until(lambda frame: "method" not in frame) for _ in lines]
+    running = [path for path in work.glob("pid-*") if Path(f"/proc/{path.name[4:]}").exists()]
+
+    assert all("result" in answer for answer in answers)
+    assert len(running) == 1
+    assert client.close() == 0
+
+
+PROMPT_SERVER = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    method, result = asked["method"], None
+    if method == "initialize":
+        result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}, "prompts": {}},
+                  "serverInfo": {"name": "demo", "version": "1"}}
+    elif method == "tools/list":
+        result = {"tools": []}
+    elif method == "prompts/list":
+        greet = {"name": "greet", "description": "Greet.", "arguments": [{"name": "who"}]}
+        result = {"prompts": [greet]}
+    elif method == "prompts/get":
+        text = "Say hello to " + asked["params"]["arguments"]["who"]
+        result = {"messages": [{"role": "user", "content": {"type": "text", "text": text}}]}
+    body = {"result": result} if result else {"error": {"code": -32601, "message": "unknown"}}
+    if "id" in asked:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **body}), flush=True)
+"""
+
+
+def test_prompts_of_mcp_servers_are_slash_commands(editor: Open, tmp_path: Path) -> None:
+    pytest.importorskip("mcp", reason="the extra [mcp] is not installed")
+    client = editor("agent = made(Script(lambda request: f'heard: {request.messages[-1].text}'))")
+    given = {"name": "demo", "command": sys.executable, "args": ["-c", PROMPT_SERVER], "env": []}
+    session = client.start(tmp_path, mcpServers=[given])
+
+    client.prompt(session, "/demo:greet Ada Lovelace")
+
+    commands = {
+        each["name"]: each
+        for each in client.updates("available_commands_update")[0]["availableCommands"]
+    }
+    assert commands["demo:greet"]["input"] == {"hint": "<who>"}
+    assert client.text() == "heard: Say hello to Ada Lovelace"
+    assert client.close() == 0

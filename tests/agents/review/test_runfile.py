@@ -1,0 +1,83 @@
+"""Run files: a recorded review can be replayed offline and compared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes.larder import build
+from fakes.review import FOUND, NEW, OLD, SUMMARY
+
+from glue.agents.review import runfile
+from glue.agents.review.change.collect import collect, from_texts
+from glue.agents.review.findings.model import review
+from glue.agents.review.records import Bundle, ReviewedChange
+from glue.errors import ConfigError, ReplayError
+from glue.testing import Reply, Script, call, calls
+from glue.tools.git import Repo
+
+FINISH = calls(call("finish_review", {"summary": SUMMARY}))
+
+
+PLAIN = calls(
+    call(
+        "finish_review",
+        {"summary": "A small change. I read all of it and found nothing to report."},
+    )
+)
+
+
+def shop() -> Bundle:
+    return from_texts({"shop.py": OLD}, {"shop.py": NEW}, ReviewedChange(title="Average"))
+
+
+def reporting(**changes: Any) -> Reply:
+    return calls(call("report_finding", FOUND | changes))
+
+
+async def test_recorded_review_is_replayed_without_provider_and_repository(
+    tmp_path: Path,
+) -> None:
+    build(tmp_path / "repo")
+    bundle = collect(tmp_path / "repo", head="find-items")
+    noted = runfile.RunFile("seed", bundle)
+    look = calls(call("read_file", {"path": "README.md"}, id="look"))
+    with Repo(tmp_path / "repo") as repo:
+        first = await review(bundle, providers=[Script(look, PLAIN)], repo=repo, record=noted)
+    noted.save(tmp_path / "run.jsonl")
+
+    old = runfile.load(tmp_path / "run.jsonl")
+    second = await review(old.bundle, providers=old.replays(), record=old, replay=True)
+
+    assert old.result == first
+    assert replace(second, seconds=0, tries=()) == replace(first, seconds=0, tries=())
+    assert runfile.differences(first, second) == []
+
+
+async def test_replay_with_another_request_is_refused(tmp_path: Path) -> None:
+    noted = runfile.RunFile("seed", shop())
+    await review(shop(), providers=[Script(FINISH)], record=noted)
+    other = replace(shop(), change=ReviewedChange(title="Another title"))
+
+    with pytest.raises(ReplayError, match="differs from the cassette"):
+        await review(other, providers=noted.replays(), record=noted, replay=True)
+
+
+def test_file_that_is_not_a_run_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text("{}\n")
+
+    with pytest.raises(ConfigError, match="not a run file"):
+        runfile.load(path)
+
+
+async def test_differences_list_removed_and_changed_findings() -> None:
+    one = await review(shop(), providers=[Script(reporting(), FINISH)])
+    other = await review(shop(), providers=[Script(reporting(severity="low"), FINISH)])
+
+    assert runfile.differences(one, replace(one, findings=())) == [
+        "- high shop.py:3 Division by zero for an empty list"
+    ]
+    assert runfile.differences(one, other)[0].startswith("~ high shop.py:3")

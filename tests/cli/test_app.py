@@ -1,0 +1,237 @@
+"""The `glue` command: its help, its exit codes, and failures as one line on stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from glue.cli.app import COMMANDS
+from glue.cli.options import run_options
+from glue.cli.settings import SETTINGS, variable
+from glue.events import Event, RequestStart, snake
+
+Cli = Callable[..., Any]
+
+
+THERE = [name for name, home, _ in COMMANDS if name != "review"]
+
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text()
+
+
+def test_help_lists_the_commands_in_the_order_of_the_table(cli: Cli) -> None:
+    ran = cli("--help")
+    lines = [
+        line.split()[0] for line in ran.out.partition("Commands:")[2].splitlines() if line.strip()
+    ]
+
+    assert ran.code == 0
+    assert lines == [name for name, _, _ in COMMANDS]
+    assert lines[:3] == ["new", "run", "chat"]
+
+
+def test_python_dash_m_glue_runs_the_command() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "glue", "--version"], capture_output=True, text=True, timeout=60
+    )
+
+    assert (ran.returncode, ran.stdout.startswith("glue, version ")) == (0, True)
+
+
+def test_glue_without_arguments_prints_the_help(cli: Cli) -> None:
+    ran = cli()
+
+    assert ran.code == 0
+    assert ran.out == cli("--help").out
+
+
+@pytest.mark.parametrize(
+    "args",
+    [("providers",), ("run", "-m", "offline", "hi"), ("run", "-m", "offline", "--json", "hi")],
+)
+def test_a_full_disk_prints_one_line_and_exits_with_1(args: tuple[str, ...]) -> None:
+    program = str(Path(sys.executable).parent / "glue")
+    if not os.path.exists("/dev/full"):
+        pytest.skip("this system does not have /dev/full")
+
+    with open("/dev/full", "w") as full:
+        ran = subprocess.run(
+            [program, *args], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+
+    assert (ran.returncode, ran.stderr) == (1, "glue: No space left on device\n")
+
+
+@pytest.mark.parametrize("args", ["providers", "run -m offline hi", "run -m offline --json hi"])
+def test_a_closed_stdout_prints_no_traceback(args: str) -> None:
+    program = str(Path(sys.executable).parent / "glue")
+
+    ran = subprocess.run(
+        f"{program} {args} >&-", shell=True, stderr=subprocess.PIPE, text=True, timeout=60
+    )
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", THERE)
+def test_every_command_has_help_and_refuses_an_unknown_option(cli: Cli, name: str) -> None:
+    told, wrong = cli(name, "--help"), cli(name, "--nonsense")
+
+    assert told.code == 0
+    assert told.out.startswith(f"Usage: glue {name}")
+    assert (wrong.code, wrong.out, wrong.err.count("\n")) == (2, "", 1)
+    assert re.search(f"see `glue {name}( list)? --help`", wrong.err)
+
+
+def test_help_and_lists_load_no_http_client() -> None:
+    code = (
+        "import sys\nfrom glue.cli.app import main\n"
+        "for args in (['--help'], ['providers'], ['models']):\n"
+        "    try:\n        main(args)\n    except SystemExit:\n        pass\n"
+        "heavy = ('httpx', 'httpcore', 'httpcore2', 'ssl', 'anyio', 'jsonschema')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+
+    assert out.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("args", "error"),
+    [
+        (("prompts", "show", "nope"), "unknown prompt 'nope'; prompts: review"),
+        (("prompts", "show", "review", "v99"), "has no version 'v99'; there are: v1"),
+        (
+            ("prompts", "--from", "nowhere"),
+            "prompts cannot be read from 'nowhere': No such file or directory\n",
+        ),
+        (("tools", "check", "broken.py"), "glue: broken.py, line 1: invalid syntax\n"),
+        (("tools", "check", "nope.py"), "the file nope.py does not exist"),
+        (("tools", "check", "no.such.module"), "cannot import no.such.module"),
+        (("tools", "check", "."), "give a dotted name or a .py file"),
+        (("config", "set", "model", "nope"), "unknown provider 'nope'"),
+        (
+            ("config", "set", "tools", "fs,nope"),
+            "unknown tools 'nope'; choose from: fs, edit",
+        ),
+        (
+            ("config", "set", "max_turns", "x"),
+            "config.toml: max_turns must be a whole number, not 'x'",
+        ),
+        (
+            ("config", "set", "usd_budget", "-1"),
+            "usd_budget must be a number of US dollars, not -1.0",
+        ),
+        (
+            ("view", "messages.json", "-o", "no/folder/x.html"),
+            "no/folder/x.html cannot be written: No such file",
+        ),
+        (("chat", "-s", "", "-m", "offline"), "--session needs a name"),
+        (("inspect", "nope.py"), "nope.py cannot be read: No such file"),
+        (("inspect", "odd.py"), "odd.py: dependencies must be a list, not 1"),
+        (("sessions", "show", "nope"), "there is no session 'nope'"),
+        (("sessions", "rm", "nope", "--yes"), "there is no session 'nope'"),
+        (("sessions", "--store", "file.txt"), "the store file.txt is a file"),
+        (("replay", "file.txt"), "file.txt is not a cassette"),
+        (("replay", "nope.jsonl"), "nope.jsonl cannot be read"),
+        (("completion", "tcsh"), "'tcsh' is not one of"),
+        (("doctor", "--provider", "nope"), "unknown provider 'nope'"),
+        (("chat", "nope.py"), "the file nope.py does not exist"),
+        (("chat", "-m", "nope"), "unknown provider 'nope'"),
+        (("chat", "-m", "openai"), "openai: no key; set OPENAI_API_KEY"),
+        (("chat", "-c", "-m", "offline"), "no session to continue"),
+    ],
+)
+def test_a_mistake_prints_one_line_and_exits_with_2(
+    cli: Cli, args: tuple[str, ...], error: str
+) -> None:
+    Path("file.txt").write_text("nothing of interest")
+    Path("broken.py").write_text("def (\n")
+    Path("odd.py").write_text("# /// script\n# dependencies = 1\n# ///\n")
+    Path("messages.json").write_text(
+        '[{"v": 1, "role": "user", "content": [{"type": "text", "text": "hi"}]}]'
+    )
+
+    ran = cli(*args, input="hello\n")
+
+    assert ran.code == 2
+    assert ran.err.count("\n") == 1, ran.err
+    assert ran.err.startswith("glue: ")
+    assert error in ran.err
+
+
+@pytest.mark.parametrize(
+    ("args", "input", "error"),
+    [
+        (("sessions", "show", ""), "", "session"),
+        (("run", "-m", "offline", "@/dev/urandom"), "", "larger than 16 MB"),
+        (("run", "-m", "offline", "-"), "\0\1\2", "stdin is not text"),
+        (("new", "."), "", "not a file name"),
+        (("new", ".."), "", "not a file name"),
+        (("view", "last"), "", "no logged run 'last'"),
+    ],
+)
+def test_unusual_input_prints_one_line_and_exits_with_2(
+    cli: Cli, args: tuple[str, ...], input: str, error: str
+) -> None:
+    ran = cli(*args, input=input)
+
+    assert ran.code == 2
+    assert ran.err.count("\n") == 1
+    assert error in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_with_json_the_last_line_on_stdout_reports_the_failure(cli: Cli) -> None:
+    for args in (
+        ("run", "--json", "--nonsense"),
+        ("run", "--json", "-m", "nobody:x", "hi"),
+        ("view", "--json", "x"),
+    ):
+        ran = cli(*args)
+        last = json.loads(ran.out.splitlines()[-1])
+        assert (last["type"], last["exit_code"]) == ("error", ran.code)
+        assert last["error"]["message"]
+
+
+def test_control_characters_in_an_error_message_are_replaced(cli: Cli) -> None:
+    assert cli("run", "-m", "offline", "-a", "a\x1b[2J", "hi").err.startswith(
+        "glue: --attach a␛[2J cannot be read"
+    )
+
+
+def test_the_page_in_docs_names_every_command_option_and_setting() -> None:
+
+    def nothing() -> None: ...
+
+    options = [name for option in run_options(nothing).__click_params__ for name in option.opts]  # type: ignore[attr-defined]
+
+    for name, _, _ in COMMANDS:
+        assert f"`glue {name}" in PAGE, name
+    for name in (*options, *SETTINGS, *map(variable, SETTINGS)):
+        assert name in ("--quiet", "--verbose") or f"`{name}" in PAGE, name
+
+
+def test_the_page_in_docs_lists_every_event_with_its_fields() -> None:
+    rows = dict(
+        re.findall(r"^\| `(\w+)` \| (.*?) \|", PAGE.partition("## Events as JSON")[2], re.MULTILINE)
+    )
+
+    assert list(rows) == [snake(event.__name__) for event in get_args(Event)]
+    for event in get_args(Event):
+        if event is not RequestStart:
+            assert re.findall(r"`(\w+)`", rows[snake(event.__name__)]) == [
+                field.name for field in fields(event)
+            ]

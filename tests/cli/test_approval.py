@@ -1,0 +1,60 @@
+"""Permission questions: the whole target is shown, and only a clear yes allows."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from glue.cli.approval import parse_answer, question
+from glue.cli.screen import Screen
+from glue.permission import PermissionRequest
+
+
+def test_a_question_shows_the_target_and_the_arguments() -> None:
+    request = PermissionRequest(
+        tool="write",
+        action="write",
+        target="a.txt",
+        arguments={"path": "a.txt", "text": "x\x1b[0m\n" * 20, "n": 3},
+    )
+
+    text = question(request, Screen(io.StringIO(), {}))
+
+    assert text.startswith("? write a.txt\n  text:\n    x␛[0m\n")
+    assert "    … 8 more lines\n  n:\n    3" in text
+    assert "path:" not in text
+
+
+def test_a_question_shows_the_whole_target() -> None:
+    command = "echo  a\tb\n" + "x" * 3000 + "; rm -rf ~"
+    request = PermissionRequest(
+        tool="shell", action="shell", target=command, arguments={"note": "y" * 400}
+    )
+
+    first, _, rest = question(request, Screen(io.StringIO(), {})).partition("\n")
+
+    assert first == "? shell echo  a␉b␊" + "x" * 3000 + "; rm -rf ~"
+    assert "y… 100 more characters" in rest
+
+
+def test_a_question_shows_controls_of_the_reading_direction() -> None:
+    request = PermissionRequest(
+        tool="shell", action="shell", target="rm \u200f1 2\u200e \u061c3\u202e", arguments={}
+    )
+
+    assert (
+        question(request, Screen(io.StringIO(), {}))
+        == "? shell rm ⟨U+200F⟩1 2⟨U+200E⟩ ⟨U+061C⟩3⟨U+202E⟩"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed", "remember"),
+    [("y", True, "call"), ("YES ", True, "call"), ("a", True, "target"), ("s", True, "session")]
+    + [(text, False, "call") for text in ("", "n", "no", "yy", "ok", "\x03")],
+)
+def test_only_a_clear_yes_allows(text: str, allowed: bool, remember: str) -> None:
+    decision = parse_answer(text)
+
+    assert (decision.allowed, decision.remember) == (allowed, remember)

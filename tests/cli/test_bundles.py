@@ -1,0 +1,41 @@
+"""Bundles of built-in tools, by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from glue.cli.bundles import BUNDLES, check_bundles, make_tools
+from glue.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_names_of_bundles_are_case_insensitive() -> None:
+    assert check_bundles(["FS", " git "]) == ["fs", "git"]
+
+
+def test_an_unknown_bundle_is_refused_with_the_names_of_the_agent_and_the_bundles() -> None:
+    with pytest.raises(ConfigError) as raised:
+        check_bundles(["fs", "nope"], own=["look"])
+
+    assert str(raised.value) == f"unknown tools 'nope'; choose from: look, {', '.join(BUNDLES)}"
+
+
+def test_a_tool_of_two_bundles_is_made_once() -> None:
+    names = [tool.spec.name for tool in make_tools(["fs", "edit", "shell"])]
+
+    assert len(names) == len(set(names))
+    assert {"read_file", "write_file", "shell"} <= set(names)
+
+
+def test_the_coding_tools_include_git_only_in_a_checkout() -> None:
+    before = {tool.spec.name for tool in make_tools(["coding"])}
+    Path(".git").mkdir()
+    after = {tool.spec.name for tool in make_tools(["coding"])}
+
+    assert after - before == {tool.spec.name for tool in make_tools(["git"])}

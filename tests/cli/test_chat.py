@@ -1,0 +1,585 @@
+"""`glue chat`: keys typed into a terminal, and the text on its screen."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio.from_thread import start_blocking_portal
+
+from glue import Agent, Usage
+from glue.cli.chat import Chat
+from glue.cli.chat import chat as command
+from glue.cli.options import Sources
+from glue.providers import registry
+from glue.testing import Script, say
+
+GLUE = str(Path(sys.executable).parent / "glue")
+SECONDS = 60.0  # a timeout that is long enough for a busy machine
+
+AGENT = '''\
+import anyio
+
+from glue import Agent, tool
+from glue.provider import Done, TextDelta
+from glue.testing import Script, call, calls, repeat, say
+
+
+@tool(needs_permission=True, target="name")
+def save(name: str) -> str:
+    """Save a file.
+
+    Args:
+        name: of the file
+    """
+    return f"saved {name}"
+
+
+@tool(needs_permission=True, target="path")
+def write_file(path: str, content: str) -> str:
+    """Write a file."""
+    return "wrote it\\nwhole"
+
+
+class Model(Script):
+    async def stream(self, request):
+        if "endless" in request.messages[-1].text:
+            yield TextDelta(text="It begins")
+            yield TextDelta(text=" and continues")
+            await anyio.sleep_forever()
+        async for event in super().stream(request):
+            yield event
+
+
+def answer(request):
+    last = request.messages[-1]
+    if last.text.startswith("save") and type(last).__name__ == "UserMessage":
+        return calls(call("save", {"name": last.text.split()[1]}))
+    if last.text.startswith("write") and type(last).__name__ == "UserMessage":
+        return calls(call("write_file", {"path": "a.txt", "content": "one\\nthree\\n"}))
+    asked = sum(type(message).__name__ == "UserMessage" for message in request.messages)
+    return say(f"answer {asked} to <{last.text}>", chunk=3)
+
+
+agent = Agent(Model(repeat(answer)), tools=[save, write_file])
+'''
+
+
+class Tmux:
+    """A terminal in its own tmux server."""
+
+    def __init__(self, folder: Path, columns: int = 100) -> None:
+        self.folder = folder
+        self.socket = str(folder / "tmux")
+        env = {"PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8", "PS1": "$ "}
+        size = ("-x", str(columns), "-y", "50")
+        self._run("-f", os.devnull, "new-session", "-d", *size, "-c", str(folder), "sh", env=env)
+
+    def _run(self, *args: str, env: dict[str, str] | None = None) -> str:
+        line = ["tmux", "-u", "-S", self.socket, *args]
+        done = subprocess.run(
+            line, capture_output=True, check=True, timeout=SECONDS, env=env, encoding="utf-8"
+        )
+        return done.stdout
+
+    def type(self, *keys: str) -> None:
+        """Type words and press keys; names such as Enter and C-c are keys."""
+        line: list[str] = []
+        for key in keys:
+            special = key in ("Enter", "Up", "BSpace", "Tab") or (
+                key[:2] in ("C-", "M-") and len(key) in (3, 7)
+            )
+            line += [";"] if line else []
+            line += ["send-keys", *(() if special else ("-l", "--")), key]
+        self._run(*line)
+
+    def paste(self, text: str) -> None:
+        """Paste a text as a terminal does, with bracketed paste."""
+        (self.folder / "paste").write_text(text)
+        self._run("load-buffer", str(self.folder / "paste"))
+        self._run("paste-buffer", "-p")
+
+    def screen(self) -> str:
+        return self._run("capture-pane", "-p", "-S", "-200")
+
+    def wait(self, *texts: str) -> str:
+        """Return the screen as soon as it shows every text; fail after a timeout."""
+        end = time.monotonic() + SECONDS
+        while True:
+            screen = self.screen()
+            if all(text in screen for text in texts):
+                return screen
+            assert time.monotonic() < end, f"never showed {texts!r}:\n{screen}"
+
+    def leave(self) -> None:
+        """Leave the chat and wait for the shell, because keys typed earlier would be lost."""
+        self.type("/quit", "Enter")
+        self.wait("> /quit\n#")
+
+    def close(self) -> None:
+        subprocess.run(
+            ["tmux", "-S", self.socket, "kill-server"],
+            capture_output=True,
+            check=False,
+            timeout=SECONDS,
+        )
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Tmux]:
+    if shutil.which("tmux") is None:
+        pytest.skip("tmux is not installed")
+    (tmp_path / "agent.py").write_text(AGENT)
+    tmux = Tmux(tmp_path)
+    tmux.wait("#")  # a command that is typed earlier is echoed above the prompt
+    yield tmux
+    tmux.close()
+
+
+@pytest.fixture
+def chat(terminal: Tmux) -> Tmux:
+    terminal.type(f"{GLUE} chat agent.py", "Enter")
+    terminal.wait("/help for help", "\n>")
+    return terminal
+
+
+def test_an_answer_is_streamed(chat: Tmux) -> None:
+    chat.type("hello", "Enter")
+    chat.wait("answer 1 to <hello>")
+
+    chat.type("an endless one", "Enter")
+
+    chat.wait("It begins and continues")  # while the answer is not complete
+
+
+def test_an_interrupt_cancels_the_answer_but_not_the_chat(chat: Tmux) -> None:
+    chat.type("an endless one", "Enter")
+    chat.wait("It begins")
+
+    chat.type("C-c")
+    chat.wait("(cancelled; you can continue from here)")
+    chat.type("hello again", "Enter")
+
+    chat.wait("answer 2 to <hello again>")
+
+
+def test_a_second_interrupt_leaves_the_chat(chat: Tmux) -> None:
+    chat.type("C-c")
+    chat.wait("(Ctrl-C again leaves)\n>")
+
+    chat.type("C-c")
+    chat.wait("\n#")
+    chat.type("echo left with $?", "Enter")
+
+    chat.wait("left with 0")
+
+
+def test_the_user_is_asked_for_permission(chat: Tmux) -> None:
+    chat.type("save one.txt", "Enter")
+    chat.wait("? save one.txt", "[y]es, [n]o")
+    chat.type("n", "Enter")
+    chat.wait("✗ save(name=one.txt)  failed", "permission denied: save one.txt: the user said no")
+
+    chat.type("save two.txt", "Enter")
+    chat.wait("? save two.txt")
+    chat.type("y", "Enter")
+    chat.wait("· save(name=two.txt)  ok", "<saved two.txt>")
+
+
+def test_a_permission_for_the_session_is_remembered(chat: Tmux) -> None:
+    chat.type("save one.txt", "Enter")
+    chat.wait("? save one.txt")
+    chat.type("s", "Enter")
+    chat.wait("<saved one.txt>")
+
+    chat.type("save two.txt", "Enter")
+
+    assert "? save two.txt" not in chat.wait("<saved two.txt>")
+
+
+def test_an_interrupt_at_a_permission_question_cancels_the_answer(chat: Tmux) -> None:
+    chat.type("save one.txt", "Enter")
+    chat.wait("? save one.txt", "[y]es, [n]o")
+
+    chat.type("C-c")
+    chat.wait("(cancelled; you can continue from here)")
+    chat.type("hello", "Enter")
+
+    chat.wait("to <hello>")
+
+
+def test_a_paused_session_shows_its_waiting_calls_and_asks(terminal: Tmux) -> None:
+    command = f"{GLUE} run agent.py -s work --on-question defer 'save one.txt'"
+    terminal.type(f"{command}; {GLUE} chat agent.py -s work", "Enter")
+    terminal.wait("glue sessions answer work", "? save one.txt", "[l]ater")
+
+    terminal.type("l", "Enter")
+    terminal.wait("1 call waits for an answer; the next prompt asks again")
+    terminal.type("hello", "Enter")
+    terminal.wait("the next prompt asks again\n> hello\n? save one.txt")
+    terminal.type("y", "Enter")
+
+    terminal.wait("<saved one.txt>", "to <hello>")
+
+
+def test_a_waiting_call_is_answered_in_the_terminal(terminal: Tmux) -> None:
+    command = f"{GLUE} run agent.py -s work --on-question defer 'save one.txt'"
+    terminal.type(f"{command}; {GLUE} sessions answer work", "Enter")
+    terminal.wait("? save one.txt", "[l]ater")
+
+    terminal.type("n", "Enter")
+
+    terminal.wait("permission denied: save one.txt: the user said no", "answer 1 to")
+
+
+def test_a_fork_continues_from_the_chosen_prompt(chat: Tmux) -> None:
+    chat.type("one", "Enter")
+    chat.wait("answer 1 to <one>")
+    chat.type("two", "Enter")
+    chat.wait("answer 2 to <two>")
+
+    chat.type("/fork 1", "Enter")
+    chat.wait("after 2 messages; this chat continues in session ")
+    chat.type("another two", "Enter")
+
+    chat.wait("answer 2 to <another two>")
+    chat.type("/fork 9", "Enter")
+    chat.wait("/fork takes a number from 0 to 2")
+
+
+def test_a_saved_chat_can_be_continued(chat: Tmux) -> None:
+    chat.type("one", "Enter")
+    chat.wait("answer 1 to <one>")
+    chat.type("/save notes", "Enter")
+    chat.wait("saved as notes")
+    chat.type("two", "Enter")
+    chat.wait("answer 2 to <two>")
+    chat.leave()
+
+    chat.type(f"{GLUE} chat agent.py -c", "Enter")
+    chat.wait("saved as notes; /help for help")
+    chat.type("three", "Enter")
+
+    chat.wait("answer 3 to <three>")
+
+
+@pytest.fixture
+def plain(terminal: Tmux) -> Tmux:
+    """Start a chat without the extra [chat] installed."""
+    for name in ("prompt_toolkit", "rich"):
+        (terminal.folder / "lib").mkdir(exist_ok=True)
+        (terminal.folder / "lib" / f"{name}.py").write_text("raise ImportError(__name__)\n")
+    terminal.type(f"PYTHONPATH=lib {GLUE} chat agent.py", "Enter")
+    terminal.wait("pip install 'glue-agents[chat]'", "\n>")
+    return terminal
+
+
+def test_without_the_extra_a_prompt_can_span_lines(plain: Tmux) -> None:
+    plain.type("helloo", "BSpace", "Enter")
+    plain.wait("answer 1 to <hello>")
+    plain.type("Up", "Enter")
+    plain.wait("answer 2 to <hello>")
+
+    plain.type("first\\", "Enter", "second", "Enter")
+    plain.wait("answer 3 to <first\nsecond>")
+    plain.type('"""', "Enter", "a", "Enter", 'b"""', "Enter")
+    plain.wait("answer 4 to <a\nb>\n>")
+    plain.paste("one\ntwo\nthree")
+    plain.type("Enter")
+
+    plain.wait("answer 5 to <one\ntwo\nthree>")
+
+
+def test_prompts_of_several_lines_are_sent_whole_and_stored_in_the_history(chat: Tmux) -> None:
+    chat.type("helloo", "BSpace", "Enter")
+    chat.wait("answer 1 to <hello>\n>")
+    chat.paste("one\ntwo\nthree")
+    chat.type("Enter")
+    chat.wait("answer 2 to <one two three>\n>")
+    chat.type("a", "M-Enter", "b", "Enter")
+    chat.wait("> a\n. b", "answer 3 to <a b>")
+
+    chat.leave()
+    chat.type("clear", "Enter", f"{GLUE} chat agent.py", "Enter")
+    chat.wait("script; /help for help", "\n>")
+    chat.type("Up", "Up", "Up", "Up", "Up", "Enter")
+
+    chat.wait("answer 1 to <one two three>")
+
+
+def test_commands_and_files_are_completed(chat: Tmux) -> None:
+    (chat.folder / "a note.txt").write_text("skipped")
+    (chat.folder / "notes.txt").write_text("what it holds")
+
+    chat.type("/us", "Tab")
+    chat.wait("> /usage")
+    chat.type("Enter")
+    chat.wait("0 messages\n>")
+    chat.type("read @no", "Tab")
+    chat.wait("> read @notes.txt")
+    chat.type("Enter")
+
+    chat.wait("what it holds")
+
+
+def test_markdown_is_rendered_and_html_is_shown_as_text(chat: Tmux) -> None:
+    chat.type("**bold** `code` <b>tag</b> [text](https://evil.example)", "Enter")
+
+    screen = chat.wait("answer 1 to <bold code <b>tag</b> text")
+    assert "**" not in screen.partition("answer 1")[2]
+
+
+def test_a_call_is_printed_with_its_result_and_a_change_as_a_diff(chat: Tmux) -> None:
+    (chat.folder / "a.txt").write_text("one\ntwo\n")
+
+    chat.type("write a.txt", "Enter")
+    chat.wait("? write_file a.txt", " one\n    -two\n    +three", "[y]es")
+    chat.type("y", "Enter")
+
+    chat.wait("· write_file(path=a.txt", "wrote it  (+1 lines)")
+
+
+def test_sessions_are_started_listed_resumed_and_compacted(chat: Tmux) -> None:
+    chat.type("one", "Enter")
+    chat.wait("answer 1 to <one>")
+    chat.type("/save first", "Enter", "/new second", "Enter", "two", "Enter")
+    chat.wait("saved as first", "new session, saved as second", "answer 1 to <two>")
+    chat.type("/tree", "Enter")
+    chat.wait("* second", "  first")
+    chat.type("/resume first", "Enter")
+    chat.wait("first: 2 messages\n> one\nanswer 1 to <one>")
+    chat.type("/compact", "Enter")
+    chat.wait("2 messages are now one summary")
+    chat.type("three", "Enter")
+
+    chat.wait("answer 2 to <three>")
+
+
+def test_an_interrupt_cancels_a_compaction_but_not_the_chat(chat: Tmux) -> None:
+    chat.type("an endless one", "Enter")
+    chat.wait("It begins")
+    chat.type("C-c")
+    chat.wait("(cancelled; you can continue from here)")
+
+    chat.type("/compact", "Enter")
+    chat.wait("compacting")
+    chat.type("C-c")
+    chat.wait("glue: the run was cancelled")
+    chat.type("hello", "Enter")
+
+    chat.wait("answer 2 to <hello>")
+
+
+def test_a_resumed_chat_shows_the_last_prompt_and_answer(chat: Tmux) -> None:
+    chat.type("one", "Enter")
+    chat.wait("answer 1 to <one>")
+    chat.type("/save first", "Enter")
+    chat.wait("saved as first")
+    chat.leave()
+    chat.type("clear", "Enter", f"{GLUE} chat agent.py -s first", "Enter")
+
+    chat.wait("first: 2 messages\n> one\nanswer 1 to <one>", "saved as first")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_a_chat_works_at_every_width(tmp_path: Path, columns: int) -> None:
+    if shutil.which("tmux") is None:
+        pytest.skip("tmux is not installed")
+    (tmp_path / "agent.py").write_text(AGENT)
+    tmux = Tmux(tmp_path, columns)
+    try:
+        tmux.type(f"{GLUE} chat agent.py -s wide", "Enter")
+        tmux.wait("/help for help", "\n>")
+        tmux.type("/help", "Enter", "/tools", "Enter")
+        tmux.wait("/compact", "save (asks)")
+        tmux.type("日本語のテキスト " * 12, "Enter")
+        tmux.wait("answer 1 to", "saved as wide")
+        tmux.type("save one.txt", "Enter")
+        tmux.wait("? save one.txt", "[y]es")
+        tmux.type("y", "Enter")
+        tmux.wait("answer 2 to <saved one.txt>")
+        tmux.type("endless", "Enter")
+        tmux.wait("It begins")
+        tmux.type("C-c")
+        screen = tmux.wait("(cancelled; you can continue from here)")
+    finally:
+        tmux.close()
+    assert "Traceback" not in screen
+    assert "\ufffd" not in screen
+
+
+def test_slash_commands_print_their_result(chat: Tmux) -> None:
+    chat.type(
+        "/help",
+        "Enter",
+        "/tools",
+        "Enter",
+        "/model",
+        "Enter",
+        "/usage",
+        "Enter",
+        "/nonsense",
+        "Enter",
+    )
+
+    screen = chat.wait(
+        "/save",
+        "- save (asks): Save a file.",
+        "The model is script.",
+        "0 messages",
+        "unknown command /nonsense",
+    )
+    assert "Traceback" not in screen
+    chat.type("/model nope", "Enter")
+    chat.wait("unknown provider 'nope'")
+
+
+def test_a_run_asks_for_permission_in_the_terminal(terminal: Tmux) -> None:
+    terminal.type(f"{GLUE} run agent.py save one.txt", "Enter")
+    terminal.wait("? save one.txt", "[y]es, [n]o")
+
+    terminal.type("y", "Enter")
+    terminal.wait("<saved one.txt>")
+    terminal.type(f"{GLUE} run agent.py save two.txt", "Enter")
+    terminal.wait("? save two.txt")
+    terminal.type("C-c")
+    terminal.wait("glue: the run was cancelled")
+    terminal.type("echo left with $?", "Enter")
+
+    assert "Fatal" not in terminal.wait("left with 130")
+
+
+# Without tmux -------------------------------------------------------------------------------------
+
+
+def test_a_dumb_terminal_gets_plain_text(tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text(AGENT)
+    leader, follower = pty.openpty()
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TERM": "dumb"}
+    line = [GLUE, "chat", "agent.py"]
+    with subprocess.Popen(
+        line, stdin=follower, stdout=follower, stderr=follower, env=env, cwd=tmp_path
+    ) as run:
+        os.close(follower)
+        seen = until(leader, b"> ")
+        os.write(leader, b"hello\n")
+        seen += until(leader, b"answer 1 to <hello>")
+        os.write(leader, b"save a.txt\n")
+        seen += until(leader, b"every save > ")
+        os.write(leader, b"y\n")
+        seen += until(leader, b"<saved a.txt>")
+        os.write(leader, b"/quit\n")
+        assert run.wait(SECONDS) == 0
+    os.close(leader)
+
+    assert b"\x1b" not in seen
+
+
+def until(fd: int, text: bytes) -> bytes:
+    """Read the output of a terminal until it contains a text, and return it."""
+    seen = b""
+    end = time.monotonic() + SECONDS
+    while text not in seen:
+        ready = select.select([fd], [], [], max(end - time.monotonic(), 0))[0]
+        assert ready, f"never showed {text!r}: {seen!r}"
+        seen += os.read(fd, 4096)
+    return seen
+
+
+def test_each_line_of_a_pipe_is_answered(cli: Callable[..., Any]) -> None:
+    Path("agent.py").write_text(AGENT)
+
+    ran = cli("chat", "agent.py", input='one\n\nsave a.txt\n"""\na\nb\n"""\n/usage\n')
+
+    assert ran.code == 0
+    assert ran.out == (
+        "answer 1 to <one>\n"
+        "answer 2 to <permission denied: save a.txt: no user can be asked;"
+        " --allow save allows it, --yes allows everything>\n"
+        "answer 3 to <a\nb>\n"
+    )
+    assert "8 messages" in ran.err
+
+
+def test_slash_commands_from_a_pipe_print_unwrapped_lines(cli: Callable[..., Any]) -> None:
+    for name in ("old", "new"):
+        cli("run", "-m", "offline", "-s", name, f"the {name} one")
+
+    ran = cli("chat", "-m", "offline", input="/help\n/tree\n/limits depth=3\n")
+
+    lines = ran.err.splitlines()
+    helps = [line for line in lines if line.startswith("/")]
+    assert len({line.index(line.split("  ")[-1].lstrip()) for line in helps}) == 1
+    assert [line.split()[0] for line in lines if line.endswith(" one")] == ["new", "old"]
+    assert (
+        "glue: there is no limit 'depth'; there are: max_turns, max_requests, token_budget, "
+        "usd_budget, seconds"
+    ) in lines
+
+
+def test_cached_tokens_are_counted_once_in_the_context(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    given = command.make_context("chat", ["-m", "offline"]).params
+    used = Usage(input=100, cache_read=80, output=10)
+    result = Agent(Script(say("hello", usage=used))).run_sync("hi")
+
+    with start_blocking_portal() as portal:
+        chat = Chat(Sources(given), portal)
+        chat._show(result)
+
+    assert chat.context == 110
+
+
+COUNTED = """\
+from glue import Agent
+from glue.providers import register
+from glue.testing import Script, repeat, say
+
+class Model(Script):
+    async def aclose(self):
+        print("closed")
+
+def make(model, **options):
+    print("opened")
+    return Model(repeat(say("a summary")))
+
+register("counted", make, model="one")
+agent = Agent("counted:one")
+"""
+
+
+def test_a_missing_file_is_named_and_its_word_is_sent_as_text(cli: Callable[..., Any]) -> None:
+    ran = cli("chat", "-m", "offline", input="read @nothing.txt\n")
+
+    assert (
+        ran.code,
+        "the file nothing.txt does not exist; the word is sent as text" in ran.err,
+    ) == (
+        0,
+        True,
+    )
+
+
+def test_a_compaction_uses_the_provider_of_the_chat(
+    cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
+    Path("agent.py").write_text(COUNTED)
+
+    done = cli("chat", "agent.py", input="one\ntwo\n/compact\nthree\n")
+
+    assert done.code == 0
+    assert "are now one summary" in done.err
+    assert done.out.count("opened") == done.out.count("closed") == 1

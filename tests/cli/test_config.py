@@ -1,0 +1,102 @@
+"""`glue config`: show, set and unset settings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glue.cli.settings import user_file
+from glue.providers import aliases
+
+Cli = Callable[..., Any]
+
+
+def test_a_config_file_that_is_not_text_prints_one_line(cli: Cli) -> None:
+    user_file().parent.mkdir(parents=True)
+    user_file().write_bytes(b"\xff\xfe")
+
+    for args in (
+        ("config",),
+        ("config", "set", "log", "true"),
+        ("models", "alias", "fast", "offline"),
+    ):
+        assert cli(*args).err == f"glue: {user_file()} cannot be read: it is not UTF-8 text\n"
+
+
+def test_a_setting_is_written_and_other_lines_are_kept(cli: Cli) -> None:
+    user_file().parent.mkdir(parents=True)
+    user_file().write_text("# mine\nmodel = 'offline'\n\n[aliases]\nfast = 'groq'\n")
+
+    for name, value in (
+        ("log", "true"),
+        ("max-turns", "7"),
+        ("model", "offline:x"),
+        ("allow", "a,b"),
+    ):
+        assert cli("config", "set", name, value).code == 0
+
+    text = user_file().read_text()
+    assert "# mine\n" in text
+    assert aliases() == {"fast": "groq"}
+    found = json.loads(cli("config", "--json").out)
+    assert (found["log"]["value"], found["max_turns"]["value"], found["model"]["value"]) == (
+        True,
+        7,
+        "offline:x",
+    )
+    assert found["allow"]["value"] == ["a", "b"]
+    assert cli("config", "unset", "log").code == 0
+    assert "log" not in user_file().read_text()
+    assert "did you mean max_turns?" in cli("config", "set", "max_turn", "7").err
+    assert "max_turns must be a whole number" in cli("config", "set", "max_turns", "many").err
+
+
+def test_a_setting_of_several_lines_is_replaced_and_removed(cli: Cli) -> None:
+    user_file().parent.mkdir(parents=True)
+    user_file().write_text(
+        'allow = [\n  "a", # mine\n  "b",\n]\nlog = true\n\n[aliases]\nallow = "groq"\n'
+    )
+
+    assert cli("config", "set", "allow", "c").code == 0
+    assert user_file().read_text() == 'allow = ["c"]\nlog = true\n\n[aliases]\nallow = "groq"\n'
+    user_file().write_text('deny = [\n  "a",\n]\nlog = true\n')
+    assert cli("config", "unset", "deny").code == 0
+    assert user_file().read_text() == "log = true\n"
+
+
+def test_a_setting_is_not_written_if_it_could_not_be_read_back(cli: Cli) -> None:
+    user_file().parent.mkdir(parents=True)
+    user_file().write_text('aliases = {fast = "groq"}\n')
+
+    ran = cli("models", "alias", "quick", "offline")
+
+    assert (ran.code, "because of how it is written" in ran.err) == (2, True)
+    assert user_file().read_text() == 'aliases = {fast = "groq"}\n'
+    user_file().write_text("model = \n")
+    assert "is not valid TOML" in cli("config", "set", "log", "true").err
+
+
+def test_settings_are_printed_with_their_sources(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLUE_MODEL", "groq")
+
+    text, data = cli("config"), json.loads(cli("config", "--json").out)
+
+    assert text.code == 0
+    assert data["model"] == {"value": "groq", "source": "GLUE_MODEL"}
+    assert data["store"]["source"] == "default"
+    assert "groq" in text.out
+    assert "GLUE_MODEL" in text.out
+
+
+def test_an_unknown_setting_prints_one_line(cli: Cli) -> None:
+    Path("pyproject.toml").write_text("[tool.glue]\nnonsense = 1")
+
+    ran = cli("config")
+
+    assert ran.code == 2
+    assert ran.err.count("\n") == 1
+    assert "unknown setting 'nonsense'" in ran.err

@@ -1,0 +1,86 @@
+"""Prompts from words, files and stdin; attachments; output schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glue import Image, Text
+from glue.cli.inputs import read_attachment, read_schema
+from glue.errors import ConfigError
+
+Cli = Callable[..., Any]
+
+
+def test_the_prompt_is_the_words_on_the_command_line(cli: Cli, agent: str) -> None:
+    ran = cli("run", agent, "hello", "there")
+
+    assert (ran.code, ran.out, ran.err) == (0, "1: hello there ␛[31m\n", "")
+
+
+def test_without_words_the_prompt_is_stdin(cli: Cli, agent: str) -> None:
+    assert cli("run", agent, input="from a pipe").out == "1: from a pipe ␛[31m\n"
+
+
+def test_a_dash_is_stdin_and_an_at_sign_is_a_file(cli: Cli, agent: str) -> None:
+    Path("note.txt").write_text("a note")
+
+    ran = cli("run", agent, "read", "@note.txt", "-", input="and this")
+
+    assert ran.out == "1: read\n\na note\n\nand this ␛[31m\n"
+
+
+def test_two_at_signs_begin_a_word_with_an_at_sign(cli: Cli, agent: str) -> None:
+    assert cli("run", agent, "@@ada", "hi").out == "1: @ada hi ␛[31m\n"
+
+
+def test_an_image_file_is_sent_as_an_image(cli: Cli) -> None:
+    Path("a.png").write_bytes(b"\x89PNG")
+    Path("see.py").write_text(
+        "from glue import Agent\nfrom glue.testing import Script, repeat\n"
+        "agent = Agent(Script(repeat(lambda r: repr(r.messages[-1].content[1].media_type))))\n"
+    )
+
+    assert cli("run", "see.py", "what is this?", "@a.png").out == "'image/png'\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "properties"),
+    [
+        ("name: str, age: int", {"name": {"type": "string"}, "age": {"type": "integer"}}),
+        ("name, ok bool", {"name": {"type": "string"}, "ok": {"type": "boolean"}}),
+        ("tags: list[float]", {"tags": {"type": "array", "items": {"type": "number"}}}),
+    ],
+)
+def test_a_schema_can_be_written_as_fields(given: str, properties: dict[str, Any]) -> None:
+    schema = read_schema(given)
+
+    assert schema["properties"] == properties
+    assert schema["required"] == list(properties)
+
+
+def test_a_schema_is_read_from_a_file_and_an_invalid_one_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "person.json"
+    path.write_text('{"type": "object", "properties": {"name": {"type": "string"}}}')
+
+    assert read_schema(str(path))["properties"] == {"name": {"type": "string"}}
+    with pytest.raises(ConfigError, match="is not 'name: type'; the types are: str, int"):
+        read_schema("name: text")
+
+
+def test_attachments_are_files_and_urls_of_images(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"\x89PNG")
+    (tmp_path / "a.txt").write_text("words")
+
+    assert read_attachment(str(tmp_path / "a.png")) == Image(
+        media_type="image/png", data=b"\x89PNG"
+    )
+    assert read_attachment(str(tmp_path / "a.txt")) == Text(text="words")
+    assert read_attachment("https://example.com/a.webp?x=1") == Image(
+        media_type="image/webp", url="https://example.com/a.webp?x=1"
+    )
+    with pytest.raises(ConfigError, match="only the URL of an image"):
+        read_attachment("https://example.com/page.html")

@@ -1,0 +1,332 @@
+"""`glue map`: outputs, exit codes and error messages."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import glue
+from glue.cli.map import Progress
+from glue.cli.screen import Screen
+from glue.durable import MapRow
+from glue.stores.locks import hold
+from glue.testing import Script, say
+
+AGENT = """
+import glue
+from glue import AssistantMessage, File, Image, Text, Usage
+from glue.providers.offline import Offline
+
+def rules(request):
+    parts = request.messages[-1].content
+    said = " ".join(part.text if isinstance(part, Text) else type(part).__name__ for part in parts)
+    if "break" in said:
+        raise glue.errors.ProviderError("broken", kind="invalid_request", provider="offline")
+    usage = Usage(input=10, output=5, cost=0.25)
+    return AssistantMessage(content=(Text(text=f"<{said}>"),), usage=usage)
+
+agent = glue.Agent(Offline(rules))
+"""
+
+
+@pytest.fixture
+def work(cli: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that runs `glue map` with these input lines, in a folder with an agent."""
+    Path("agent.py").write_text(AGENT)
+
+    def run(lines: str, *args: str) -> Any:
+        Path("in.jsonl").write_text(lines)
+        return cli("map", "agent.py", "in.jsonl", "-o", "out.jsonl", *args)
+
+    return run
+
+
+def output() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+
+
+def test_each_line_of_input_is_a_line_of_output(work: Callable[..., Any]) -> None:
+    ran = work('{"prompt": "a", "id": "x"}\n\n"b"\n')
+
+    assert ran.code == 0
+    assert ran.out == ""
+    assert [
+        (row["number"], row.get("id"), row["outcome"], row["text"], row["cost"]) for row in output()
+    ] == [
+        (1, "x", "done", "<a>", 0.25),
+        (3, None, "done", "<b>", 0.25),
+    ]
+    assert ran.err.startswith("2 rows: 2 done; 20 tokens in, 10 out, $0.5000; ")
+
+
+def test_invalid_and_failed_rows_are_reported_and_set_the_exit_code(
+    work: Callable[..., Any],
+) -> None:
+    ran = work('nope\n"b"\n"break"\n')
+
+    assert ran.code == 1
+    assert [row["outcome"] for row in output()] == ["invalid", "done", "failed"]
+    assert ran.err.splitlines()[:2] == [
+        "glue: line 1: not valid JSON: Expecting value at column 1",
+        "glue: line 3: failed: offline: broken",
+    ]
+
+
+def test_only_the_first_20_bad_rows_are_reported(work: Callable[..., Any]) -> None:
+    ran = work("nope\n" * 30)
+
+    assert ran.err.count("not valid JSON") == 20
+    assert "glue: and 10 more; the output has all of them" in ran.err
+
+
+def test_quiet_prints_nothing(work: Callable[..., Any]) -> None:
+    assert work('"a"\n', "-q").err == ""
+
+
+def test_a_template_may_be_a_file(work: Callable[..., Any]) -> None:
+    Path("template.txt").write_text("Who is {name}?")
+
+    work('{"name": "Ada"}\n', "--template", "@template.txt")
+
+    assert output()[0]["text"] == "<Who is Ada?>"
+    assert "cannot be read" in work('"a"', "--template", "@none", "--overwrite").err
+
+
+def test_attachments_outside_the_folder_of_the_inputs_are_rejected(
+    work: Callable[..., Any],
+) -> None:
+    Path("note.txt").write_text("a note")
+    Path("dot.png").write_bytes(b"png")
+    Path("../secret.txt").write_text("secret")
+
+    ran = work(
+        '{"prompt": "see", "attachments": ["note.txt", "dot.png"]}\n'
+        '{"prompt": "x", "attachments": ["../secret.txt"]}\n'
+        '{"prompt": "x", "attachments": ["/etc/passwd"]}\n'
+        '{"prompt": "x", "attachments": ["none.txt"]}\n'
+    )
+
+    assert output()[0]["text"] == "<see a note Image>"
+    assert [row["outcome"] for row in output()[1:]] == ["invalid"] * 3
+    assert "line 2: attachment '../secret.txt' is outside" in ran.err
+    assert "line 4: attachment" in ran.err
+    assert "none.txt cannot be read: No such file or directory\n" in ran.err
+
+
+def test_an_existing_output_is_overwritten_only_if_asked(work: Callable[..., Any]) -> None:
+    work('"a"\n')
+    before = Path("out.jsonl").read_text()
+
+    ran = work('"b"\n')
+
+    assert ran.code == 2
+    assert "out.jsonl exists already; --resume continues it, --overwrite starts again" in ran.err
+    assert Path("out.jsonl").read_text() == before
+    assert work('"b"\n', "--overwrite").code == 0
+    assert output()[0]["text"] == "<b>"
+
+
+def test_an_existing_state_file_without_output_is_not_overwritten(work: Callable[..., Any]) -> None:
+    work('"a"\n')
+    Path("out.jsonl").unlink()
+
+    assert "out.jsonl.state.db exists already" in work('"a"\n').err
+    assert work('"a"\n', "--resume").code == 0
+    assert output()[0]["text"] == "<a>"
+
+
+def test_a_map_with_a_spent_budget_exits_with_3_and_can_be_resumed(
+    work: Callable[..., Any],
+) -> None:
+    ran = work('"a"\n"b"\n"c"\n', "--usd-budget", "0.5", "-n", "1")
+
+    assert ran.code == 3
+    assert "some rows were not run; --resume continues" in ran.err
+    assert [row["text"] for row in output()] == ["<a>", "<b>"]
+    assert work('"a"\n"b"\n"c"\n', "--resume", "--usd-budget", "0.75").code == 0
+    assert [row["text"] for row in output()] == ["<a>", "<b>", "<c>"]
+
+
+def test_the_output_of_a_running_map_is_not_overwritten(work: Callable[..., Any]) -> None:
+    work('"a"\n')
+    state = Path("out.jsonl.state.db")
+    lock = hold(state, "map")
+    try:
+        ran = work('"a"\n', "--overwrite")
+    finally:
+        lock.close()
+
+    assert ran.code == 1
+    assert (
+        ran.err.strip()
+        == "glue: out.jsonl.state.db is in use by another map; wait for it or use another output"
+    )
+    assert output()[0]["text"] == "<a>"
+
+
+def test_resume_begins_if_there_is_nothing_to_resume(work: Callable[..., Any]) -> None:
+    assert work('"a"\n', "--resume").code == 0
+
+    assert [row["text"] for row in output()] == ["<a>"]
+
+
+@pytest.mark.parametrize(
+    ("args", "error"),
+    [
+        (["--resume", "--overwrite"], "--resume and --overwrite exclude each other"),
+        (["--queue", "q"], "--queue and --engine must be used together"),
+        (["--rpm", "fast"], "--rpm must be a number above 0, or PROVIDER=NUMBER, not 'fast'"),
+        (["--rpm", "opnai=5"], "unknown provider 'opnai'; did you mean openai?"),
+        (
+            ["--tpm", "openai=0"],
+            "--tpm must be a number above 0, or PROVIDER=NUMBER, not 'openai=0'",
+        ),
+        (["--attachments", "nowhere"], "the folder nowhere does not exist"),
+        (
+            ["--queue", "q", "--engine", "dbos+sqlite:///x.db", "--rpm", "1"],
+            "give them to `glue worker`",
+        ),
+    ],
+)
+def test_a_wrong_option_is_reported_in_one_line(
+    work: Callable[..., Any], args: list[str], error: str
+) -> None:
+    ran = work('"a"\n', *args)
+
+    assert ran.code == 2
+    assert error in ran.err
+    assert len(ran.err.splitlines()) == 1
+    assert not Path("out.jsonl").exists()
+
+
+def test_missing_files_are_reported(cli: Callable[..., Any]) -> None:
+    Path("agent.py").write_text(AGENT)
+
+    assert (
+        "the file in.jsonl does not exist"
+        in cli("map", "agent.py", "in.jsonl", "-o", "out.jsonl").err
+    )
+    assert (
+        "the file none.py does not exist"
+        in cli("map", "none.py", "in.jsonl", "-o", "out.jsonl").err
+    )
+    Path("in.jsonl").write_text('"a"\n')
+    assert (
+        "the folder nowhere does not exist"
+        in cli("map", "agent.py", "in.jsonl", "-o", "nowhere/out.jsonl").err
+    )
+    assert "File '.' is a directory" in cli("map", "agent.py", "in.jsonl", "-o", ".").err
+
+
+def test_the_output_cannot_replace_the_inputs(cli: Callable[..., Any]) -> None:
+    Path("agent.py").write_text(AGENT)
+    Path("in.jsonl").write_text('"a"\n')
+
+    ran = cli("map", "agent.py", "in.jsonl", "-o", "./in.jsonl", "--overwrite")
+
+    assert (ran.code, ran.err) == (
+        2,
+        "glue: in.jsonl is the input file; choose another file for the results\n",
+    )
+    assert Path("in.jsonl").read_text() == '"a"\n'
+
+
+def test_rows_may_come_from_stdin(work: Callable[..., Any], tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-c",
+        "from glue.cli.app import main; main()",
+        "map",
+        "agent.py",
+        "-",
+        "-o",
+        "out.jsonl",
+    ]
+
+    subprocess.run(command, input=b'"a"\n"b"\n', timeout=60, check=True, capture_output=True)
+
+    assert [row["text"] for row in output()] == ["<a>", "<b>"]
+
+
+SLOW = """
+import anyio, glue
+from glue.providers.offline import Offline
+
+async def rules(request):
+    if request.messages[-1].text == "slow":
+        open("waiting", "w").close()
+        await anyio.sleep(60)
+    return "quick"
+
+agent = glue.Agent(Offline(rules))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_map_can_be_resumed(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "agent.py").write_text(SLOW)
+    (tmp_path / "in.jsonl").write_text('"a"\n"slow"\n"b"\n')
+    command = [
+        sys.executable,
+        "-c",
+        "from glue.cli.app import main; main()",
+        "map",
+        "agent.py",
+        "in.jsonl",
+    ]
+    command += ["-o", "out.jsonl", "-n", "1"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "waiting").exists():
+        assert process.poll() is None
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+
+    assert process.returncode == 130
+    assert "--resume continues" in err
+    (tmp_path / "agent.py").write_text(SLOW.replace("60", "0"))
+    assert (
+        subprocess.run(
+            [*command, "--resume"], cwd=tmp_path, capture_output=True, timeout=60
+        ).returncode
+        == 0
+    )
+    lines = (tmp_path / "out.jsonl").read_text().splitlines()
+    assert [json.loads(line)["text"] for line in lines] == ["quick"] * 3
+
+
+def test_progress_shows_rows_speed_cost_and_remaining_time(
+    work: Callable[..., Any],
+) -> None:
+    job = glue.map(glue.Agent(Script(say("x"))), [])
+    progress = Progress(Screen(io.StringIO()), job, 100, quiet=False)
+    for number in range(1, 21):
+        outcome = "done" if number > 2 else "failed"
+        job.outcomes[outcome] += 1
+        progress.add(
+            MapRow(number=number, outcome=outcome, usage=glue.Usage(input=1, output=1, cost=0.5))
+        )
+
+    text = progress.text(progress._started + 10)
+
+    assert text == "20 of 100 rows, 2.0/s, $10.00, 2 not complete, 40.0 s left"
+
+
+def test_a_map_on_a_queue_needs_the_extra_dbos(
+    work: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "dbos", None)
+
+    ran = work('"a"\n', "--queue", "q", "--engine", "dbos+sqlite:///q.db")
+
+    assert ran.code == 2
+    assert ran.err.strip() == "glue: durable runs need DBOS: pip install 'glue-agents[dbos]'"
+    assert sorted(os.listdir()) == ["agent.py", "in.jsonl"]

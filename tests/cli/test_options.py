@@ -1,0 +1,220 @@
+"""Options of a run, and the settings that flags, headers, code and files add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glue import Limits
+from glue.cli.settings import SETTINGS
+from glue.limits import BUDGETS
+
+Cli = Callable[..., Any]
+
+
+ECHO = """
+from glue import Agent, tool
+from glue.testing import Script, repeat
+
+@tool
+def look(city: str) -> str:
+    \"\"\"Look at a city.\"\"\"
+    return city
+
+@tool
+def save(city: str) -> str:
+    \"\"\"Save a city.\"\"\"
+    return city
+
+def tell(request):
+    names = ",".join(tool.name for tool in request.tools)
+    sampling = f"{request.temperature}|{request.max_tokens}"
+    return f"{request.system}|{sampling}|{request.reasoning}|{names}"
+
+agent = Agent(Script(repeat(tell)), tools=[look, save], instructions="Own.")
+"""
+
+
+def add_settings(path: str, *lines: str) -> None:
+    """Write a [tool.glue] section into the header of an agent file."""
+    section = "".join(f"# {line}\n" for line in ("[tool.glue]", *lines))
+    text = Path(path).read_text()
+    Path(path).write_text(text.replace("# ///\nfrom", f"{section}# ///\nfrom"))
+
+
+@pytest.fixture
+def echo(cli: Cli) -> Callable[..., str]:
+    Path("echo.py").write_text(ECHO)
+
+    def run(*options: str) -> str:
+        ran = cli("run", "echo.py", *options, "hi")
+        assert ran.code == 0, ran.err
+        return str(ran.out.strip())
+
+    return run
+
+
+def test_without_a_user_to_ask_the_denial_names_the_flag(cli: Cli, agent: str) -> None:
+    ran = cli("run", agent, "save it")
+
+    assert "permission denied: save a.txt: no user can be asked; --allow save allows it" in ran.err
+    assert ran.out.startswith("3: permission denied")
+    assert "--session NAME --on-question defer lets a person answer later" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "error"),
+    [
+        (("--on-question", "defer"), "needs a session, which stores the calls that wait"),
+        (("--on-question", "ask"), "--on-question ask needs a terminal"),
+        (("--on-question", "later"), "'later' is not one of 'ask', 'defer', 'deny'"),
+    ],
+)
+def test_on_question_without_an_effect_is_refused(
+    cli: Cli, agent: str, flags: tuple[str, ...], error: str
+) -> None:
+    ran = cli("run", agent, "save it", *flags)
+
+    assert (ran.code, ran.out) == (2, "")
+    assert error in ran.err
+
+
+def test_on_question_does_not_replace_the_policy_of_an_agent(cli: Cli) -> None:
+    Path("own.py").write_text(
+        ECHO.replace("tools=[", "permission=AllowAll(), tools=[").replace(
+            "import Agent", "import AllowAll, Agent"
+        )
+    )
+
+    ran = cli("run", "own.py", "-s", "x", "--on-question", "defer", "hi")
+
+    assert ran.code == 2
+    assert "the agent has a permission policy of its own" in ran.err
+
+
+def test_the_setting_on_question_applies_to_runs_that_have_a_session(cli: Cli, agent: str) -> None:
+    cli("config", "set", "on-question", "defer")
+
+    assert cli("run", agent, "save it").out.startswith("3: permission denied")
+    assert cli("run", agent, "-s", "x", "save it").code == 6
+    assert cli("run", agent, "-s", "y", "--on-question", "deny", "save it").code == 0
+    assert "must be ask, defer or deny" in cli("config", "set", "on_question", "perhaps").err
+
+
+@pytest.mark.parametrize(
+    "flags", [("--yes",), ("--allow", "save"), ("--allow", "save:*.txt"), ("--allow", "s*")]
+)
+def test_a_flag_allows_a_tool(cli: Cli, agent: str, flags: tuple[str, ...]) -> None:
+    assert cli("run", agent, "save it", *flags).out.startswith("3: saved a.txt")
+
+
+@pytest.mark.parametrize(
+    "flags", [("--allow", "save:*.md"), ("--allow", "shell"), ("--yes", "--deny", "save")]
+)
+def test_a_tool_that_no_flag_allows_is_denied(cli: Cli, agent: str, flags: tuple[str, ...]) -> None:
+    assert cli("run", agent, "save it", *flags).out.startswith("3: permission denied")
+
+
+def test_a_rule_that_names_no_tool_is_refused(cli: Cli, agent: str) -> None:
+    ran = cli("run", agent, "save it", "--allow", "svae")
+
+    assert ran.code == 2
+    assert "the rule 'svae' names no known tool" in ran.err
+
+
+def test_the_header_of_a_file_allows_tools_and_sets_limits(cli: Cli, agent: str) -> None:
+    add_settings(agent, 'allow = ["save"]', "max_turns = 2")
+
+    assert cli("run", agent, "save it").out.startswith("3: saved a.txt")
+    assert cli("run", agent, "loop").code == 3
+    assert "of 2" in cli("run", agent, "loop").err
+    assert "of 1" in cli("run", agent, "loop", "--max-turns", "1").err
+
+
+def test_a_flag_wins_over_the_header_and_the_header_over_the_code(cli: Cli, agent: str) -> None:
+    add_settings(agent, 'model = "offline"')
+
+    assert "stand-in" in cli("run", agent, "hi").out
+    assert "unknown provider 'nope'" in cli("run", agent, "-m", "nope", "hi").err
+
+
+def test_a_denial_in_the_header_holds_despite_flags(cli: Cli, agent: str) -> None:
+    add_settings(agent, 'deny = ["save"]')
+
+    assert cli("run", agent, "save it", "--yes").out.startswith("3: permission denied")
+
+
+def test_every_option_of_a_request_is_sent(echo: Callable[..., str]) -> None:
+    given = (
+        "--system",
+        "Be brief.",
+        "--temperature",
+        "0.5",
+        "--max-tokens",
+        "99",
+        "--reasoning",
+        "low",
+        "--tools",
+        "look",
+    )
+
+    assert echo(*given) == "Be brief.|0.5|99|low|look"
+    assert echo() == "Own.|None|None|None|look,save"
+    assert echo("--no-tools") == "Own.|None|None|None|"
+    for level in ("none", "minimal", "low", "medium", "high", "xhigh", "max"):
+        assert f"|{level}|" in echo("--reasoning", level)
+
+
+def test_instructions_come_from_a_file_or_the_prompt_catalog(
+    echo: Callable[..., str], cli: Cli
+) -> None:
+    Path("system.txt").write_text("From a file.")
+    Path("prompts").mkdir()
+    Path("prompts/v1.md").write_text("First.")
+    Path("prompts/v2.md").write_text("Second.")
+
+    assert echo("--system", "@system.txt").startswith("From a file.|")
+    assert echo("--system", "@@system.txt").startswith("@system.txt|")
+    assert echo("-t", "./prompts").startswith("Second.|")
+    assert echo("-t", "./prompts@v1").startswith("First.|")
+    assert "use one of them" in cli("run", "echo.py", "-t", "./prompts", "--system", "x", "hi").err
+    assert "unknown prompt 'nope'" in cli("run", "echo.py", "-t", "nope", "hi").err
+
+
+@pytest.mark.parametrize("name", BUDGETS)
+def test_a_limit_has_the_same_name_as_flag_setting_and_parameter(name: str, cli: Cli) -> None:
+    assert name in SETTINGS
+    assert name in Limits.__dataclass_fields__
+    assert f"--{name.replace('_', '-')}" in cli("run", "--help").out
+
+
+def test_a_limit_on_the_command_line_wins_over_a_function_of_the_agent(cli: Cli) -> None:
+    Path("bounded.py").write_text(
+        "import glue\nfrom glue.testing import Script\n"
+        "agent = glue.Agent(Script('hi'), limits=lambda: glue.Limits(max_turns=0))\n"
+    )
+
+    assert cli("run", "bounded.py", "hi").code == 3
+    assert cli("run", "bounded.py", "--max-turns", "1", "hi").out == "hi\n"
+
+
+def test_a_budget_smaller_than_the_prompt_is_reported_as_too_small(cli: Cli) -> None:
+    ran = cli("run", "-m", "offline", "--token-budget", "0", "Hello, you there!")
+
+    assert (ran.code, ran.err) == (
+        3,
+        "glue: the budget of 0 tokens is too small: the prompt has 5 tokens\n",
+    )
+
+
+def test_a_blank_model_is_refused_with_the_right_form(cli: Cli) -> None:
+    ran = cli("run", "-m", "  ", "hi")
+
+    assert ran.code == 2
+    assert (
+        ran.err
+        == "glue: model must be a name such as 'openai:gpt-5.4-nano', or a provider, not ' '\n"
+    )

@@ -1,0 +1,130 @@
+"""The output of a run for people: whole lines, and no control characters of a model."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+import pytest
+
+from glue import Agent, StopReason, tool
+from glue.cli.printer import Printer, tool_line, usage_line
+from glue.cli.screen import Screen
+from glue.events import MessageEnd, RequestStart, ToolEnd, ToolStart
+from glue.messages import AssistantMessage, Request, Text, ToolMessage
+from glue.provider import Attempt, TextDelta
+from glue.testing import Script, call, calls, say
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+ENVIRON = {"TERM": "xterm", "NO_COLOR": "1"}
+
+
+def show(shared: Terminal, **options: Any) -> Printer:
+    """Return a printer whose stdout and stderr are the same terminal."""
+    screen = Screen(shared, ENVIRON)
+    return Printer(screen, screen, **options)
+
+
+@tool
+def look(path: str) -> str:
+    """Return the content of a file."""
+    return f"it is {path}\x1b[2J"
+
+
+def test_the_spinner_is_drawn_below_the_text_of_the_model() -> None:
+    shared = Terminal()
+    view = show(shared)
+    request = RequestStart(number=1, request=Request())
+    start = ToolStart(call=call("look", {"path": "a"}, id="1"))
+
+    view(request)
+    view(TextDelta(text="Let me look."))
+    view(start)
+    view.progress.tick()
+
+    before, _, drawn = shared.getvalue().partition("\r")
+    assert before == "Let me look.\n"
+    assert "look 0 s" in drawn
+
+
+def test_a_continued_answer_stays_on_its_line() -> None:
+    shared = Terminal()
+    view = show(shared)
+    cut = AssistantMessage(content=(Text(text="one "),), stop_reason=StopReason.MAX_TOKENS)
+
+    for part in ("one ", "two"):
+        view(RequestStart(number=1, request=Request()))
+        view(TextDelta(text=part))
+        view(MessageEnd(message=cut))
+
+    assert shared.getvalue().endswith("one two")
+
+
+def test_the_spinner_is_drawn_until_the_last_tool_ends() -> None:
+    shared = Terminal()
+    view = show(shared)
+    first, second = call("look", id="1"), call("see", id="2")
+
+    def end(each: Any) -> ToolEnd:
+        return ToolEnd(
+            call=each, message=ToolMessage(call_id=each.id, name=each.name, content=()), seconds=1
+        )
+
+    for each in (first, second):
+        view(ToolStart(call=each))
+    view(end(second))
+    view.progress.tick()
+    assert "look 0 s" in shared.getvalue().rpartition("\n")[2]
+    view(end(first))
+    after = shared.getvalue()
+    view.progress.tick()
+
+    assert shared.getvalue() == after
+
+
+async def test_a_run_is_printed_line_by_line() -> None:
+    out, err = io.StringIO(), io.StringIO()
+    view = Printer(Screen(out, ENVIRON), Screen(err, ENVIRON), verbose=1)
+    script = Script(calls(call("look", {"path": "a\nb"})), say("Fine.\x07", thinking="Hm. "))
+
+    result = await Agent(script, tools=[look]).run("go", on_event=view)
+    view.settle()
+
+    assert out.getvalue() == "Fine.␇\n"
+    assert re.match(r"· look\(path=a b\)  ok \d+ ms\n", err.getvalue())
+    assert "    it is a\n    b␛[2J\n" in err.getvalue()
+    assert "Hm. " in err.getvalue()
+    assert usage_line(result).startswith("0 tokens in, ")
+
+
+def test_a_failed_attempt_is_printed() -> None:
+    err = io.StringIO()
+    view = Printer(Screen(io.StringIO(), ENVIRON), Screen(err, ENVIRON))
+
+    view(Attempt(provider="groq", kind="rate_limited", detail="groq: slow\ndown", delay=2))
+    view(Attempt(provider="groq", kind="auth"))
+
+    assert err.getvalue() == "! groq: slow down; next attempt in 2.0 s\n! auth; next attempt now\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        ('{"path": "a", "n": [1, 2]}', "look(path=a, n=[1, 2])"),
+        ("no json", "look(no json)"),
+        ("[1]", "look([1])"),
+    ],
+)
+def test_a_call_is_one_line_with_any_arguments(arguments: str, shown: str) -> None:
+    message = ToolMessage(call_id="1", name="look", content=(Text(text="one\ntwo"),), is_error=True)
+    event = ToolEnd(call=call("look", arguments), message=message, seconds=0.5)
+
+    assert tool_line(event) == f"✗ {shown}  failed 500 ms: one two"

@@ -1,0 +1,80 @@
+"""The process: exit codes despite blocked threads, and signals."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from glue.cli.process import exit_code_despite_threads, live_threads
+
+BLOCKED = """
+import atexit, logging, sys, threading
+from glue.cli.process import exit_code_despite_threads, live_threads
+
+before = live_threads()
+threading.Thread(target=threading.Event().wait).start()
+print("flushed")
+exit_code_despite_threads(7, before)
+print("never printed")
+"""
+
+SIGNALS = """
+import os, signal
+import anyio
+from glue.cli.process import cancel_on_signal
+
+async def main():
+    async with anyio.create_task_group() as tasks:
+        asked = anyio.Event()
+        await tasks.start(cancel_on_signal, asked.set, lambda: print("left", flush=True))
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asked.wait()
+        print("cancelled", flush=True)
+        os.kill(os.getpid(), signal.SIGINT)
+        await anyio.sleep_forever()
+
+anyio.run(main)
+"""
+
+
+def run_program(text: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_a_blocked_thread_does_not_keep_the_process_alive() -> None:
+    ran = run_program(BLOCKED)
+
+    assert (ran.returncode, ran.stdout) == (7, "flushed\n")
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_the_code_is_returned_if_all_threads_end(code: int) -> None:
+    before = live_threads()
+    thread = threading.Thread(target=lambda: None)
+    thread.start()
+
+    assert exit_code_despite_threads(code, before) == code
+
+
+def test_threads_that_ran_before_are_not_waited_for() -> None:
+    release = threading.Event()
+    thread = threading.Thread(target=release.wait)
+    thread.start()
+    before = live_threads()
+
+    code = exit_code_despite_threads(0, before)
+
+    assert code == 0
+    release.set()
+    thread.join()
+
+
+def test_the_first_signal_cancels_and_the_second_exits() -> None:
+    ran = run_program(SIGNALS)
+
+    assert (ran.returncode, ran.stdout) == (130, "cancelled\nleft\n")

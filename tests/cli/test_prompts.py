@@ -1,0 +1,25 @@
+"""`glue prompts`: list, show and compare versions of prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Cli = Callable[..., Any]
+
+
+def test_prompts_are_listed_shown_and_compared(cli: Cli) -> None:
+    folder = Path("prompts/greet")
+    folder.mkdir(parents=True)
+    (folder / "v1.md").write_text("Hello.\n")
+    (folder / "v2.md").write_text("Good day.\n")
+
+    assert "review" in cli("prompts").out
+    assert "v1, v2*" in cli("prompts", "--from", "prompts").out
+    assert cli("prompts", "show", "greet", "--from", "prompts").out == "Good day.\n"
+    assert cli("prompts", "show", "greet", "v1", "--from", "prompts").out == "Hello.\n"
+    assert (
+        "-Hello.\n+Good day.\n"
+        in cli("prompts", "diff", "greet", "v1", "v2", "--from", "prompts").out
+    )

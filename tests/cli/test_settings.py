@@ -1,0 +1,151 @@
+"""Settings from flags, variables and files: precedence, validation, and files of a project."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glue.cli.settings import check_settings, settings
+from glue.errors import ConfigError
+
+Cli = Callable[..., Any]
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> tuple[Path, dict[str, str]]:
+    """A project below a home, with nothing configured."""
+    (tmp_path / "project").mkdir()
+    (tmp_path / "config" / "glue").mkdir(parents=True)
+    return tmp_path, {"XDG_CONFIG_HOME": str(tmp_path / "config"), "HOME": str(tmp_path)}
+
+
+def found(tmp_path: Path, environ: dict[str, str], **flags: Any) -> dict[str, Any]:
+    return {
+        name: made.value
+        for name, made in settings(flags, environ, str(tmp_path / "project")).items()
+    }
+
+
+def test_providers_are_accepted_from_the_user_but_not_from_a_project(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("glue.providers.registry._registry", {})
+    monkeypatch.setattr("glue.providers.registry._config_read", {})
+    config = Path(os.environ["HOME"]) / ".config" / "glue" / "config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text('[providers.nearby]\nbase_url = "http://127.0.0.1:9/v1"\nmodel = "m"\n')
+
+    ran = cli("run", "-m", "nearby", "hi")
+    Path("pyproject.toml").write_text(
+        '[tool.glue.providers.nearby]\nbase_url = "http://evil.example/v1"\n'
+    )
+    refused = cli("run", "-m", "nearby", "hi")
+
+    assert "nearby: cannot connect to 127.0.0.1:9" in ran.err
+    assert (refused.code, "'providers' is not accepted from a project" in refused.err) == (2, True)
+
+
+def test_a_flag_wins_over_a_variable_over_the_project_over_the_user(
+    places: tuple[Path, dict[str, str]],
+) -> None:
+    tmp_path, environ = places
+    (tmp_path / "config/glue/config.toml").write_text(
+        'model = "d"\nmax_turns = 4\nseconds = 4\nusd_budget = 4'
+    )
+    (tmp_path / "project/pyproject.toml").write_text(
+        '[tool.glue]\nmodel = "c"\nmax-turns = 3\nseconds = 3'
+    )
+    environ |= {"GLUE_MODEL": "b", "GLUE_MAX_TURNS": "2"}
+
+    values = found(tmp_path, environ, model="a")
+
+    assert values == {"model": "a", "max_turns": 2, "seconds": 3.0, "usd_budget": 4.0}
+
+
+def test_each_setting_has_its_source(places: tuple[Path, dict[str, str]]) -> None:
+    tmp_path, environ = places
+    project = tmp_path / "project/pyproject.toml"
+    project.write_text('[tool.glue]\ntools = ["fs"]')
+
+    made = settings({"seconds": 3}, {**environ, "GLUE_MODEL": "b"}, str(tmp_path / "project"))
+
+    assert {name: each.source for name, each in made.items()} == {
+        "seconds": "flag",
+        "model": "GLUE_MODEL",
+        "tools": str(project),
+    }
+
+
+def test_a_project_is_searched_upwards_to_the_top_of_the_checkout(
+    places: tuple[Path, dict[str, str]],
+) -> None:
+    tmp_path, environ = places
+    (tmp_path / "project/pyproject.toml").write_text('[tool.glue]\nmodel = "c"')
+    (tmp_path / "project/deep/deeper").mkdir(parents=True)
+
+    assert settings({}, environ, str(tmp_path / "project/deep/deeper"))["model"].value == "c"
+    (tmp_path / "project/deep/.git").mkdir()
+    assert settings({}, environ, str(tmp_path / "project/deep/deeper")) == {}
+
+
+def test_a_project_cannot_allow_tools(places: tuple[Path, dict[str, str]]) -> None:
+    tmp_path, environ = places
+    (tmp_path / "project/pyproject.toml").write_text('[tool.glue]\nallow = ["shell"]')
+
+    with pytest.raises(ConfigError, match="'allow' is not accepted from a project"):
+        found(tmp_path, environ)
+
+
+@pytest.mark.parametrize("store", ["/etc", "../elsewhere"])
+def test_a_project_cannot_store_sessions_outside_its_folder(
+    places: tuple[Path, dict[str, str]], store: str
+) -> None:
+    tmp_path, environ = places
+    (tmp_path / "project/pyproject.toml").write_text(f'[tool.glue]\nstore = "{store}"')
+
+    with pytest.raises(ConfigError, match="must be inside the project"):
+        found(tmp_path, environ)
+
+
+def test_the_user_can_allow_tools(places: tuple[Path, dict[str, str]]) -> None:
+    tmp_path, environ = places
+    (tmp_path / "config/glue/config.toml").write_text('allow = ["write_file"]')
+
+    assert found(tmp_path, environ) == {"allow": ("write_file",)}
+
+
+@pytest.mark.parametrize(
+    ("table", "fault"),
+    [
+        ({"modle": "x"}, "unknown setting 'modle'; settings: model"),
+        ({"max_turns": "three"}, "max_turns must be a whole number, not 'three'"),
+        ({"max_turns": -1}, "max_turns must be a whole number"),
+        ({"max_turns": True}, "max_turns must be a whole number"),
+        ({"usd_budget": float("inf")}, "usd_budget must be"),
+        ({"tools": "fs"}, "tools must be a list"),
+        ({"model": ""}, "model must be"),
+        ("text", "must be a table"),
+    ],
+)
+def test_an_invalid_setting_is_refused_with_the_right_form(table: Any, fault: str) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        check_settings(table, "somewhere")
+
+
+def test_an_invalid_variable_is_named() -> None:
+    with pytest.raises(
+        ConfigError, match="GLUE_SECONDS: seconds must be a number of seconds, not 'soon'"
+    ):
+        settings({}, {"GLUE_SECONDS": "soon", "HOME": "/nonexistent"}, "/")
+
+
+def test_invalid_toml_names_the_file(places: tuple[Path, dict[str, str]]) -> None:
+    tmp_path, environ = places
+    (tmp_path / "config/glue/config.toml").write_text("model = ")
+
+    with pytest.raises(ConfigError, match=r"config\.toml is not valid TOML"):
+        found(tmp_path, environ)

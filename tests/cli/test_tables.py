@@ -1,0 +1,71 @@
+"""Lists as tables that fit the terminal, and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from glue.cli.screen import Screen
+from glue.cli.tables import table
+from glue.providers.listing import list_providers
+from glue.text import columns as width
+
+Cli = Callable[..., Any]
+
+
+LISTINGS = """
+providers, models, runs, config, keys list, sessions list, prompts list, tools list
+keys, sessions, prompts, tools, sessions --store elsewhere
+"""
+
+
+class Narrow(Screen):
+    def __init__(self, columns: int) -> None:
+        self.is_terminal, self._columns = True, columns
+
+    @property
+    def width(self) -> int:
+        return self._columns
+
+
+@pytest.mark.parametrize("command", LISTINGS.strip().replace("\n", ", ").split(", "))
+def test_every_list_can_be_printed_as_json(cli: Cli, command: str) -> None:
+    ran = cli(*command.split(), "--json")
+
+    assert ran.code == 0, ran.err
+    assert isinstance(json.loads(ran.out), (list, dict))
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_a_table_fits_the_terminal(columns: int) -> None:
+    rows = [tuple(row.values()) for row in list_providers({})]
+    lines = table(
+        [*rows, ("日本語" * 10, "a", "b", True, "c", 1)],
+        ("name", "wire", "key", "", "model", ">n"),
+        Narrow(columns),
+    )
+
+    assert max(map(width, lines)) <= columns
+    assert len(lines) == len(rows) + 2
+
+
+def test_an_optional_column_is_dropped_if_the_table_is_too_wide() -> None:
+    rows = [("a-name-that-matters", "x" * 30, 1_000_000)]
+
+    assert table(rows, ("name", "detail?", ">n"), Narrow(40)) == [
+        "name                         n",
+        "a-name-that-matters  1,000,000",
+    ]
+    assert "x" * 30 in table(rows, ("name", "detail?", ">n"), Narrow(80))[1]
+
+
+def test_a_long_text_is_cut_before_a_column_is_dropped() -> None:
+    rows = [("2026-01-01 10:00", "long " * 40, "m" * 30)]
+
+    assert table(rows, ("when?", "prompt…", "model?"), Narrow(60)) == [
+        "when              prompt",
+        "2026-01-01 10:00  " + "long " * 8 + "l…",
+    ]

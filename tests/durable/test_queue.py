@@ -1,0 +1,345 @@
+"""Maps over a queue: real worker processes and a real Postgres, which the tests kill at random.
+
+Each row must be returned once, have its effects at most once, and be billed once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes.postgres import Postgres
+
+pytestmark = pytest.mark.scale
+
+GLUE = [sys.executable, "-c", "from glue.cli.app import main; main()"]
+ROWS = int(os.environ.get("GLUE_SCALE_ROWS", "2000"))
+SEED = int(os.environ.get("GLUE_SCALE_SEED", str(random.randrange(10_000))))
+
+AGENT = """
+import os, anyio, glue
+from glue import AssistantMessage, Text, ToolCall, Usage
+from glue.providers.offline import Offline
+
+def note(name, row):  # several processes append, so each line is a single write
+    fd = os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    os.write(fd, f"{row}\\n".encode())
+    os.close(fd)
+
+@glue.tool
+async def charge(row: str) -> str:
+    "Charge a customer: never twice."
+    note("charges", row)
+    await anyio.sleep(0.02)
+    return "charged"
+
+@glue.tool(idempotent=True)
+async def mark(row: str) -> str:
+    "Mark a row: as often as you like."
+    note("marks", row)
+    await anyio.sleep(0.02)
+    return "marked"
+
+async def rules(request):
+    row = request.messages[0].text
+    note("requests", row)
+    await anyio.sleep(0.03)
+    spent = Usage(input=100, output=10, cost=0.001)
+    if len(request.messages) == 1:
+        arguments = '{"row": "%s"}' % row
+        names = ("charge", "mark")
+        calls = tuple(ToolCall(id=name, name=name, arguments=arguments) for name in names)
+        return AssistantMessage(content=calls, stop_reason="tool_use", usage=spent)
+    results = " and ".join(message.text for message in request.messages[-2:])
+    return AssistantMessage(content=(Text(text=f"{row}: {results}"),), usage=spent)
+
+agent = glue.Agent(Offline(rules), tools=[charge, mark])
+"""
+
+
+class Processes:
+    """The processes that a test started; the fixture kills them after the test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.all: list[subprocess.Popen[bytes]] = []
+
+    def start(self, *args: str) -> subprocess.Popen[bytes]:
+        with open(self.folder / "log", "ab") as log:
+            process = subprocess.Popen([*GLUE, *args], cwd=self.folder, stdout=log, stderr=log)
+        self.all.append(process)
+        return process
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text(errors="replace")[-4000:]
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[Processes]:
+    (tmp_path / "agent.py").write_text(AGENT)
+    made = Processes(tmp_path)
+    yield made
+    for process in made.all:
+        if process.poll() is None:
+            process.kill()
+        process.wait(30)
+
+
+def inputs(folder: Path, count: int) -> None:
+    (folder / "in.jsonl").write_text(
+        "".join(json.dumps({"prompt": f"r{number}"}) + "\n" for number in range(1, count + 1))
+    )
+
+
+def output(folder: Path) -> list[dict[str, Any]]:
+    try:
+        lines = (folder / "out.jsonl").read_text().splitlines(keepends=True)
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def counted(folder: Path, name: str) -> Counter[str]:
+    return Counter((folder / name).read_text().split())
+
+
+def wait_for(condition: Callable[[], bool], processes: Processes, seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, processes.log()
+        time.sleep(0.05)
+
+
+def test_rows_survive_kills_of_workers_database_and_map(
+    postgres: Postgres, processes: Processes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inputs(tmp_path, ROWS)
+    chance = random.Random(SEED)
+    engine = f"dbos+{postgres.url.rsplit('/', 1)[0]}/scale"
+    map_args = (
+        "map",
+        "agent.py",
+        "in.jsonl",
+        "-o",
+        "out.jsonl",
+        "--queue",
+        "scale",
+        "--engine",
+        engine,
+        "--unordered",
+    )
+    worker_args = (
+        "worker",
+        "agent.py",
+        "--queue",
+        "scale",
+        "--engine",
+        engine,
+        "--poll",
+        "0.1",
+        "--lease",
+        "3",
+    )
+    victims = ["worker"] * 6 + ["database"] * 3 + ["map"]
+    chance.shuffle(victims)
+    # The input has eleven equal parts. In each of the first ten, one process is killed at random.
+    places = [int((index + chance.random()) * ROWS / 11) for index in range(10)]
+    started = time.monotonic()
+
+    workers = [processes.start(*worker_args) for _ in range(3)]
+    client = processes.start(*map_args)
+
+    def reached(place: int) -> bool:
+        """Return whether so many rows were marked. Restart processes that found no database."""
+        nonlocal client
+        for at, worker in enumerate(workers):
+            if worker.poll() is not None:
+                workers[at] = processes.start(*worker_args)
+        if client.poll() not in (None, 0):
+            client = processes.start(*map_args, "--resume")
+        return len(counted_marks(tmp_path)) >= place
+
+    for place, victim in zip(places, victims, strict=True):
+        wait_for(partial(reached, place), processes)
+        if victim == "worker":
+            at = chance.randrange(3)
+            workers[at].kill()
+            workers[at].wait(30)
+            workers[at] = processes.start(*worker_args)
+        elif victim == "database":
+            postgres.kill()
+            time.sleep(chance.random())
+            postgres.start()
+        else:
+            client.kill()
+            client.wait(30)
+            client = processes.start(*map_args, "--resume")
+    wait_for(lambda: reached(ROWS) and client.poll() == 0, processes, 600)
+    took = time.monotonic() - started
+
+    rows = output(tmp_path)
+    charges, marks, requests = (
+        counted(tmp_path, name) for name in ("charges", "marks", "requests")
+    )
+    names = [f"r{number}" for number in range(1, ROWS + 1)]
+    interrupted = [row for row in rows if "interrupted" in row["text"]]
+    with capsys.disabled():
+        killed = ", ".join(victims)
+        print(f"\n{ROWS} rows, 3 workers of 8, seed {SEED}; killed in this order: {killed}")
+        print(f"  {'rows in the results, each once':50}{len(rows):>8,}")
+        print(f"  {'rows complete':50}{sum(row['outcome'] == 'done' for row in rows):>8,}")
+        print(f"  {'most charges of a row (not idempotent)':50}{max(charges.values()):>8}")
+        print(f"  {'rows with an interrupted charge':50}{len(interrupted):>8}")
+        print(f"  {'fewest marks of a row (idempotent)':50}{min(marks[name] for name in names):>8}")
+        print(f"  {'repeated marks':50}{marks.total() - ROWS:>8}")
+        title = f"repeated requests, of {2 * ROWS:,}"
+        print(f"  {title:50}{requests.total() - 2 * ROWS:>8}")
+        print(f"  {'dollars in the results':50}{sum(row['cost'] for row in rows):>8.2f}")
+        print(f"  {'seconds, rows per second':50}{took:>8.0f}{ROWS / took:>8.1f}")
+
+    assert Counter(row["number"] for row in rows) == Counter(range(1, ROWS + 1))
+    assert {row["outcome"] for row in rows} == {"done"}
+    assert max(charges.values()) == 1
+    assert all(row["text"].startswith(f"r{row['number']}: ") for row in rows)
+    assert all(f"r{row['number']}" in charges for row in rows if "charged" in row["text"])
+    assert all(marks[name] >= 1 for name in names)
+    assert [row["cost"] for row in rows] == [pytest.approx(0.002)] * ROWS
+    assert [row["usage"]["input"] for row in rows] == [200] * ROWS
+
+
+def counted_marks(folder: Path) -> Counter[str]:
+    return counted(folder, "marks") if (folder / "marks").exists() else Counter()
+
+
+def test_a_map_over_a_queue_returns_all_rows(
+    engine: str, processes: Processes, tmp_path: Path
+) -> None:
+    inputs(tmp_path, 30)
+    there = ("--queue", "rows", "--engine", engine)
+    processes.start("worker", "agent.py", *there, "--poll", "0.05")
+
+    assert (
+        processes.start("map", "agent.py", "in.jsonl", "-o", "out.jsonl", *there).wait(120) == 0
+    ), processes.log()
+
+    assert [row["text"] for row in output(tmp_path)] == [
+        f"r{number}: charged and marked" for number in range(1, 31)
+    ]
+    assert sum(row["cost"] for row in output(tmp_path)) == pytest.approx(0.06)
+
+
+def test_rows_wait_for_a_worker_and_a_resumed_map_collects_them(
+    engine: str,
+    processes: Processes,
+    tmp_path: Path,
+    cli: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    inputs(tmp_path, 5)
+    there = ("--queue", "rows", "--engine", engine)
+    client = processes.start("map", "agent.py", "in.jsonl", "-o", "out.jsonl", *there)
+    wait_for(lambda: "the queue 'rows' has no worker; its rows wait" in processes.log(), processes)
+    client.kill()
+    client.wait(30)
+    ran = cli("queue", "rows", "--engine", engine)
+    assert "rows: 5 waiting, 0 running, 0 done, 0 failed; 0/min" in ran.out
+    assert "no worker is running" in ran.out
+
+    worker = processes.start("worker", "agent.py", *there, "--poll", "0.05")
+    wait_for(lambda: "5 done" in cli("queue", "--engine", engine).out, processes)
+    held = json.loads(cli("queue", "--engine", engine, "--json").out)["rows"]["workers"]
+    assert [found["pid"] for found in held] == [worker.pid]
+    assert cli("map", "agent.py", "in.jsonl", "-o", "out.jsonl", *there, "--resume").code == 0
+
+    assert [row["outcome"] for row in output(tmp_path)] == ["done"] * 5
+    assert (
+        counted(tmp_path, "requests").total() == 10
+    )  # the results were collected, not computed again
+
+
+def test_invalid_rows_and_a_spent_budget_are_reported_on_a_queue(
+    engine: str,
+    processes: Processes,
+    tmp_path: Path,
+    cli: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.jsonl").write_text(
+        "oops\n" + "".join(json.dumps({"prompt": f"r{n}"}) + "\n" for n in range(2, 62))
+    )
+    args = ("map", "agent.py", "in.jsonl", "-o", "out.jsonl", "--queue", "rows", "--engine", engine)
+    worker = processes.start(
+        "worker", "agent.py", "--queue", "rows", "--engine", engine, "--poll", "0.05", "-n", "2"
+    )
+
+    ran = cli(*args, "--usd-budget", "0.01")
+
+    assert ran.code == 3
+    assert "line 1: not valid JSON" in ran.err
+    outcomes = Counter(row["outcome"] for row in output(tmp_path))
+    assert outcomes["invalid"] == 1
+    assert outcomes["done"] >= 5
+    assert outcomes["budget"] > 0
+    ran = cli(*args, "--resume", "--usd-budget", "1")
+    assert ran.code == 1  # the row is still invalid
+    assert Counter(row["outcome"] for row in output(tmp_path)) == {"done": 60, "invalid": 1}
+    assert [row["cost"] for row in output(tmp_path)[1:]] == [pytest.approx(0.002)] * 60
+    worker.terminate()
+    assert worker.wait(60) == 0
+
+
+def test_a_terminated_worker_finishes_its_rows(
+    engine: str, processes: Processes, tmp_path: Path
+) -> None:
+    inputs(tmp_path, 40)
+    there = ("--queue", "rows", "--engine", engine)
+    worker = processes.start("worker", "agent.py", *there, "--poll", "0.05", "-n", "4")
+    client = processes.start("map", "agent.py", "in.jsonl", "-o", "out.jsonl", *there)
+    wait_for(lambda: len(counted_marks(tmp_path)) >= 5, processes)
+
+    worker.terminate()
+    assert worker.wait(60) == 0
+    processes.start("worker", "agent.py", *there, "--poll", "0.05")
+
+    assert client.wait(120) == 0, processes.log()
+    assert max(counted(tmp_path, "charges").values()) == 1
+    assert all(row["text"].endswith("charged and marked") for row in output(tmp_path))
+
+
+def test_global_concurrency_limits_the_rows_of_all_workers(
+    engine: str, processes: Processes, tmp_path: Path
+) -> None:
+    (tmp_path / "agent.py").write_text(
+        AGENT.replace(
+            "await anyio.sleep(0.03)",
+            "note('levels', '+'); await anyio.sleep(0.05); note('levels', '-')",
+        )
+    )
+    inputs(tmp_path, 24)
+    there = ("--queue", "rows", "--engine", engine)
+    for _ in range(2):
+        processes.start(
+            "worker", "agent.py", *there, "--poll", "0.05", "-n", "3", "--global-concurrency", "3"
+        )
+
+    assert (
+        processes.start("map", "agent.py", "in.jsonl", "-o", "out.jsonl", *there).wait(180) == 0
+    ), processes.log()
+
+    level = most = 0
+    for sign in (tmp_path / "levels").read_text().split():
+        level += 1 if sign == "+" else -1
+        most = max(most, level)
+    assert 1 <= most <= 3

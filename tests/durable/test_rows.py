@@ -1,0 +1,121 @@
+"""Rows of a map: prompts from input lines, JSON of results, and the state file."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import glue
+from glue import Agent, Request, Usage
+from glue.durable import MapRow
+from glue.durable.batch import MapRun
+from glue.durable.rows import InputLine, Reader
+from glue.errors import ConfigError, NewerSchema
+from glue.testing import Repeat, Reply, Script, say
+
+COST = Usage(input=10, output=5, cost=0.01)
+
+
+def echo(request: Request) -> Reply:
+    return say(f"<{request.messages[-1].text}>", usage=COST)
+
+
+def agent(*steps: Any, **options: Any) -> Agent[Any, Any]:
+    return Agent(Script(*(steps or (Repeat(echo),))), **options)
+
+
+async def rows(job: MapRun) -> list[MapRow]:
+    return [row async for row in job]
+
+
+async def test_a_template_is_filled_from_the_fields_of_a_row() -> None:
+    job = glue.map(agent(), [{"who": "Ada", "n": [1]}], template="{{{who}}} has {n}")
+
+    assert [row.text for row in await rows(job)] == ["<{Ada} has [1]>"]
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("nope", "line 1: not valid JSON: Expecting value at column 1"),
+        ('{"prompt": 3}', "line 1: 'prompt' must be a string, not int"),
+        ('{"title": "x"}', "line 1: no 'prompt'; the row has: title"),
+        ('{"prompt": " "}', "line 1: the prompt is empty"),
+        ("[1]", "line 1: a row must be a JSON object or a string, not list"),
+        ('{"messages": []}', "line 1: 'messages' is empty"),
+        ('{"messages": [{"role": "x"}]}', "line 1: 'messages': "),
+        (
+            '{"prompt": "x", "attachments": "a.txt"}',
+            "line 1: 'attachments' must be a list of file names",
+        ),
+        ('{"prompt": "x", "attachments": ["a.txt"]}', "line 1: attachments cannot be read here"),
+        ("\udcff", "line 1: not valid UTF-8"),
+    ],
+)
+async def test_an_invalid_row_is_reported_with_its_line_and_others_run(
+    text: str, error: str
+) -> None:
+    found = await rows(
+        glue.map(agent(), [InputLine(number=1, text=text), InputLine(number=2, text='"fine"')])
+    )
+
+    assert [row.outcome for row in found] == ["invalid", "done"]
+    assert found[0].error.startswith(error)
+
+
+async def test_a_missing_template_field_is_named_in_the_error() -> None:
+    (row,) = await rows(glue.map(agent(), [{"a": "x"}], template="{b}"))
+
+    assert row.error == "line 1: the template needs 'b'; the row has: a"
+
+
+def test_a_row_is_the_same_after_encoding_and_decoding() -> None:
+    row = MapRow(
+        number=3,
+        id="x",
+        outcome="done",
+        text="t",
+        output=[1],
+        usage=COST,
+        requests=2,
+        session="row-3",
+    )
+
+    assert MapRow.from_json(json.loads(json.dumps(row.to_json()))) == row
+    assert MapRow.from_json(MapRow(number=1, outcome="invalid", error="e").to_json()).error == "e"
+
+
+async def test_resume_rejects_an_input_that_has_changed(tmp_path: Path) -> None:
+    await rows(glue.map(agent(), ["a"], state=tmp_path / "s.db"))
+
+    with pytest.raises(ConfigError, match="line 1 has changed since it was run"):
+        await rows(glue.map(agent(), ["b"], state=tmp_path / "s.db", resume=True))
+
+
+async def test_a_state_file_of_a_newer_version_is_rejected(tmp_path: Path) -> None:
+    await rows(glue.map(agent(), ["a"], state=tmp_path / "s.db"))
+    import sqlite3
+
+    with contextlib.closing(sqlite3.connect(tmp_path / "s.db")) as connection:
+        connection.execute("UPDATE map SET value = '9' WHERE name = 'version'")
+        connection.commit()
+
+    with pytest.raises(NewerSchema, match="schema 9 of map, but this glue supports only 1"):
+        await rows(glue.map(agent(), ["a"], state=tmp_path / "s.db", resume=True))
+
+
+def test_attachments_are_read_with_the_given_function(tmp_path: Path) -> None:
+    read = Reader(attach=lambda name: glue.Text(text=f"file {name}"))
+
+    _, (message,) = read.read(
+        InputLine(number=1, text='{"prompt": "see", "attachments": ["a.txt"]}')
+    )
+
+    assert [part.text for part in message.content if isinstance(part, glue.Text)] == [
+        "see",
+        "file a.txt",
+    ]

@@ -1,0 +1,111 @@
+"""Coercion: values that are almost right are converted, others are faults."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import enum
+from typing import Any, Literal
+
+import pytest
+
+from glue.function.schema import shape_of
+from glue.function.validation import ValidationError
+
+
+class Color(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    x: float
+    y: float = 0.0
+
+
+@dataclasses.dataclass
+class Node:
+    name: str
+    children: list[Node] = dataclasses.field(default_factory=list)
+    born: datetime.date | None = None
+
+
+def read(annotation: Any, value: Any) -> Any:
+    return shape_of(annotation).read(value)
+
+
+def faults(annotation: Any, value: Any) -> list[str]:
+    with pytest.raises(ValidationError) as caught:
+        shape_of(annotation).read(value)
+    return caught.value.lines
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "expected"),
+    [
+        (int, "3", 3),
+        (int, " -4 ", -4),
+        (int, "5.0", 5),
+        (int, 6.0, 6),
+        (float, "2.5", 2.5),
+        (float, "1e3", 1000.0),
+        (bool, "True", True),
+        (bool, "false", False),
+        (None, "null", None),
+        (int | None, "null", None),
+        (int | None, "7", 7),
+        (list[int], "[1, 2]", [1, 2]),
+        (list[str], "one", ["one"]),
+        (list[int], "3", [3]),
+        (list[Point], {"x": 1}, [Point(1.0)]),
+        (Point, '{"x": "1"}', Point(1.0)),
+        (dict[str, int], '{"a": "1"}', {"a": 1}),
+        (set[str], ["a", "a", "b"], {"a", "b"}),
+        (Level, "2", Level.HIGH),
+        (Literal[1, 2], "2", 2),
+        (Node, {"name": "a", "children": None}, Node("a")),
+    ],
+)
+def test_values_whose_meaning_is_clear_are_converted(
+    annotation: Any, value: Any, expected: Any
+) -> None:
+    made = read(annotation, value)
+
+    assert made == expected
+    assert type(made) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (str, 3),
+        (str, None),
+        (int, "three"),
+        (int, True),
+        (int, 3.5),
+        (int, "3.5"),
+        (int, ""),
+        (bool, "yes"),
+        (bool, 1),
+        (list[int], None),
+        (list[int], "x"),
+        (Point, "{broken"),
+        (dict[str, int], []),
+        (None, "nothing"),
+    ],
+)
+def test_values_whose_meaning_is_not_clear_are_faults(annotation: Any, value: Any) -> None:
+    assert faults(annotation, value)
+
+
+def test_a_value_that_fits_is_not_changed() -> None:
+    assert read(int | str, "3") == "3"
+    assert read(str | int, "3") == "3"
+    assert read(list[str] | str, "x") == "x"
+    assert read(Any, "3") == "3"

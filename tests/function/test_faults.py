@@ -1,0 +1,107 @@
+"""Descriptions of faults: path, value and expected value."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import enum
+from typing import Annotated, Any
+
+import pytest
+
+import glue
+from glue.function.schema import shape_of
+from glue.function.validation import ValidationError
+
+
+class Color(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    x: float
+    y: float = 0.0
+
+
+@dataclasses.dataclass
+class Node:
+    name: str
+    children: list[Node] = dataclasses.field(default_factory=list)
+    born: datetime.date | None = None
+
+
+def faults(annotation: Any, value: Any) -> list[str]:
+    with pytest.raises(ValidationError) as caught:
+        shape_of(annotation).read(value)
+    return caught.value.lines
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "lines"),
+    [
+        (int, "many", ['got "many", expected an integer']),
+        (list[int], "x", ['got "x", expected a list of integers']),
+        (list[int], [1, "x", 2, "y"], [
+            '[1]: got "x", expected an integer',
+            '[3]: got "y", expected an integer',
+        ]),
+        (Point, {"y": "up"}, ["x: missing, expected a number", 'y: got "up", expected a number']),
+        (Point, {"x": 1, "z": 2}, ["z: unknown name; there are: x, y"]),
+        (Color, "green", ['got "green", expected one of "red", "blue"']),
+        (int | None, "x", ['got "x", expected an integer or null']),
+        (Point | None, {"x": "q"}, ['x: got "q", expected a number']),
+        (tuple[int, str], [1], ["got [1], expected a list of [an integer, a string]"]),
+        (list[datetime.date], ["soon", "2020-01-01", 7], [
+            "[2]: got 7, expected a date such as 2026-01-31"
+        ]),
+        (list[datetime.date], ["soon", "later"], [
+            '[0]: got "soon", expected a date such as 2026-01-31',
+            '[1]: got "later", expected a date such as 2026-01-31',
+        ]),
+        (dict[str, Node], {"a": {"name": "b", "born": "never"}}, [
+            'a.born: got "never", expected a date such as 2026-01-31'
+        ]),
+        (dict[int, str], {"x": "y"}, None),
+        (bytes, "!", ['got "!", expected base64 text']),
+        (Annotated[int, glue.Field(ge=1, le=5)], 9, [
+            "got 9, expected an integer of at least 1 and of at most 5"
+        ]),
+        (float, 10**400, None),
+    ],
+)  # fmt: skip
+def test_a_fault_has_the_path_the_value_and_the_expected_value(
+    annotation: Any, value: Any, lines: list[str] | None
+) -> None:
+    found = faults(annotation, value)
+
+    assert len(found) >= 1
+    if lines is not None:
+        assert sorted(found) == sorted(lines)
+
+
+def test_an_exception_of_a_class_is_a_fault() -> None:
+    @dataclasses.dataclass
+    class Even:
+        number: int
+
+        def __post_init__(self) -> None:
+            if self.number % 2:
+                raise ValueError("must be even")
+
+    assert faults(list[Even], [{"number": 2}, {"number": 3}]) == [
+        '[1]: got {"number": 3}: ValueError: must be even'
+    ]
+
+
+def test_only_twenty_faults_are_listed_and_the_others_counted() -> None:
+    found = faults(list[int], ["x"] * 50)
+
+    assert len(found) == 21
+    assert found[-1] == "and 30 more faults"

@@ -1,0 +1,57 @@
+"""Locks of sessions in one lock file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from glue.errors import SessionBusy
+from glue.stores.locks import SessionLocks, hold, lock_path
+
+
+def test_a_session_can_be_locked_once(tmp_path: Path) -> None:
+    first, second = (SessionLocks(tmp_path / "x.lock") for _ in range(2))
+    first.open()
+    second.open()
+    first.take("demo")
+
+    second.take("other")
+    with pytest.raises(SessionBusy, match="session 'demo' is in use"):
+        second.take("demo")
+
+    first.release("demo")
+    second.take("demo")
+    first.close()
+    second.close()
+
+
+def test_the_last_user_deletes_the_lock_file(tmp_path: Path) -> None:
+    first, second = (SessionLocks(tmp_path / "x.lock") for _ in range(2))
+    first.open()
+    second.open()
+
+    first.close()
+    assert (tmp_path / "x.lock").exists()
+    second.close()
+
+    assert not (tmp_path / "x.lock").exists()
+    second.close()  # without effect
+
+
+def test_hold_locks_until_it_is_closed(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    locks = hold(path, "map")
+
+    with pytest.raises(SessionBusy):
+        hold(path, "map")
+
+    locks.close()
+    hold(path, "map").close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_symbolic_link_has_the_lock_file_of_its_target(tmp_path: Path) -> None:
+    (tmp_path / "link.db").symlink_to(tmp_path / "x.db")
+
+    assert lock_path(tmp_path / "link.db") == lock_path(tmp_path / "x.db") == tmp_path / "x.db.lock"

@@ -1,0 +1,235 @@
+"""`SQLiteStore`: one file for all sessions, with shared commits."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+from fakes.sessions import (
+    fill,
+    open_files,
+    talk,
+    write_texts,
+)
+
+from glue import user
+from glue.errors import NewerSchema, SessionBusy, StoreError
+from glue.stores import SQLiteStore, copy
+from glue.stores.locks import SessionLocks, _lock, lock_path
+from glue.stores.sqlite import _databases, using
+
+
+async def test_a_database_of_a_newer_version_can_be_read_but_not_changed(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "x.db")
+    await fill(store, "demo", talk())
+    with store.connect() as connection:
+        connection.execute("PRAGMA user_version = 99")
+
+    async with store.log("demo") as log:
+        assert [message.text for message in log.messages] == [each.text for each in talk()]
+        with pytest.raises(NewerSchema, match="schema 99"):
+            await log.append(user("x"))
+    assert len(await store.load("demo")) == 4
+    with pytest.raises(NewerSchema, match="tables of version 99"):
+        await fill(store, "new", talk())
+    with pytest.raises(NewerSchema, match="tables of version 99"):
+        await store.delete("demo")
+
+
+async def test_the_error_of_a_failed_commit_is_repeated_until_the_session_is_reopened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SQLiteStore(tmp_path / "x.db")
+
+    def broken(fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    async with store.log("demo") as log:
+        await log.append(user("one"))
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fdatasync", broken)
+            with pytest.raises(StoreError, match=r"x\.db could not be written: Input/output error"):
+                await log.append(user("two"))
+        with pytest.raises(
+            StoreError, match=r"Input/output error; an earlier write failed: open the session again"
+        ):
+            await log.append(user("three"))
+
+    async with log:
+        await log.append(user("four"))
+    assert await store.load("demo") == log.messages
+    assert "three" not in [message.text for message in log.messages]
+
+
+async def test_other_processes_can_write_while_one_waits_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SQLiteStore(tmp_path / "x.db")
+    real, waits = os.fdatasync, 0
+
+    def wait(fd: int) -> None:
+        nonlocal waits
+        locks = SessionLocks(lock_path(store.path))
+        locks.open()
+        locks.take("demo-2")
+        _lock(locks._fd, "exclusive", 1)  # raises BlockingIOError if a writer has the lock
+        locks.close()
+        waits += 1
+        real(fd)
+
+    async with store.log("demo") as log:
+        monkeypatch.setattr(os, "fdatasync", wait)
+        await log.append(user("one"))
+
+    assert waits == 1
+
+
+class Unlogged(sqlite3.Connection):
+    """SQLite without a write-ahead log, as on a filesystem that cannot share memory."""
+
+    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+        return super().execute(sql.replace("journal_mode = WAL", "journal_mode"), *values)
+
+
+async def test_without_a_write_ahead_log_sqlite_waits_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Unlogged))
+    store = SQLiteStore(tmp_path / "x.db")
+
+    async with store.log("demo") as log:
+        await log.append(user("one"))
+        with using(store.path, True) as database:
+            assert database.open().execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
+
+    assert [message.text for message in await store.load("demo")] == ["one"]
+    assert os.listdir(tmp_path) == ["x.db"]
+
+
+async def test_sessions_of_a_database_share_its_open_files(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "x.db")
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(store.log("first"))
+        before = open_files()
+        for number in range(50):
+            await stack.enter_async_context(SQLiteStore(tmp_path / "x.db").log(f"s{number}"))
+
+        assert open_files() == before
+
+    assert not _databases
+    assert os.listdir(tmp_path) == ["x.db"]
+
+
+async def test_sessions_that_write_at_the_same_time_share_a_commit(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "x.db")
+    statements: list[str] = []
+    async with AsyncExitStack() as stack:
+        logs = [await stack.enter_async_context(store.log(f"s{number}")) for number in range(20)]
+        with using(store.path, True) as database:
+            database.open().set_trace_callback(statements.append)
+            async with anyio.create_task_group() as group:
+                with database._commit_lock:
+                    for log in logs:
+                        group.start_soon(log.append, user(log.id))
+                    while len(database._waiting) < len(logs):
+                        await anyio.sleep(0)
+
+    assert statements.count("COMMIT") == 1
+    for log in logs:
+        assert [message.text for message in await store.load(log.id)] == [log.id]
+
+
+async def test_a_failed_write_does_not_affect_others_of_the_same_commit(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "x.db")
+    failed: list[str] = []
+
+    async def fail() -> None:
+        try:
+            await anyio.to_thread.run_sync(
+                database.run, lambda connection: connection.execute("SELECT nothing")
+            )
+        except StoreError as error:
+            failed.append(str(error))
+
+    async with store.log("good") as good, store.log("other") as other:
+        with using(store.path, True) as database:
+            async with anyio.create_task_group() as group:
+                with database._commit_lock:
+                    group.start_soon(good.append, user("x"))
+                    group.start_soon(fail)
+                    group.start_soon(other.append, user("x"))
+                    while len(database._waiting) < 3:
+                        await anyio.sleep(0)
+
+    assert len(failed) == 1
+    assert [len(await store.load(name)) for name in ("good", "other")] == [1, 1]
+
+
+WORKER = """
+import sys
+import anyio
+from glue import user
+from glue.stores import SQLiteStore
+
+async def main(path, name):
+    for number in range(10):
+        async with SQLiteStore(path).log(f"{name}-{number % 2}") as log:
+            await log.append(user(str(number)))
+
+anyio.run(main, *sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_several_processes_can_write_at_the_same_time(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.db")
+    running = [
+        subprocess.Popen([sys.executable, "-c", WORKER, path, str(number)]) for number in range(6)
+    ]
+
+    assert [process.wait(120) for process in running] == [0] * 6
+    sessions = await SQLiteStore(path).list()
+    assert len(sessions) == 12
+    assert [len(await SQLiteStore(path).load(info.id)) for info in sessions] == [5] * 12
+
+
+async def test_a_symbolic_link_to_a_database_shares_its_locks(tmp_path: Path) -> None:
+    (tmp_path / "link.db").symlink_to(tmp_path / "x.db")
+    (tmp_path / "folder").symlink_to(tmp_path)
+
+    async with SQLiteStore(tmp_path / "x.db").log("demo"):
+        for path in (tmp_path / "link.db", tmp_path / "folder" / "x.db"):
+            with pytest.raises(SessionBusy):
+                async with SQLiteStore(path).log("demo"):
+                    pass
+
+
+async def test_an_empty_database_file_is_an_empty_store(tmp_path: Path) -> None:
+    (tmp_path / "x.db").touch()
+    store = SQLiteStore(tmp_path / "x.db")
+
+    assert await store.list() == ()
+    assert await store.search("apples") == ()
+    await write_texts(store, "demo", "apples")
+    assert len(await store.search("apples")) == 1
+
+
+async def test_reading_does_not_create_the_file(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "x.db")
+
+    assert await store.list() == ()
+    with pytest.raises(StoreError, match="no session 'demo'; there are: none"):
+        await store.load("demo")
+    with pytest.raises(StoreError, match="no session 'demo'"):
+        await copy(store, "demo", store, "x")
+    assert os.listdir(tmp_path) == []

@@ -1,0 +1,142 @@
+"""Stores of every kind: lists, copies and deletion of sessions."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+from fakes.sessions import (
+    fill,
+    talk,
+    write_texts,
+)
+
+from glue import user
+from glue.errors import StoreError
+from glue.stores import FileStore, MemoryStore, SessionInfo, Store, copy, lineage
+from glue.stores.store import BlockingStore
+
+
+async def test_sessions_are_listed_with_title_and_parent(store: Store) -> None:
+    await fill(store, "demo", talk())
+    await copy(store, "demo", store, "fork", at=2)
+
+    fork, demo = sorted(await store.list(), key=lambda info: info.id, reverse=True)
+
+    assert (demo.id, demo.title, demo.parent) == ("demo", "Weather in Toronto?", "")
+    assert (fork.id, fork.parent, fork.forked_at) == ("fork", "demo", 2)
+    assert len(await store.load("fork")) == 2
+    assert demo.created <= demo.updated
+
+
+async def test_an_unknown_session_is_reported_with_the_known_ones(store: Store) -> None:
+    await fill(store, "demo", talk())
+
+    with pytest.raises(StoreError, match="no session 'dmo'; there are: demo"):
+        await store.load("dmo")
+    with pytest.raises(StoreError, match="no session 'dmo'"):
+        await store.delete("dmo")
+
+
+async def test_a_deleted_session_cannot_be_loaded_or_found(store: Store) -> None:
+    await fill(store, "demo", talk())
+
+    await store.delete("demo")
+
+    assert await store.list() == ()
+    assert await store.search("Toronto") == ()
+    with pytest.raises(StoreError):
+        await store.load("demo")
+
+
+async def test_sessions_can_be_copied_between_stores_without_loss(
+    store: Store, tmp_path: Path
+) -> None:
+    other = FileStore(tmp_path / "exported")
+    async with store.log("demo") as log:
+        await log.extend(talk())
+        await log.exclude([log.messages[0].id])
+
+    await copy(store, "demo", other)
+    await copy(other, "demo", store, "back")
+
+    assert await store.load("back") == await store.load("demo")
+    await copy(store, "demo", other, "live", live=True)
+    assert await other.load("live") == (await store.load("demo"))[1:]
+    with pytest.raises(StoreError, match="already exists"):
+        await copy(store, "demo", other)
+    with pytest.raises(ValueError, match="cannot be forked at 9"):
+        await copy(store, "demo", other, "x", at=9)
+
+
+async def test_lineage_orders_sessions_as_a_tree(store: Store) -> None:
+    await fill(store, "root", talk())
+    await copy(store, "root", store, "child", at=1)
+    await copy(store, "child", store, "grandchild")
+    await copy(store, "root", store, "sister")
+    await fill(store, "alone", talk())
+
+    tree = [(depth, info.id) for depth, info in lineage(await store.list())]
+
+    assert tree == [(0, "root"), (1, "child"), (2, "grandchild"), (1, "sister"), (0, "alone")]
+
+
+async def test_a_copy_keeps_the_times_and_the_metadata(store: Store) -> None:
+    async with store.log("demo", meta={"instructions": "Be brief."}) as log:
+        await log.append(user("apples"))
+    other = MemoryStore()
+
+    await copy(store, "demo", store, "fork")
+    await copy(store, "demo", other)
+
+    infos = [*await store.list(), *await other.list()]
+    assert [info.meta for info in infos] == [{"instructions": "Be brief."}] * 3
+    assert await store.times("fork") == await store.times("demo") == await other.times("demo")  # type: ignore[attr-defined]
+
+
+async def test_search_and_copy_of_an_unknown_session_are_rejected(store: Store) -> None:
+    await write_texts(store, "demo", "apples")
+
+    with pytest.raises(StoreError, match="no session 'dmo'; there are: demo"):
+        await store.search("apples", session="dmo")
+    with pytest.raises(StoreError, match="no session 'dmo'"):
+        await copy(store, "dmo", store, "x")
+    for wrong in (-1, 2, 1.0, "1"):
+        with pytest.raises(ValueError, match="has 1 messages; it cannot be forked at"):
+            await copy(store, "demo", store, "x", at=wrong)  # type: ignore[arg-type]
+    assert [info.id for info in await store.list()] == ["demo"]
+
+
+async def test_every_store_returns_the_time_of_each_message(store: Store) -> None:
+    (message,) = await write_texts(store, "demo", "apples")
+
+    (hit,) = await store.search("apples")
+
+    assert await store.times("demo") == {message.id: hit.at}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            OSError(errno.ENOSPC, "No space left", "a.jsonl"),
+            "the store failed: a.jsonl: No space left",
+        ),
+        (OSError(errno.ENOSPC, "No space left"), "the store failed: No space left"),
+        (OSError("the disk is gone"), "the store failed: the disk is gone"),
+    ],
+)
+async def test_an_error_of_the_file_system_is_reported_without_none(
+    error: OSError, message: str
+) -> None:
+    def fail() -> tuple[SessionInfo, ...]:
+        raise error
+
+    store = BlockingStore()
+    store._list = fail
+
+    with pytest.raises(StoreError) as caught:
+        await store.list()
+
+    assert str(caught.value) == message

@@ -1,0 +1,142 @@
+"""Instrumentation: which runs are traced, and traces that continue over processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fakes.telemetry import PARENT, TRACE, Backend
+
+import glue
+from glue import Agent, run, telemetry
+from glue.testing import Script, calls, repeat
+
+
+@glue.tool
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+async def test_instrument_traces_every_run_except_with_telemetry_false(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GLUE_OTEL", raising=False)
+    telemetry.instrument(
+        tracer_provider=backend.tracer_provider, meter_provider=backend.meter_provider
+    )
+    try:
+        await Agent(Script("a"), name="on").run("go")
+        await Agent(Script("a"), name="off", telemetry=False).run("go")
+        assert os.environ["GLUE_OTEL"] == "1"
+    finally:
+        telemetry.uninstrument()
+    await Agent(Script("a"), name="after").run("go")
+
+    assert [span.name for span in backend.named("invoke_agent")] == ["invoke_agent on"]
+    assert "GLUE_OTEL" not in os.environ
+
+
+async def test_runs_of_the_bare_loop_are_traced_too(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GLUE_OTEL", raising=False)
+    telemetry.instrument(tracer_provider=backend.tracer_provider)
+    try:
+        with telemetry.continued({"traceparent": PARENT}):
+            await run(Script(calls("add", "add"), "end"), "go", tools=[add])
+        await Agent(Script("a"), name="once").run("go")
+    finally:
+        telemetry.uninstrument()
+    await run(Script("a"), "go")
+
+    bare, agent = backend.named("invoke_agent")
+    assert bare.context is not None
+    assert (f"{bare.context.trace_id:032x}", bare.name, agent.name) == (
+        TRACE,
+        "invoke_agent",
+        "invoke_agent once",
+    )
+    assert len(backend.spans) == 2 + 3 + 2  # runs, requests and tools, each once
+
+
+def test_opentelemetry_is_not_imported_if_telemetry_is_off() -> None:
+    code = (
+        "import glue, sys\n"
+        "from glue.testing import Script\n"
+        "glue.Agent(Script('a')).run_sync('go')\n"
+        "telemetry = ('opentelemetry', 'glue.telemetry')\n"
+        "print([name for name in sys.modules if name.startswith(telemetry)])\n"
+    )
+    environ = {name: value for name, value in os.environ.items() if name != "GLUE_OTEL"}
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environ, timeout=60
+    )
+
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+async def test_a_traceparent_is_read_from_and_added_to_a_mapping(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GLUE_OTEL", raising=False)
+    assert telemetry.inject({}) == {}
+    telemetry.instrument(tracer_provider=backend.tracer_provider)
+    try:
+        with telemetry.continued({"traceparent": PARENT, "limits": {}}):
+            carrier = telemetry.inject({})
+            await Agent(Script("a")).run("go")
+        with telemetry.continued(None), telemetry.continued({"traceparent": "nonsense"}):
+            assert telemetry.inject({}) == {}
+    finally:
+        telemetry.uninstrument()
+
+    assert carrier["traceparent"] == PARENT
+    (top,) = backend.named("invoke_agent")
+    assert top.context is not None
+    assert f"{top.context.trace_id:032x}" == TRACE
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # DBOS supports only asyncio
+async def test_a_durable_run_continues_the_trace_of_its_caller(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("dbos", reason="the extra [dbos] is not installed")
+    monkeypatch.delenv("GLUE_OTEL", raising=False)
+    telemetry.instrument(tracer_provider=backend.tracer_provider)
+    try:
+        async with Agent(Script("a"), name="kept").durable(
+            engine=f"sqlite:///{tmp_path}/d.db", name="t"
+        ) as durable:
+            with telemetry.continued({"traceparent": PARENT}):
+                await durable.run("go")
+    finally:
+        telemetry.uninstrument()
+
+    (top,) = backend.named("invoke_agent kept")
+    assert top.context is not None
+    assert f"{top.context.trace_id:032x}" == TRACE
+
+
+async def test_the_rows_of_a_map_continue_the_trace_of_its_caller(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GLUE_OTEL", raising=False)
+    telemetry.instrument(tracer_provider=backend.tracer_provider)
+    try:
+        with telemetry.continued({"traceparent": PARENT}):
+            async with glue.map(Agent(Script(repeat("a")), name="each"), ["one", "two"]) as rows:
+                count = len([row async for row in rows])
+    finally:
+        telemetry.uninstrument()
+
+    traces = {
+        f"{span.context.trace_id:032x}"
+        for span in backend.named("invoke_agent each")
+        if span.context
+    }
+    assert (count, traces) == (2, {TRACE})

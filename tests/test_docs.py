@@ -1,0 +1,333 @@
+"""The documentation is correct: its blocks run and print the shown text, its links exist."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from fakes.zygote import Zygote
+
+from glue import Agent, Limits, Outcome, providers
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+BLOCK = re.compile(
+    r"^(?P<fence>```+)(?P<info>[^\n]*)\n(?P<body>.*?)^(?P=fence)[ ]*$", re.DOTALL | re.MULTILINE
+)
+FOREIGN = ("migration",)  # pages with code of other toolkits, which is not run
+RUN = ("python", 'python title="glue"')
+
+# Runs before the blocks of a page: replaces the models, so that no block needs a key.
+PRELUDE = """
+import ast, inspect, sys, types
+import anyio, glue
+from glue.overrides import provider_names
+from glue.testing import Script, call, calls, repeat, say
+
+def answer(request):
+    names = {tool.name for tool in request.tools}
+    said = "21 degrees, dry."
+    if "final_answer" in names:
+        return calls(call("final_answer", {"city": "Toronto", "degrees": 21}))
+    if "weather" in names and isinstance(request.messages[-1], glue.UserMessage):
+        usage = glue.Usage(input=80, output=20, cost=0.0)
+        return calls(call("weather", {"city": "Toronto"}), usage=usage)
+    return say(said, usage=glue.Usage(input=110, output=8, cost=0.0))
+
+provider_names.set(lambda name: Script(repeat(answer), name=name))
+page = types.ModuleType("page")  # not __main__, so that `agent.cli()` stays quiet
+sys.modules["page"] = page
+
+def run(number, name, line, code):
+    print(f"<<<{number}>>>", flush=True)
+    made = compile("\\n" * (line - 1) + code, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    value = eval(made, page.__dict__)
+    if inspect.iscoroutine(value):
+        anyio.run(lambda: value)
+"""
+
+# The folder in which the blocks run: a small checkout with a branch of one commit.
+FILES = {
+    "README.md": "# Shop\n",
+    "prompts/review/v1.md": "Review the change.\n",
+    "prompts/review/v2.md": "Review the change. Quote the line you mean.\n",
+    "roles/reviewer.md": "You review changes.\n",
+    "src/shop.py": "def total(prices):\n    return sum(prices)\n",
+}
+CHANGED = {
+    "src/shop.py": "def total(prices, seen=[]):\n"
+    "    seen.append(len(prices))\n    return sum(prices)\n"
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A fenced block: its line, its language, and the text block that directly follows."""
+
+    line: int
+    info: str
+    body: str
+    says: str | None
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text()
+    found = list(BLOCK.finditer(text))
+    made = []
+    for match, after in zip(found, [*found[1:], None], strict=False):
+        near = (
+            after is not None
+            and after["info"] == "text"
+            and not text[match.end() : after.start()].strip()
+        )
+        says = after["body"] if near and after is not None else None
+        made.append(
+            Block(
+                line=text.count("\n", 0, match.start()) + 2,
+                info=match["info"],
+                body=match["body"],
+                says=says,
+            )
+        )
+    return made
+
+
+def of(*kinds: str) -> Iterator[tuple[Path, Block]]:
+    return ((page, block) for page in PAGES for block in blocks(page) if block.info in kinds)
+
+
+def ids(page: object) -> str:
+    return page.stem if isinstance(page, Path) else ""
+
+
+@pytest.mark.parametrize("page", dict.fromkeys(page for page, _ in of(*RUN)), ids=ids)
+def test_the_blocks_of_a_page_run_and_print_the_shown_text(
+    page: Path, tmp_path: Path, checkout: Path, zygote: Zygote
+) -> None:
+    code = [block for block in blocks(page) if block.info in RUN]
+    lines = [
+        f"run({n}, {page.name!r}, {block.line}, {block.body!r})" for n, block in enumerate(code)
+    ]
+    command = [sys.executable, "-c", "\n".join([PRELUDE, *lines])]
+    shutil.copytree(checkout, tmp_path / "shop")
+
+    exit_code, out, errors = zygote.run(command, tmp_path / "shop", environment(tmp_path))
+
+    assert exit_code == 0, errors
+    printed = re.split(r"<<<\d+>>>\n", out)[1:]
+    for block, what in zip(code, printed, strict=True):
+        if block.says is not None:
+            assert plain(what) == plain(block.says), f"{page.name}:{block.line}"
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Create the checkout; the blocks run in copies of it."""
+    folder = tmp_path_factory.mktemp("docs") / "shop"
+    git(folder.parent, "init", "-q", "-b", "main", folder.name)
+    for files, branch in ((FILES, "main"), (CHANGED, "seen")):
+        if branch != "main":
+            git(folder, "checkout", "-q", "-b", branch)
+        for name, text in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+        git(folder, "add", ".")
+        git(
+            folder,
+            "-c",
+            "user.name=Ada",
+            "-c",
+            "user.email=ada@example.com",
+            "commit",
+            "-q",
+            "-m",
+            branch,
+        )
+    return folder
+
+
+def git(folder: Path, *arguments: str) -> None:
+    subprocess.run(["git", *arguments], cwd=folder, env=environment(folder), check=True, timeout=60)
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Return the variables that a program needs to start, without keys."""
+    keep = {
+        name: os.environ[name] for name in ("PATH", "LANG", "VIRTUAL_ENV") if name in os.environ
+    }
+    prices = {"GLUE_PRICES": "script-1=0/0"}  # of the replaced model
+    return {**keep, **prices, "HOME": str(home), "PYTHONUTF8": "1", "GIT_CONFIG_NOSYSTEM": "1"}
+
+
+def plain(text: str) -> list[str]:
+    return [line.rstrip() for line in text.strip().splitlines()]
+
+
+def test_python_blocks_that_are_not_run_show_other_toolkits() -> None:
+    for page in PAGES:
+        for block in blocks(page):
+            if re.match(r"(python|py|pycon)\b", block.info) and block.info not in RUN:
+                assert page.stem in FOREIGN, f"{page.name}:{block.line} is not run"
+                ast.parse(block.body)
+
+
+@pytest.mark.parametrize(("kind", "read"), [("toml", tomllib.loads), ("json", json.loads)])
+def test_json_and_toml_blocks_can_be_parsed(kind: str, read: object) -> None:
+    assert callable(read)
+    for page, block in of(kind):
+        try:
+            read(block.body)
+        except ValueError as error:
+            pytest.fail(f"{page.name}:{block.line}: {error}")
+
+
+def test_every_block_names_its_language() -> None:
+    for page in PAGES:
+        for block in blocks(page):
+            assert block.info.strip(), f"{page.name}:{block.line}"
+
+
+def test_links_between_pages_exist() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#\s]+?)(?:#[^)]*)?\)", page.read_text()):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_page_is_in_the_menu() -> None:
+    menu = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    there = [
+        str(page.relative_to(ROOT / "docs")) for page in PAGES if (ROOT / "docs") in page.parents
+    ]
+
+    assert sorted(re.findall(r"[\w/-]+\.md", menu)) == sorted(there)
+
+
+def test_the_table_of_outcomes_matches_the_code() -> None:
+    table = re.findall(
+        r"^\| `(\w+)` \| (yes|no) \| (?:`(\w+)`|the provider's own) \|.*?\| (\d+) \|",
+        (ROOT / "docs" / "loop.md").read_text(),
+        re.MULTILINE,
+    )
+
+    assert table == [
+        (end.value, "yes" if end.complete else "no", end.tag or "", str(end.exit_code))
+        for end in Outcome
+    ]
+
+
+def test_every_scenario_of_the_loop_has_a_test_and_every_numbered_test_a_scenario() -> None:
+    page = (ROOT / "docs" / "loop-scenarios.md").read_text()
+    rows = [int(number) for number in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)]
+    tested: set[int] = set()
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        for name in re.findall(
+            r"^(?:async )?def test_((?:s\d{3}_)+)", path.read_text(), re.MULTILINE
+        ):
+            tested.update(int(number) for number in re.findall(r"\d{3}", name))
+
+    assert rows == sorted(set(rows))
+    assert tested == set(rows)
+
+
+def test_the_table_of_limits_lists_all_of_them() -> None:
+    table = (
+        (ROOT / "docs" / "loop.md").read_text().partition("\n## Limits\n")[2].partition("\n## ")[0]
+    )
+    first = "".join(line.split("|")[1] for line in table.splitlines() if line.startswith("|"))
+
+    assert re.findall(r"`(\w+)`", first) == list(Limits.__dataclass_fields__)
+
+
+def test_the_readme_lists_every_provider() -> None:
+    section = (
+        (ROOT / "README.md").read_text().partition("\n## Providers\n")[2].partition("\n## ")[0]
+    )
+    named = set(re.findall(r"[a-z][a-z0-9-]+", section))
+
+    assert not set(providers.known()) - named - {"offline"}
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """Yield the commands that the pages show, as lists of words."""
+    for page, block in of("console"):
+        for number, line in enumerate(block.body.splitlines(), block.line):
+            for part in re.split(
+                r" [|&]+ |;", line.removeprefix("$ ") if line.startswith("$ ") else ""
+            ):
+                words = shlex.split(part, comments=True)
+                while words and "=" in words[0]:
+                    del words[0]
+                if words:
+                    yield f"{page.name}:{number}", words
+
+
+def ours() -> Iterator[tuple[str, list[str]]]:
+    """Yield the commands of glue; an agent file has the options of `glue run`."""
+    for where, words in commands():
+        if words[0].rsplit("/")[-1] == "glue":
+            yield where, words[1:]
+        elif words[0] == "python" and words[1].endswith(".py") and "/" not in words[1]:
+            yield where, ["run", *words[1:]]
+
+
+def test_the_make_targets_in_pages_exist() -> None:
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    shown = [words[1] for _, words in commands() if words[0] == "make"]
+
+    assert shown
+    for target in (
+        *shown,
+        *re.findall(r"`make (\w+)`", "".join(page.read_text() for page in PAGES)),
+    ):
+        assert target in targets
+
+
+def test_the_commands_in_pages_exist() -> None:
+    import click
+
+    from glue.cli.app import commands as glue
+
+    for where, words in ours():
+        command: click.Command = glue
+        context = click.Context(glue, info_name="glue")
+        while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+            name = words.pop(0)
+            found = command.get_command(context, name)
+            assert found is not None, f"{where}: there is no command {name}"
+            command, context = found, click.Context(found, parent=context, info_name=name)
+        known = {
+            option
+            for each in command.get_params(context)
+            for option in (*each.opts, *each.secondary_opts)
+        }
+        for word in words:
+            if word.startswith("-") and word != "-":
+                assert word.partition("=")[0] in known, f"{where}: {word}"
+
+
+def test_the_reference_describes_every_parameter_of_an_agent() -> None:
+    page = (ROOT / "docs" / "api.md").read_text()
+    table = page.partition("| parameter of `Agent` |")[2].partition("\n\n")[0]
+    described = re.findall(
+        r"`(\w+)`", "\n".join(row.split("|")[1] for row in table.splitlines()[2:])
+    )
+
+    assert sorted(described) == sorted(inspect.signature(Agent).parameters)

@@ -1,0 +1,47 @@
+"""Events as JSON."""
+
+from __future__ import annotations
+
+import json
+
+from glue import Request, Usage, user
+from glue.codec import to_plain
+from glue.events import RequestStart, ToolEnd, ToolUpdate, TurnStart, event_to_json, snake
+from glue.messages import Text, ToolMessage, ToolSpec
+from glue.testing import call
+
+
+def test_events_and_objects_become_plain_json() -> None:
+    usage = Usage(input=1, output=2)
+    message = ToolMessage(call_id="1", name="look", content=(Text(text="x"),))
+
+    event = event_to_json(ToolEnd(call=call("look", id="1"), message=message, seconds=0.5))
+
+    assert event["type"] == "tool_end"
+    assert event["message"]["role"] == "tool"
+    assert event["call"]["name"] == "look"
+    assert to_plain(usage)["output"] == 2
+    assert to_plain({1: {2}, "path": object}) == {"1": [2], "path": "<class 'object'>"}
+    json.dumps(event)
+
+
+def test_the_json_of_a_request_counts_its_messages_and_names_its_tools() -> None:
+    request = Request(messages=(user("a"), user("b")), tools=(ToolSpec(name="look"),))
+
+    assert event_to_json(RequestStart(number=3, request=request)) == {
+        "type": "request_start",
+        "number": 3,
+        "messages": 2,
+        "tools": ["look"],
+        "max_tokens": None,
+    }
+
+
+def test_the_event_of_a_sub_agent_is_nested_in_the_update_of_its_tool() -> None:
+    update = ToolUpdate(call_id="1", name="helper", event=TurnStart(turn=2))
+
+    assert event_to_json(update)["event"] == {"type": "turn_start", "turn": 2}
+
+
+def test_the_type_of_an_event_is_its_class_in_snake_case() -> None:
+    assert snake("StopReasonObserved") == "stop_reason_observed"

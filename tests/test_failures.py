@@ -1,0 +1,185 @@
+"""Tests of how exceptions in the code of users are reported."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import glue
+from glue.testing import Script, call, calls
+
+SCRIPT = '''
+import glue
+import glue.errors
+from glue.testing import Script, call, calls
+
+
+def helper(number):
+    return 1 / number
+
+
+@glue.tool
+def divide(number: int) -> float:
+    """Divide one by a number."""
+    return helper(number)
+
+
+@glue.tool
+def refuse() -> str:
+    """Refuse."""
+    raise glue.ToolError("not today")
+
+
+@glue.tool
+def escape() -> str:
+    """Leave the folder."""
+    raise glue.errors.UnsafePath("../x is outside")
+
+
+def parse(text):
+    import json
+    return json.loads(text)
+
+
+@glue.tool
+def broken() -> str:
+    """Parse broken JSON."""
+    return parse("{")
+
+
+def listener(event):
+    raise KeyError("lost")
+
+
+class Guard:
+    def before(self, step):
+        raise LookupError("no guard")
+
+
+TOOLS = [divide, refuse, escape, broken]
+'''
+
+
+def run_script(folder: Path, last: str) -> tuple[list[str], str]:
+    """Run the script and these last lines; return the lines on stderr, and stdout."""
+    (folder / "app.py").write_text(SCRIPT + last)
+    ran = subprocess.run(
+        [sys.executable, "app.py"], cwd=folder, capture_output=True, text=True, check=True
+    )
+    return ran.stderr.splitlines(), ran.stdout
+
+
+def one_call(name: str, arguments: str = "{}", options: str = "") -> str:
+    return (
+        f'agent = glue.Agent(Script(calls(call("{name}", {arguments})), "ok"), tools=TOOLS)\n'
+        f'print(agent.run_sync("go"{options}).text)\n'
+    )
+
+
+def test_a_bug_in_a_tool_is_one_line_on_stderr_with_the_users_file_and_line(tmp_path: Path) -> None:
+    err, out = run_script(tmp_path, one_call("divide", "{'number': 0}"))
+
+    place = f"{tmp_path / 'app.py'}:8"
+    assert err == [
+        f"glue: tool divide raised ZeroDivisionError: division by zero ({place})",
+    ]
+    assert out == "ok\n"
+
+
+def test_the_line_names_the_users_frame_and_not_the_librarys(tmp_path: Path) -> None:
+    err, _ = run_script(tmp_path, one_call("broken"))
+
+    assert len(err) == 1
+    assert err[0].startswith("glue: tool broken raised JSONDecodeError: ")
+    assert err[0].endswith("app.py:31)")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("refuse", "{}"), ("escape", "{}"), ("divide", "{'number': 'x'}"), ("unknown", "{}")],
+)
+def test_a_refusal_prints_nothing(tmp_path: Path, name: str, arguments: str) -> None:
+    err, out = run_script(tmp_path, one_call(name, arguments))
+
+    assert err == []
+    assert out == "ok\n"
+
+
+def test_with_logging_configured_only_the_log_has_the_bug_with_its_traceback(
+    tmp_path: Path,
+) -> None:
+    configure = "import logging\nlogging.basicConfig()\n"
+
+    err, _ = run_script(tmp_path, configure + one_call("divide", "{'number': 0}"))
+
+    assert err[0] == "WARNING:glue.tools:tool divide raised ZeroDivisionError"
+    assert err[1] == "Traceback (most recent call last):"
+    assert err[-1] == "ZeroDivisionError: division by zero"
+    assert not [line for line in err if line.startswith("glue: ")]
+
+
+def test_a_listener_that_fails_on_every_event_is_reported_once(tmp_path: Path) -> None:
+    err, out = run_script(
+        tmp_path, one_call("divide", "{'number': 1}", options=", on_event=listener")
+    )
+
+    assert len(err) == 1
+    assert err[0].startswith("glue: listener listener raised KeyError: 'lost' (")
+    assert out == "ok\n"
+
+
+def test_a_hook_that_fails_is_reported_by_its_name(tmp_path: Path) -> None:
+    err, _ = run_script(tmp_path, one_call("divide", "{'number': 1}", options=", hooks=[Guard()]"))
+
+    assert len(err) == 1
+    assert err[0].startswith("glue: hook Guard.before raised LookupError: no guard (")
+
+
+def test_control_characters_of_a_message_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    last = (
+        "@glue.tool\ndef paint() -> str:\n    '''Paint.'''\n"
+        '    raise ValueError("\\x1b[31mred\\nand more")\n\nTOOLS.append(paint)\n'
+    )
+
+    err, _ = run_script(tmp_path, last + one_call("paint"))
+
+    assert len(err) == 1
+    assert "\x1b" not in err[0]
+    assert "and more" in err[0]
+
+
+async def test_the_model_and_the_event_get_the_error(caplog: pytest.LogCaptureFixture) -> None:
+    @glue.tool
+    def divide(number: int) -> float:
+        """Divide."""
+        return 1 / number
+
+    agent = glue.Agent(Script(calls(call("divide", {"number": 0})), "ok"), tools=[divide])
+    with caplog.at_level(logging.WARNING, "glue"):
+        result = await agent.run("go")
+
+    answer = next(each for each in result.messages if isinstance(each, glue.ToolMessage))
+    assert answer.text == "ZeroDivisionError: division by zero"
+    assert "Traceback" in caplog.text
+
+
+async def test_a_sqlite_connection_of_another_thread_is_logged_with_advice(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    db = sqlite3.connect(":memory:")
+
+    @glue.tool
+    def ask() -> str:
+        """Ask the database."""
+        return str(db.execute("SELECT 1").fetchall())
+
+    result = await glue.Agent(Script(calls("ask"), "done"), tools=[ask]).run("go")
+
+    db.close()
+    assert result.text == "done"
+    assert "check_same_thread=False" in caplog.text

@@ -1,0 +1,101 @@
+"""Tests of glob patterns for paths and texts."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glue.globs import Glob, expand_braces, matches_text, parse_globs
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "fits"),
+    [
+        ("*.py", "a.py", True),
+        ("*.py", "a/b.py", False),
+        ("**/*.py", "a.py", True),
+        ("**/*.py", "a/b/c.py", True),
+        ("a/**", "a/b/c", True),
+        ("a/**", "a", False),
+        ("a/**/b", "a/b", True),
+        ("a/**/b", "a/x/y/b", True),
+        ("**/a/**/b/*.c", "x/a/a/b/b/z.c", True),
+        ("a?c", "abc", True),
+        ("[!a]x", "bx", True),
+        ("[^a]x", "ax", False),
+        ("[a-c]x", "bx", True),
+        ("[]]x", "]x", True),
+        ("[", "[", True),
+        ("a\\*", "a*", True),
+        ("a\\*", "ab", False),
+        ("*a*b*c", "xxaxxbxxc", True),
+        ("*a*b*c", "xxaxxcxxb", False),
+        ("**", "a/b", True),
+    ],
+)
+def test_path_globs_match_component_by_component(pattern: str, path: str, fits: bool) -> None:
+    assert Glob(pattern).matches(path.split("/")) is fits
+
+
+def test_globs_take_linear_time() -> None:
+    for pattern, path in (
+        ("*a" * 40 + "*b", "a" * 200),
+        ("*[a-b]?" * 40 + "c", "ab" * 100),
+        ("**/a/" * 40 + "b", "a/" * 200),
+    ):
+        assert not Glob(pattern).matches(path.split("/"))
+
+
+@given(st.text("ab*?[]!^-\\/", max_size=12), st.text("ab/", max_size=12))
+def test_any_text_is_a_valid_glob(pattern: str, path: str) -> None:
+    assert Glob(pattern).matches(path.split("/")) in (True, False)
+
+
+def test_braces_are_expand_braces() -> None:
+    assert expand_braces("*.{a,b}{c,d}") == ["*.ac", "*.ad", "*.bc", "*.bd"]
+    assert expand_braces("{a") == ["{a"]
+    assert len(expand_braces("{a,b}" * 30)) <= 200
+
+
+def test_a_pattern_without_a_slash_matches_at_any_depth() -> None:
+    (glob,) = parse_globs("*.py")
+
+    assert glob.matches(["a.py"])
+    assert glob.matches(["src", "app", "a.py"])
+
+
+def test_a_pattern_that_starts_with_the_root_is_relative_to_it() -> None:
+    (glob,) = parse_globs("/work/src/*.py", ["/work"])
+
+    assert glob.matches(["src", "a.py"])
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern", "fits"),
+    [
+        ("docs/a/b.md", "docs/*", True),
+        ("docs", "docs/*", False),
+        ("git push origin", "git push*", True),
+        ("a\\*b", "a\\*b", True),
+        ("a*b", "a\\*b", False),
+        ("grep foo\\.bar", "grep foo\\.bar", True),
+        ("[", "[", True),
+        ("line\nbreak", "line*", True),
+    ],
+)
+def test_stars_of_a_text_pattern_match_slashes_and_backslashes_are_literal(
+    text: str, pattern: str, fits: bool
+) -> None:
+    assert matches_text(text, pattern) is fits
+
+
+@given(st.text("ab/*?[]!.", max_size=8), st.text("ab/[]!.*", max_size=8))
+def test_text_patterns_agree_with_the_standard_library(pattern: str, text: str) -> None:
+    assert matches_text(text, pattern) is fnmatchcase(text, pattern)
+
+
+def test_text_patterns_take_linear_time() -> None:
+    assert not matches_text("a" * 5000, "*a" * 200 + "*b")

@@ -1,0 +1,136 @@
+"""Imports of other projects are declared in pyproject.toml."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+SHIPPED = ("glue", "providers", "tools", "prompts", "agents")
+FOLDERS = (*SHIPPED, "tests", "bench", "examples", "docs")
+
+# Modules whose name is not the name of their distribution.
+DISTRIBUTIONS = {
+    "acp": "agent-client-protocol",
+    "markdown_it": "markdown-it-py",
+    "opentelemetry": "opentelemetry-api",
+    "opentelemetry.exporter": "opentelemetry-exporter-otlp-proto-http",
+    "opentelemetry.sdk": "opentelemetry-sdk",
+    "opentelemetry.semconv": "opentelemetry-semantic-conventions",
+}
+# Shipped modules import these only if the user's program has loaded them already.
+LOADED_BY_THE_USER = {
+    "pytest": "glue.testing.plugin is a plugin of pytest",
+    "typing-extensions": "only type checkers read it, and each of them contains it",
+    "trio": "glue.tasks asks trio only if the program runs under trio",
+}
+CREATED_BY_TESTS = ("workshop",)  # packages that a test writes before it imports them
+
+
+def sources(*folders: str) -> Iterator[tuple[str, ast.Module]]:
+    """Yield the path and the syntax tree of each Python file below the folders, links excluded."""
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            inside = path.relative_to(ROOT)
+            if inside.parts[0] != "glue" or inside.parts[1] not in SHIPPED:
+                yield str(inside), ast.parse(path.read_text())
+
+
+def imported_modules(tree: ast.Module) -> Iterator[str]:
+    """Yield the dotted name of each imported module, also of those imported by a function call."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and node.args:
+            function = node.func.attr if isinstance(node.func, ast.Attribute) else node.func
+            name = function.id if isinstance(function, ast.Name) else function
+            if name in ("import_module", "__import__", "importorskip"):
+                yield from literal_start(node.args[0])
+
+
+def literal_start(argument: ast.expr) -> Iterator[str]:
+    """Yield a string literal, or the text of an f-string before its first placeholder."""
+    first = argument.values[0] if isinstance(argument, ast.JoinedStr) else argument
+    if isinstance(first, ast.Constant) and isinstance(first.value, str):
+        yield first.value
+
+
+def is_foreign(module: str) -> bool:
+    """Check that a module belongs neither to the standard library nor to this repository."""
+    top = module.split(".")[0]
+    here = top in ("glue", "fakes") or any(
+        (ROOT / folder / f"{top}.py").exists() for folder in FOLDERS
+    )
+    return not here and top not in (*sys.stdlib_module_names, *CREATED_BY_TESTS)
+
+
+def distribution(module: str) -> str:
+    """Return the normalised name of the distribution that installs a module."""
+    known = [name for name in DISTRIBUTIONS if f"{module}.".startswith(f"{name}.")]
+    name = DISTRIBUTIONS[max(known, key=len)] if known else module.split(".")[0]
+    return normalised(name)
+
+
+def normalised(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def declared(*lists: list[str]) -> set[str]:
+    """Return the normalised names in lists of requirements."""
+    return {normalised(re.split(r"[\[<>=~!; ]", line)[0]) for lines in lists for line in lines}
+
+
+@pytest.mark.parametrize("folders", [SHIPPED, ("tests", "bench", "examples", "docs")])
+def test_every_imported_project_is_declared(folders: tuple[str, ...]) -> None:
+    names = declared(
+        PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"].values()
+    )
+    names |= set(LOADED_BY_THE_USER)
+    if folders != SHIPPED:
+        names |= declared(*PROJECT["dependency-groups"].values())
+
+    missing = {
+        f"{path}: {module}"
+        for path, tree in sources(*folders)
+        for module in imported_modules(tree)
+        if is_foreign(module) and distribution(module) not in names
+    }
+
+    assert not missing
+
+
+def test_every_declared_dependency_is_imported() -> None:
+    by_variable = {"httpx"}  # providers/http.py imports the client that is installed
+    project = PROJECT["project"]
+    names = declared(project["dependencies"], *project["optional-dependencies"].values())
+
+    used = {
+        distribution(module) for _, tree in sources(*SHIPPED) for module in imported_modules(tree)
+    }
+
+    assert names - used == by_variable
+
+
+def test_the_core_imports_only_its_dependencies_when_its_modules_load() -> None:
+    names = declared(PROJECT["project"]["dependencies"])
+    optional = {"glue/cli/console.py", "glue/testing/plugin.py"}
+
+    missing = {
+        f"{path}: {module}"
+        for path, tree in sources("glue")
+        for node in tree.body
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and path not in optional
+        for module in imported_modules(ast.Module([node], []))
+        if is_foreign(module) and distribution(module) not in names
+    }
+
+    assert not missing

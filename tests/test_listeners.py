@@ -1,0 +1,176 @@
+"""Listeners: several at once, texts as they are streamed, and log messages."""
+
+from __future__ import annotations
+
+import io
+import logging
+from typing import Any
+
+import pytest
+
+from glue import AssistantMessage, StopReason, Text
+from glue.events import (
+    ContinuationAttempt,
+    ContinuationTerminated,
+    Event,
+    MessageEnd,
+    StopReasonObserved,
+    TextDelta,
+    ToolStart,
+    TurnStart,
+)
+from glue.listeners import (
+    Listeners,
+    PacedListeners,
+    TextWriter,
+    join,
+    listener_name,
+    log_event,
+    writers,
+)
+from glue.testing import call
+
+
+def end(stop: StopReason = StopReason.END_TURN) -> MessageEnd:
+    return MessageEnd(message=AssistantMessage(content=(Text(text="x"),), stop_reason=stop))
+
+
+def written(*events: Event) -> str:
+    file = io.StringIO()
+    writer = TextWriter(file)
+    for event in events:
+        writer(event)
+    return file.getvalue()
+
+
+def test_a_newline_separates_two_replies() -> None:
+    assert written(TextDelta(text="a"), end(), TextDelta(text="b"), end()) == "a\nb"
+
+
+def test_the_continuation_of_a_cut_reply_is_on_the_same_line() -> None:
+    assert written(TextDelta(text="a"), end(StopReason.MAX_TOKENS), TextDelta(text="b")) == "ab"
+
+
+def test_a_reply_that_ends_with_a_newline_gets_no_other() -> None:
+    assert written(TextDelta(text="a\n"), end(), TextDelta(text="b")) == "a\nb"
+
+
+def test_replies_without_text_write_nothing() -> None:
+    assert written(end(), TextDelta(text=""), end(), TextDelta(text="a")) == "a"
+
+
+def test_writers_are_made_only_for_the_files_that_are_given() -> None:
+    stream, tools = io.StringIO(), io.StringIO()
+
+    for listener in writers(stream, tools):
+        listener(TextDelta(text="a"))
+        listener(ToolStart(call=call("look")))
+
+    assert (stream.getvalue(), tools.getvalue()) == ("a", "[tool] look\n")
+    assert writers(None, None) == []
+
+
+def test_join_returns_none_or_the_only_listener_or_one_that_calls_all() -> None:
+    seen: list[str] = []
+
+    def first(event: Event) -> None:
+        seen.append("first")
+
+    def second(event: Event) -> None:
+        seen.append("second")
+
+    both = join([first, None, second])
+    assert both is not None
+    both(TurnStart(turn=1))
+
+    assert join([None]) is None
+    assert join([None, first]) is first
+    assert seen == ["first", "second"]
+
+
+async def test_joined_listeners_wait_for_those_with_drain() -> None:
+    class Slow:
+        drained = 0
+
+        def __call__(self, event: Event) -> None: ...
+
+        async def drain(self) -> None:
+            self.drained += 1
+
+    slow = Slow()
+    both = join([slow, lambda event: None])
+
+    assert isinstance(both, PacedListeners)
+    await both.drain()
+    assert slow.drained == 1
+
+
+def test_a_listener_that_raises_does_not_stop_the_others(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    seen: list[Event] = []
+
+    def broken(event: Event) -> None:
+        raise KeyError("lost")
+
+    Listeners([broken, seen.append])(TurnStart(turn=1))
+
+    assert len(seen) == 1
+
+
+def test_the_name_of_a_listener_is_that_of_its_function_or_class() -> None:
+    def report(event: Any) -> None: ...
+
+    assert (listener_name(report), listener_name(TextWriter(io.StringIO()))) == (
+        "report",
+        "TextWriter",
+    )
+
+
+def test_an_unknown_stop_reason_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    event = StopReasonObserved(
+        provider="acme",
+        model="m",
+        normalized=StopReason.UNKNOWN,
+        raw="dreamt-of-listeners",
+        run_id="r",
+        request=1,
+    )
+
+    with caplog.at_level(logging.WARNING, "glue.loop"):
+        log_event(event)
+        log_event(event)
+
+    assert caplog.messages == [
+        "unknown stop reason 'dreamt-of-listeners' from acme m; treated as the end of the reply"
+    ]
+
+
+def test_continuations_are_logged_with_their_number(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "glue.loop"):
+        log_event(ContinuationAttempt(attempt=1, chars=10, tokens=3, left=2))
+        log_event(ContinuationTerminated(reason="retry_limit", attempts=3))
+        log_event(ContinuationTerminated(reason="completed", attempts=3))
+
+    assert caplog.messages == [
+        "response truncated at max_tokens, continuing (1/3)",
+        "continuation limit reached",
+    ]
+
+
+def test_s005_an_unknown_stop_reason_is_logged_once_per_provider_model_and_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING, "glue.loop")
+    one = StopReasonObserved(
+        provider="p", model="once", normalized=StopReason.UNKNOWN, raw="zzz", run_id="r", request=1
+    )
+    other = StopReasonObserved(
+        provider="p", model="twice", normalized=StopReason.UNKNOWN, raw="zzz", run_id="r", request=1
+    )
+
+    for event in (one, one, other, one):
+        log_event(event)
+
+    assert len(caplog.records) == 2
+    assert "'zzz'" in caplog.records[0].getMessage()

@@ -1,0 +1,236 @@
+"""Tests of the names and shapes of secrets, of the mask and of the redactor."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from glue.secrets import (
+    MASK,
+    Redactor,
+    is_random_looking,
+    is_secret_name,
+    mask_secrets,
+    mask_values,
+)
+
+VALUE = "Qw7" + "er1Ty9Ui3Op5As2Df8Gh4Jk6"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "GITHUB_TOKEN",
+        "OPENAI_API_KEY",
+        "DB_PASSWORD",
+        "aws_secret_access_key",
+        "MY_PAT",
+        "DATABASE_URL",
+        "accessKey",
+        "NPM_AUTH",
+        "CI_JOB_JWT",
+        "DBPASS",
+    ],
+)
+def test_variables_with_these_names_hold_secrets(name: str) -> None:
+    assert is_secret_name(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "PATH",
+        "PWD",
+        "HOME",
+        "SSH_AUTH_SOCK",
+        "LANG",
+        "GITHUB_REPOSITORY",
+        "CI",
+        "GIT_AUTHOR_NAME",
+        "PASSENGER_COUNT",
+    ],
+)
+def test_variables_with_these_names_hold_no_secrets(name: str) -> None:
+    assert not is_secret_name(name)
+
+
+def test_values_below_eight_characters_are_not_redacted() -> None:
+    redactor = Redactor.from_environment(
+        {"A_TOKEN": "short", "B_TOKEN": "longenough", "HOME": "/home/somebody"}
+    )
+
+    assert redactor.redact("short longenough /home/somebody") == f"short {MASK} /home/somebody"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=9), st.binary(max_size=9))
+def test_base64_is_found_at_any_offset(before: bytes, after: bytes) -> None:
+    redactor = Redactor.from_environment({"A_TOKEN": VALUE})
+    text = base64.b64encode(before + VALUE.encode() + after).decode()
+
+    left = redactor.redact(f"say {text} now")
+
+    assert MASK in left
+    assert len(left) <= len("say  now" + MASK) + 2 * (len(before) + len(after)) + 8
+
+
+def test_half_of_a_random_secret_is_redacted_but_not_words_of_a_passphrase() -> None:
+    redactor = Redactor.from_environment(
+        {"A_TOKEN": VALUE, "B_PASSWORD": "correct horse battery staple"}
+    )
+
+    assert MASK in redactor.redact(VALUE[: len(VALUE) // 2 + 2])
+    assert MASK not in redactor.redact("a battery that is correct")
+    assert MASK in redactor.redact("correct-horse-battery-staple")
+
+
+def test_each_line_of_a_multiline_key_is_redacted() -> None:
+    key = (
+        "-----BEGIN X-----\nMIIEow1234567890abcdefghij\nZyXwVu0987654321jihgfedcba\n-----END X-----"
+    )
+    redactor = Redactor.from_environment({"DEPLOY_KEY": key})
+
+    assert redactor.redact("see ZyXwVu0987654321jihgfedcba there") == f"see {MASK} there"
+
+
+def test_the_password_in_a_database_url_is_redacted_by_itself() -> None:
+    redactor = Redactor.from_environment(
+        {"DATABASE_URL": "postgres://bob:" + "s3cr3tpass" + "@db.example/x"}
+    )
+
+    assert redactor.redact("it is s3cr3tpass") == f"it is {MASK}"
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "deadbeef" * 5,
+        "test_create_link_rejects_non_url_string",
+        "src/components/NoteListItemEditor/index.tsx",
+        "MetricAlertDetectorHandlerFactoryBuilder2",
+        "getClientsWithPermissionForResourceV2",
+        "IsFeatureEnabledForOrganizationAndProject1",
+    ],
+)
+def test_names_and_commit_ids_do_not_look_random(token: str) -> None:
+    assert not is_random_looking(token)
+
+
+@pytest.mark.parametrize(
+    "token", ["qX7vT2mB9cK4wR8zL1nD6hJ3pF5s" + "G0yA", "0123456789abcdef0123456789abcdef"]
+)
+def test_random_tokens_look_random(token: str) -> None:
+    assert is_random_looking(token)
+
+
+def test_text_without_secrets_is_unchanged() -> None:
+    redactor = Redactor.from_environment({"A_TOKEN": VALUE})
+    text = (
+        "The `cache` of load() is shared; see tests/test_app.py:12 and commit "
+        + "a1b2c3d4e5" * 4
+        + "."
+    )
+
+    assert redactor.redact(text) == text
+
+
+def test_long_identifiers_that_start_like_a_key_are_unchanged() -> None:
+    text = (
+        "The constraint pk_user_accounts_identifier_unique and hf_transformer_model_loader are new."
+    )
+
+    assert Redactor.from_environment({}).redact(text) == text
+
+
+def test_a_random_looking_token_is_redacted_without_a_known_value() -> None:
+    token = "qX7vT2mB9cK4wR8zL1nD6hJ3pF5s" + "G0yA"
+
+    assert Redactor.from_environment({}).redact(token) == MASK
+
+
+@pytest.mark.parametrize("shape", ["a85", "b85", "utf-16-le", "utf-16-be", "tags"])
+def test_rare_encodings_are_redacted(shape: str) -> None:
+    redactor = Redactor.from_environment({"A_TOKEN": VALUE})
+    encoders: dict[str, Callable[[bytes], bytes]] = {
+        "a85": base64.a85encode,
+        "b85": base64.b85encode,
+    }
+    if shape in encoders:
+        text = encoders[shape](VALUE.encode()).decode()
+    elif shape == "tags":
+        text = "<b></b>".join(VALUE)
+    else:
+        text = base64.b64encode(VALUE.encode(shape)).decode()
+
+    assert MASK in redactor.redact(f"`x = '{text}'`")
+
+
+@pytest.mark.parametrize("code", [0xDCFF, 0xD800])
+def test_a_secret_with_invalid_unicode_is_redacted(code: int) -> None:
+    redactor = Redactor.from_environment({"A_TOKEN": f"abcdef{chr(code)}0123456789"})
+
+    assert redactor.redact("say abcdef0123456789") == f"say {MASK}"
+
+
+def test_mask_secrets_does_not_change_keys_of_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ODD_TOKEN", "messages")
+
+    assert mask_secrets({"messages": ["messages", 1, None]}) == {"messages": ["***", 1, None]}
+    assert mask_secrets(({"messages": ("messages",)},)) == [{"messages": ["***"]}]
+
+
+def test_a_secret_that_starts_with_another_secret_is_masked_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in {
+        "A_TOKEN": "abcdefgh",
+        "B_TOKEN": "abcdefgh-and-the-rest",
+        "C_TOKEN": "abcdefgh-and",
+    }.items():
+        monkeypatch.setenv(name, value)
+
+    assert mask_secrets("abcdefgh-and-the-rest, abcdefgh") == "***, ***"
+
+
+@pytest.mark.parametrize("secret", ['pass"word\\one', "Schlüssel-9", "two\nlines of it"])
+def test_secrets_are_masked_in_escaped_json(monkeypatch: pytest.MonkeyPatch, secret: str) -> None:
+    monkeypatch.setenv("ODD_TOKEN", secret)
+
+    for plain in (True, False):
+        once = json.dumps({"a": secret}, ensure_ascii=plain)
+        twice = json.dumps({"b": once}, ensure_ascii=plain)
+        assert mask_secrets([secret, once, twice]) == [
+            "***",
+            '{"a": "***"}',
+            r'{"b": "{\"a\": \"***\"}"}',
+        ]
+
+
+@pytest.mark.parametrize("piece", ["sk-", "eyJ-", "hf-"])
+def test_masking_repeated_key_prefixes_takes_linear_time(piece: str) -> None:
+    started = time.process_time()
+
+    mask_secrets(piece * 40_000)
+
+    assert time.process_time() - started < 5  # the time once grew with the square of the length
+    key = f"{piece * 3}{'a1' * 20}.{'b' * 20}"
+    assert mask_secrets(key) != key
+
+
+def test_mask_values_replaces_the_given_values_only() -> None:
+    text = mask_values("key one-two, token three", ["one-two", "three"])
+
+    assert text == "key ***, token ***"
+
+
+def test_redact_values_keeps_random_tokens_that_are_no_known_value() -> None:
+    token = "qX7vT2mB9cK4wR8zL1nD6hJ3pF5s" + "G0yA"
+    redactor = Redactor.from_environment({"A_TOKEN": VALUE}, mask="[redacted]")
+
+    assert redactor.redact_values(f"{VALUE} {token}") == f"[redacted] {token}"

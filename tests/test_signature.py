@@ -1,0 +1,79 @@
+"""The forms of public functions: their signatures, and hints for wrong keywords."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+import pytest
+
+import glue
+from glue import Agent, Limits, Request, resume, run, tool, user
+from glue.events import TextDelta
+from glue.session import Session
+from glue.testing import Script, calls
+
+
+@tool
+def noop() -> str:
+    """Return at once."""
+    return "done"
+
+
+FORMS = {"run_sync": "RunResult", "stream": "Events", "stream_sync": "SyncEvents"}
+
+
+@pytest.mark.parametrize("owner", [Agent, Session, glue])
+@pytest.mark.parametrize("name", FORMS)
+def test_the_forms_of_run_have_its_signature(owner: Any, name: str) -> None:
+    form = getattr(owner, name)
+
+    signature = inspect.signature(form)
+    assert signature.parameters == inspect.signature(owner.run).parameters
+    assert signature.return_annotation.startswith(f"{FORMS[name]}[")
+    assert form.__qualname__ == (name if owner is glue else f"{owner.__name__}.{name}")
+    assert "\n    on_event: A function called with each event.\n" in form.__doc__
+
+
+@pytest.mark.parametrize("owner", [Agent, Session, glue])
+def test_an_act_has_the_same_name_on_agents_sessions_and_the_package(owner: Any) -> None:
+    acts = ("run", "stream", "resume")
+
+    assert all(callable(getattr(owner, name)) for act in acts for name in (act, f"{act}_sync"))
+    assert inspect.signature(owner.resume_sync) == inspect.signature(owner.resume)
+
+
+def test_the_bare_loop_runs_in_code_that_is_not_async() -> None:
+    result = glue.run_sync(Script("one"), "hi", limits=Limits(max_turns=1))
+
+    with glue.stream_sync(Script("two"), "hi") as events:
+        read = [event for event in events if isinstance(event, TextDelta)]
+    cut = glue.run_sync(Script(calls("noop")), "hi", tools=[noop], limits=Limits(max_turns=0))
+    resumed = glue.resume_sync(Script("three"), cut.messages, tools=[noop])
+
+    assert (result.text, events.result.text, resumed.text) == ("one", "two", "three")
+    assert "".join(event.text for event in read) == "two"
+
+
+async def test_the_bare_loop_streams_its_events() -> None:
+    async with glue.stream(Script("one"), "hi") as events:
+        read = [event async for event in events if isinstance(event, TextDelta)]
+
+    assert "".join(event.text for event in read) == events.result.text == "one"
+
+
+@pytest.mark.parametrize("loop", [run, resume])
+async def test_the_loop_refuses_an_option_that_it_would_ignore(loop: Any) -> None:
+    for given, hint in (
+        (
+            {"max_tokens": 5},
+            "() does not take 'max_tokens'; use request=glue.Request(max_tokens=5)",
+        ),
+        ({"max_turns": 5}, "use limits=glue.Limits(max_turns=5)"),
+        ({"tool": ()}, "did you mean tools?"),
+    ):
+        with pytest.raises(TypeError, match=re.escape(hint)):
+            await loop(Script("ok"), [user("hi")], **given)
+    with pytest.raises(TypeError, match="max_tokens must be a whole number"):
+        await loop(Script("ok"), [user("hi")], request=Request(max_tokens=True))

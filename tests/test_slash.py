@@ -1,0 +1,62 @@
+"""Slash commands: parsed once, for the chat and for editors."""
+
+from __future__ import annotations
+
+import pytest
+
+from glue import Agent, Limits, Usage
+from glue.slash import COMMANDS, answer, change_limits, parse
+from glue.testing import Script
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("/model  openai:gpt-5 ", ("model", "openai:gpt-5")),
+        (" /tools", ("tools", "")),
+        ("/etc/passwd is a file", ("", "")),
+        ("say /tools", ("", "")),
+        ("/", ("", "")),
+    ],
+)
+def test_a_command_is_a_slash_and_a_word(text: str, found: tuple[str, str]) -> None:
+    assert parse(text) == found
+
+
+def test_each_command_is_listed_once() -> None:
+    names = [each.name for each in COMMANDS]
+
+    assert len(set(names)) == len(names)
+
+
+async def test_limits_are_set_by_name() -> None:
+    session = Agent(Script("hi")).session()
+
+    assert "max_turns=7, " in (
+        await answer(session, "limits", "max_turns=7 token_budget=none") or ""
+    )
+    assert (session.limits.max_turns, session.limits.token_budget) == (7, None)
+
+
+def test_an_unknown_limit_is_reported_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="there is no limit 'depth'; there are: max_turns"):
+        change_limits(Limits(), {"depth": "3"})
+    with pytest.raises(ValueError, match="max_turns must be a number or none, not 'many'"):
+        change_limits(Limits(), {"max_turns": "many"})
+
+
+async def test_commands_of_the_chat_return_none() -> None:
+    assert await answer(Agent(Script("hi")).session(), "quit", "") is None
+
+
+async def test_usage_shows_requests_tokens_and_cost() -> None:
+    session = Agent(Script("hi")).session()
+    await session.prompt("hello")
+    used = Usage(input=1_200, output=1, cache_read=300, cost=1.5)
+
+    told = "2 requests, 1,200 tokens in (300 cached), 1 out, $1.50, 2 messages"
+    assert await answer(session, "usage", "", 2, used) == told
+    assert (
+        await answer(session, "usage", "", 1, Usage())
+        == "1 request, 0 tokens in, 0 out, cost unknown, 2 messages"
+    )

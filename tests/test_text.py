@@ -1,0 +1,90 @@
+"""Texts for people: control characters are shown or dropped, and numbers are readable."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glue.text import clean_text, count, format_dollars, format_seconds, one_line
+
+
+@given(st.text())
+def test_cleaned_text_contains_no_control_characters(text: str) -> None:
+    for letter in clean_text(text):
+        assert letter in "\n\t" or unicodedata.category(letter) not in ("Cc", "Cs", "Zl", "Zp")
+        assert letter not in "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+
+
+@given(st.text("aB9 .,/\\\n\t\u00e4\u200d\u200f\u6f22\U0001f44d"))
+def test_ordinary_text_is_not_changed(text: str) -> None:
+    assert clean_text(text) == text
+
+
+@given(st.text(), st.integers(1, 40))
+def test_one_line_returns_one_line_of_at_most_the_width(text: str, width: int) -> None:
+    line = one_line(text, width)
+
+    assert len(line) <= width
+    assert "\n" not in line
+
+
+def test_control_and_invisible_characters_are_shown() -> None:
+    assert clean_text("a\x1b[2Jb\x07\r\nc\x9b\u202ed\x7f") == "a␛[2Jb␇\nc⟨U+009B⟩⟨U+202E⟩d␡"
+    assert clean_text("\u2028\u2061\u2066\u2069") == "⟨U+2028⟩⟨U+2061⟩⟨U+2066⟩⟨U+2069⟩"
+    assert clean_text("\u2065\u206a\u206f") == "⟨U+2065⟩⟨U+206A⟩⟨U+206F⟩"
+    assert clean_text("\u200b\ud800\ufeff\U000e0041\x00") == "⟨U+200B⟩⟨U+D800⟩⟨U+FEFF⟩⟨U+E0041⟩␀"
+
+
+def test_line_ends_tabs_and_marks_of_scripts_are_kept() -> None:
+    text = "tab\tand\nline, שלום\u200f, می\u200cخواهم, 👩\u200d🚀, naïve 日本語"
+
+    assert clean_text(text) is text
+
+
+def test_drop_removes_invisible_characters() -> None:
+    assert clean_text("a\u200bb\u202ec\x1b[0m\ufeff\U000e0041", drop=True) == "abc[0m"
+    assert clean_text("a\u3164\u2800\u115fb\ufe0f\U000e0100\U000e01efc", drop=True) == "abc"
+    assert clean_text("tab\tand\r\nline\u2028end", drop=True) == "tab\tand\nline\nend"
+    assert clean_text("naïve 日本語 emoji 🔴", drop=True) == "naïve 日本語 emoji 🔴"
+    assert clean_text("a" + "\u0301" * 40, drop=True) == "a" + "\u0301" * 3
+
+
+def test_one_line_cleans_and_shortens_a_text() -> None:
+    assert one_line(" a\n b\x1b ") == "a b␛"
+    assert one_line("a\u200b b", drop=True) == "a b"
+    assert one_line("x" * 400, 10) == "xxxxxxxxx…"
+    assert one_line("exactly", 7) == "exactly"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0 ms"),
+        (0.42, "420 ms"),
+        (0.9999, "1.0 s"),
+        (59.9, "59.9 s"),
+        (59.99, "1 m 0 s"),
+        (3599.6, "1 h 0 m"),
+        (2e5, "2 d 7 h"),
+    ],
+)
+def test_durations_have_readable_units(value: float, text: str) -> None:
+    assert format_seconds(value) == text
+
+
+def test_small_costs_are_not_rounded_to_nothing() -> None:
+    assert [format_dollars(value) for value in (0.0, 0.00001, 0.0012, 1234.5)] == [
+        "$0.0000",
+        "under $0.0001",
+        "$0.0012",
+        "$1,234.50",
+    ]
+
+
+def test_a_count_has_the_right_form_of_the_noun() -> None:
+    counts = [count(1, "file"), count(2000, "file"), count(2, "reply", "replies")]
+
+    assert counts == ["1 file", "2,000 files", "2 replies"]

@@ -1,0 +1,391 @@
+"""Tests of edit_file: which quotes match, and which text stays unchanged."""
+
+from __future__ import annotations
+
+import codecs
+import os
+from collections import Counter
+
+import pytest
+from fakes.edits import KINDS, agrees, cases
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glue.errors import ToolError
+from glue.tools.fs.edit import LADDER, Edited, Replacement, edit_all
+
+CODE = "def f(x):\n    if x:\n        return 1\n    return 2\n"
+
+
+def edit(content: bytes, old: str, new: str, *, replace_all: bool = False) -> Edited:
+    return edit_all(content, [Replacement(old=old, new=new, replace_all=replace_all)])
+
+
+def text_of(content: str, old: str, new: str, *, replace_all: bool = False) -> str:
+    return edit(content.encode(), old, new, replace_all=replace_all).content.decode()
+
+
+def rung_of(content: str, old: str, new: str = "NEW") -> str:
+    return edit(content.encode(), old, new).rung
+
+
+def test_the_rungs_are_tried_in_a_fixed_order() -> None:
+    assert [name for name, _ in LADDER] == [
+        "exact",
+        "trailing whitespace",
+        "indentation",
+        "typographic quotes and dashes",
+        "indentation and typographic quotes and dashes",
+    ]
+
+
+def test_an_exact_match_is_preferred_and_reported() -> None:
+    done = edit(CODE.encode(), "return 1", "return 3")
+
+    assert done.content.decode() == CODE.replace("return 1", "return 3")
+    assert done.rung == "exact"
+    assert done.diff.split("\n") == [
+        "     1  def f(x):",
+        "     2      if x:",
+        "       -        return 1",
+        "     3 +        return 3",
+        "     4      return 2",
+    ]
+
+
+def test_several_changes_of_one_line_are_shown_as_one_line() -> None:
+    every = edit(b"f(a, a)\nb\nc(a)\n", "a", "x\ny", replace_all=True)
+
+    shown = [
+        "       -f(a, a)",
+        "     1 +f(x",
+        "     2 +y, x",
+        "     3 +y)",
+        "     4  b",
+        "       -c(a)",
+        "     5 +c(x",
+        "     6 +y)",
+    ]
+    assert every.diff.split("\n") == shown
+    across = [Replacement(old="one\ntwo", new="1"), Replacement(old="three", new="3")]
+    assert edit_all(b"one\ntwo three\n", across).diff.split("\n") == [
+        "       -one",
+        "       -two three",
+        "     1 +1 3",
+    ]
+
+
+def test_trailing_blanks_may_differ() -> None:
+    assert rung_of("a  \nb\nc\n", "a\nb   ") == "trailing whitespace"
+    assert text_of("a  \nb\nc\n", "a\nb   \n", "x\ny\n") == "x\ny\nc\n"
+
+
+def test_indentation_may_differ_and_is_adapted() -> None:
+    old = "if x:\n    return 1\n"
+    new = "if x:\n    y()\n    return 1\n"
+
+    assert rung_of(CODE, old, new) == "indentation"
+    assert (
+        text_of(CODE, old, new)
+        == "def f(x):\n    if x:\n        y()\n        return 1\n    return 2\n"
+    )
+
+
+def test_new_lines_get_the_tabs_of_the_file() -> None:
+    content = "class A:\n\tdef f(self):\n\t\treturn 1\n"
+
+    done = text_of(content, "def f(self):\n    return 1", "def f(self):\n    x = 1\n    return x")
+
+    assert done == "class A:\n\tdef f(self):\n\t\tx = 1\n\t\treturn x\n"
+
+
+def test_new_lines_stay_if_only_the_first_quoted_line_lacks_indentation() -> None:
+    content = CODE.replace("return 1\n", "return 1 \n")  # so that the quote is not exact
+
+    new = "if x:\n        if y:\n            return 3\n        return 1\n"
+    done = text_of(content, "if x:\n        return 1\n", new)
+
+    assert done == content.replace(
+        "        return 1", "        if y:\n            return 3\n        return 1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "old", "new"),
+    [
+        # The width of a tab is unknown.
+        ("class A:\n\tdef f(self): \n\t\tpass\n", "def f(self):  ", "def f(self):\n    x()"),
+        ("def f():\n    pass\nx = 1 \n", "\tx = 1", "\tif y:\n\t\tx = 1"),
+    ],
+)
+def test_indentation_that_cannot_be_adapted_is_refused(content: str, old: str, new: str) -> None:
+    with pytest.raises(ToolError, match="not found"):
+        edit(content.encode(), old, new)
+
+
+def test_a_quote_that_is_indented_too_much_is_adapted() -> None:
+    assert (
+        text_of("a:\n  b\n", "        a:\n          b", "        a:\n          b\n          c")
+        == "a:\n  b\n  c\n"
+    )
+
+
+def test_typographic_quotes_may_differ_and_unchanged_ones_are_kept() -> None:
+    content = "say “hello” – or ‘bye’\n"
+
+    assert rung_of(content, 'say "hello" - or') == "typographic quotes and dashes"
+    assert (
+        text_of(content, "say \"hello\" - or 'bye'", "say \"hello\" - or 'go'")
+        == "say “hello” – or ‘go’\n"
+    )
+    assert text_of('x = "a"\n', "x = “a”", 'x = "b"') == 'x = "b"\n'
+
+
+def test_the_first_rung_with_a_match_decides() -> None:
+    content = "x = 1 \n    y\nx = 1\n"
+
+    assert edit(content.encode(), "x = 1\n", "z\n").rung == "exact"
+    assert text_of(content, "x = 1\n", "z\n") == "x = 1 \n    y\nz\n"
+
+
+def test_an_ambiguous_quote_is_an_error_that_shows_the_places() -> None:
+    with pytest.raises(ToolError) as caught:
+        edit(b"a = 1\nb\na = 1\n", "a = 1", "c")
+
+    assert "old matches 2 places (exact)" in str(caught.value)
+    assert "line 1: a = 1\n  line 3: a = 1" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "old"),
+    [
+        ("  go()\n  go()\n  go()\n", "  go()\n  go()"),
+        ("# left left left\n", " left le"),
+        ("a \na \na \n", "a\na"),
+    ],
+)
+def test_overlapping_matches_make_a_quote_ambiguous(content: str, old: str) -> None:
+    with pytest.raises(ToolError, match="old matches 2 places"):
+        edit(content.encode(), old, "x")
+
+    assert edit(b"aaaaa", "aa", "b", replace_all=True).content == b"bba"
+
+
+def test_replace_all_replaces_every_place() -> None:
+    done = edit(b"a = 1\nb\na = 1\n", "a = 1", "c", replace_all=True)
+
+    assert done.content == b"c\nb\nc\n"
+    assert done.count == 2
+
+
+@pytest.mark.parametrize(("old", "new"), [("", "x"), ("a", "a"), ("a\r\n", "a\n")])
+def test_edits_without_effect_are_refused(old: str, new: str) -> None:
+    with pytest.raises(ToolError):
+        edit(b"a\nb\n", old, new)
+
+
+def test_the_error_shows_the_most_similar_text_with_line_numbers() -> None:
+    with pytest.raises(ToolError, match=r"most similar text:\n     2    return compute\(a, b\)$"):
+        edit(b"x\n  return compute(a, b)\n", "return compute(a, c)", "y")
+
+
+def test_similar_text_is_searched_in_the_whole_file() -> None:
+    content = (
+        "".join(f"value_{n} = {n}\n" for n in range(50_000)) + "def far():\n    one()\n    two()\n"
+    )
+
+    with pytest.raises(
+        ToolError,
+        match=r"most similar text:\n"
+        r" 50001  def far\(\):\n 50002      one\(\)\n 50003      two\(\)$",
+    ):
+        edit(content.encode(), "def far():\n    one()\n    three()", "x")
+
+
+def test_a_quote_with_one_changed_line_is_refused() -> None:
+    content = b"start()\none = compute(1)\ntwo = compute(2)\nfinish()\nrest\n"
+
+    with pytest.raises(ToolError, match="one = compute"):
+        edit(
+            content,
+            "start()\none = compute(1)  # first\ntwo = compute(2)\nfinish()",
+            "start()\nfinish()",
+        )
+
+
+def test_the_error_explains_a_quote_with_escaped_newlines() -> None:
+    with pytest.raises(ToolError, match="send real newlines"):
+        edit(b"alpha beta\ngamma\n", "alpha beta\\ngamma", "x")
+
+
+def test_deleting_all_text_of_a_line_removes_the_line() -> None:
+    assert text_of("a\nb\nc\n", "b", "") == "a\nc\n"
+    assert text_of("a\n  b  \nc\n", "b", "") == "a\nc\n"
+    # The quote is a part of the line, so only the quote is deleted.
+    assert text_of("a\n  b d\nc\n", "b", "") == "a\n   d\nc\n"
+    assert text_of("a\n  b  \nc\n", "  b\n", "") == "a\nc\n"
+    assert text_of("a\nb", "b", "") == "a"
+    assert text_of("a\r\nb\r\nc\r\n", "b", "") == "a\r\nc\r\n"
+
+
+def test_several_edits_are_all_made_or_none() -> None:
+    one, two = Replacement(old="a", new="b"), Replacement(old="b", new="c")
+
+    # Each quote is searched in the file as it is before the edit.
+    assert edit_all(b"a\nb\n", [one, two]).content == b"b\nc\n"
+    with pytest.raises(ToolError, match=r"edit 2: old was not found.*no edit was made"):
+        edit_all(b"a\nx\n", [one, Replacement(old="nothing there", new="")])
+    with pytest.raises(ToolError, match="overlap"):
+        edit_all(b"a b\n", [Replacement(old="a b", new="x"), one])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "... rest unchanged",
+        "# ... rest of the code remains the same",
+        "    // ... existing code ...",
+        "/* ... unchanged ... */",
+        "# … the rest stays",
+        "<!-- rest of the file unchanged -->",
+        "# remaining methods stay the same",
+    ],
+)
+def test_a_placeholder_is_refused(line: str) -> None:
+    with pytest.raises(ToolError, match="placeholder"):
+        edit(b"a\nb\nc\n", "b", f"x\n{line}\ny")
+    # A line that is already in the file is allowed.
+    assert edit(f"{line}\nb\n".encode(), "b", f"c\n{line}").count == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["print(...)", "def f(*args, **kwargs): ...", "x = a[..., 1]", "# the rest", "...", "wait..."],
+)
+def test_text_that_resembles_a_placeholder_is_accepted(line: str) -> None:
+    assert edit(b"a\nb\n", "b", line).count == 1
+
+
+def test_an_edit_that_changes_nothing_is_refused() -> None:
+    with pytest.raises(ToolError, match="nothing would change"):
+        edit(b"a  \nb\n", "a \nb", "a\nb")
+
+
+def test_a_latin_1_file_stays_latin_1() -> None:
+    content = "# café\nx = 1\n".encode("latin-1")
+
+    assert edit(content, "café", "thé").content == "# thé\nx = 1\n".encode("latin-1")
+    with pytest.raises(ToolError, match="not in UTF-8"):
+        edit(content, "café", "caffè ☕")
+    # Probably cp1252, but the encoding is not certain.
+    with pytest.raises(ToolError, match="not in UTF-8"):
+        edit(b"\x93q\x94\nx\n", "x", "é")
+    assert edit(b"\x93q\x94\nx\n", "x", "y").content == b"\x93q\x94\ny\n"
+
+
+@pytest.mark.parametrize("mark", [b"", codecs.BOM_UTF8])
+def test_windows_line_ends_and_byte_order_marks_are_kept(mark: bytes) -> None:
+    content = mark + b"one\r\ntwo\r\nthree\r\n"
+
+    assert edit(content, "two\nthree", "2\n2.5\n3").content == mark + b"one\r\n2\r\n2.5\r\n3\r\n"
+    assert edit(content, "two", "2\n2.5").content == mark + b"one\r\n2\r\n2.5\r\nthree\r\n"
+
+
+def test_mixed_line_ends_are_kept_outside_the_change() -> None:
+    content = b"a\r\nb\nc\r\nd\n"
+
+    assert edit(content, "b", "B").content == b"a\r\nB\nc\r\nd\n"
+    assert edit(content, "c\nd", "C\nD").content == b"a\r\nb\nC\r\nD\n"
+
+
+def test_other_encodings_are_kept() -> None:
+    assert edit(b"caf\xe9\nx = 1\n", "x = 1", "x = 2").content == b"caf\xe9\nx = 2\n"
+    content = codecs.BOM_UTF16_LE + "é\r\nx\r\n".encode("utf-16-le")
+    assert edit(content, "x", "ü").content == codecs.BOM_UTF16_LE + "é\r\nü\r\n".encode("utf-16-le")
+
+
+@pytest.mark.parametrize(
+    ("content", "old", "new", "expected"),
+    [
+        (b"a\nb\n", "b\n", "c", b"a\nc\n"),
+        (b"a\nb", "b", "c\n", b"a\nc"),
+        (b"a\r\nb\r\n", "b\n", "c", b"a\r\nc\r\n"),
+        (b"a\n", "a\n", "", b""),
+        (b"a", "a", "b", b"b"),
+        (b"a\nb\nc\n", "b\n", "", b"a\nc\n"),
+    ],
+)
+def test_the_last_newline_is_kept(content: bytes, old: str, new: str, expected: bytes) -> None:
+    assert edit(content, old, new).content == expected
+
+
+def test_binary_files_are_not_edited() -> None:
+    with pytest.raises(ToolError, match="binary"):
+        edit(b"a\0b", "a", "c")
+
+
+@given(
+    lines=st.lists(
+        st.sampled_from(["a", "b", "  a", "b ", "“q”", "c\td", "é"]), min_size=1, max_size=8
+    ),
+    ends=st.lists(st.sampled_from(["\n", "\r\n"]), min_size=8, max_size=8),
+    old=st.lists(st.sampled_from(["a", "b", "a ", '"q"', "c\td"]), min_size=1, max_size=3),
+)
+def test_text_outside_the_quote_keeps_its_bytes(
+    lines: list[str], ends: list[str], old: list[str]
+) -> None:
+    content = "".join(line + end for line, end in zip(lines, ends, strict=False)).encode()
+
+    try:
+        done = edit(content, "\n".join(old), "NEW")
+    except ToolError:
+        return
+
+    before, mark, after = done.content.partition(b"NEW")
+    assert mark
+    assert content.startswith(before.rstrip(b" \t"))
+    assert content.endswith(after)
+
+
+def test_a_file_of_repeated_lines_is_edited_quickly() -> None:
+    content = b"same\n" * 200_000 + b"last\n"
+
+    done = edit(content, "same \n" * 1000 + "last", "x")
+
+    assert done.rung == "trailing whitespace"
+    with pytest.raises(ToolError):
+        edit(content, "same\n" * 1000 + "other\nsame\nlost", "x")
+
+
+def test_the_worked_example_of_the_module_holds() -> None:
+    content = b"class A:\n\tdef run(self):\n\t\treturn 1\n"
+    old = "    def run(self):\n        return 1\n"
+    new = "    def run(self):\n        if self.x:\n            return 2\n"
+
+    edited = edit_all(content, [Replacement(old=old, new=new)])
+
+    assert edited.content == b"class A:\n\tdef run(self):\n\t\tif self.x:\n\t\t\treturn 2\n"
+    assert edited.rung == "indentation"
+
+
+COUNT = int(os.environ.get("GLUE_EDITS", "2000"))
+
+
+def test_random_edits_are_made_as_quoted_or_refused() -> None:
+    counts: Counter[str] = Counter()
+    for case in cases(20_261_116, COUNT):
+        try:
+            done = edit_all(
+                case.content, [Replacement(old=old, new=new) for old, new in case.edits]
+            )
+        except ToolError:
+            counts["refused without need"] += case.unique and case.expected is not None
+            continue
+        assert agrees(case, done.content), case
+        counts[case.kind] += 1
+
+    assert not [kind for kind in ("stale line", "line left out", "line too many") if counts[kind]]
+    made = sum(counts[kind] for kind in KINDS)
+    assert made > 0.65 * COUNT
+    # Some edits are refused because one indentation does not show how wide the steps are.
+    assert counts["refused without need"] < 0.01 * COUNT

@@ -1,0 +1,259 @@
+"""Tests of the file tools as a model calls them."""
+
+from __future__ import annotations
+
+import codecs
+import os
+from pathlib import Path
+
+import anyio
+import pytest
+from fakes.trees import Tools, write_tree
+
+from glue.errors import GlueError, ToolError
+from glue.function.spool import current_spool
+from glue.tools import fs
+from glue.tools.fs import Blocklist, Root
+from glue.tools.fs import functions as ready
+
+NAMES = [
+    "plain.txt",
+    "with space.txt",
+    " leading and trailing ",
+    "naïve-Ünïcödé.txt",
+    "日本語.txt",
+    "emoji-🦊.txt",
+    "..name",
+    "...",
+    "name..",
+    "a..b",
+    "-rf",
+    "--help",
+    "~",
+    "~user",
+    "$HOME",
+    "%2e%2e",
+    "back\\slash",
+    "quote'\"",
+    "semi;colon",
+    "star*.txt",
+    "[brackets]",
+    "{braces}",
+    "tab\there",
+    "line\nbreak",
+    ".env",
+    ".gitignore",
+    ".hidden",
+    "e\u0301-decomposed",
+    "é-composed",
+    "\u202eright-to-left",
+    "x" * 255,
+    "a/b/c/d/e/f/g.txt",
+    "deep/" * 60 + "file",
+    "COM1",
+    "con.txt",
+    "spool:notes.txt",
+    ".git/config",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_with_an_unusual_name_is_read(tools: Tools, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text("hello\n")
+
+    assert tools["read_file"](name) == "hello\n"
+    assert tools["read_file"]("./" + name) == "hello\n"
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith(".git/")])
+def test_a_file_with_an_unusual_name_is_written_and_edited(
+    tools: Tools, tmp_path: Path, name: str
+) -> None:
+    tools["write_file"](name, "one two\n")
+    tools["edit_file"](name, "two", "three")
+
+    assert (tmp_path / name).read_text() == "one three\n"
+    assert not [path for path in tmp_path.rglob("*") if path.name.endswith(".tmp")]
+
+
+def test_the_stored_output_of_another_tool_is_read(tools: Tools) -> None:
+    address = current_spool.get().write("all of it\n")
+
+    assert tools["read_file"](address) == "all of it\n"
+
+
+def test_a_listing_shows_the_kind_of_each_entry(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("12345")
+    (tmp_path / "link").symlink_to("file")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "odd\nname").write_text("")
+
+    assert tools["list_dir"]().split("\n") == [
+        "file  5 bytes",
+        "folder/",
+        "link@",
+        '"odd\\nname"  0 bytes',
+        "pipe  (FIFO)",
+    ]
+
+
+def test_a_long_listing_is_paged(tools: Tools, tmp_path: Path) -> None:
+    for number in range(1005):
+        (tmp_path / f"{number:04}").touch()
+
+    first = tools["list_dir"]()
+    second = tools["list_dir"](offset=1001)
+
+    assert first.endswith("[entries 1-1000 of 1005; continue with offset 1001]")
+    assert [line[:4] for line in second.split("\n")] == ["1000", "1001", "1002", "1003", "1004"]
+
+
+def test_a_name_that_is_not_utf8_is_listed_and_can_be_read(tools: Tools, tmp_path: Path) -> None:
+    try:
+        os.close(os.open(os.fsencode(tmp_path) + b"/caf\xe9", os.O_CREAT | os.O_WRONLY))
+    except OSError:
+        pytest.skip("this file system only takes UTF-8")
+
+    assert tools["list_dir"]() == '"caf\\udce9"  0 bytes'
+    assert tools["read_file"]("caf\udce9") == "[the file is empty]"
+    assert tools["find_files"]("caf*") == '"caf\\udce9"'
+
+
+async def test_patterns_may_be_absolute_paths_below_the_root(tools: Tools, tmp_path: Path) -> None:
+    write_tree(tmp_path, "top.py", "src/a.py", "src/deep/b.py")
+
+    for top in ("", str(tmp_path)):
+        assert tools["find_files"](f"{top}/*.py") == "top.py"
+        assert tools["find_files"](f"{top}/src/**/*.py") == "src/a.py\nsrc/deep/b.py"
+        assert (await tools["grep"]("needle", glob=f"{top}/src/*.py")).startswith("src/a.py:1: ")
+    assert tools["find_files"]("/elsewhere/*.py") == "no file matches"
+
+
+def test_write_file_refuses_a_lone_surrogate(tools: Tools, tmp_path: Path) -> None:
+    with pytest.raises(ToolError, match="half a character"):
+        tools["write_file"]("file", "\ud800")
+
+    assert not (tmp_path / "file").exists()
+
+
+def test_only_the_writing_tools_need_permission(tmp_path: Path) -> None:
+    reading = {tool.name: tool.needs_permission for tool in fs.tools(tmp_path)}
+    writing = {tool.name: tool.needs_permission for tool in fs.tools(tmp_path, write=True)}
+
+    assert reading == {"read_file": False, "list_dir": False, "find_files": False, "grep": False}
+    assert {name for name, needs in writing.items() if needs} == {"write_file", "edit_file"}
+
+
+def test_every_tool_and_parameter_is_described(tmp_path: Path) -> None:
+    for tool in fs.tools(tmp_path, write=True):
+        assert tool.spec.description
+        assert all("description" in each for each in tool.spec.parameters["properties"].values())
+
+
+def test_tools_raise_an_error_if_the_root_is_not_a_directory(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is not a directory"):
+        fs.tools(tmp_path / "missing")
+
+
+def test_the_block_list_applies_to_every_tool(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("needle\n")
+    (tmp_path / "innocent").symlink_to(".env")
+    tools = ready.functions(Root(tmp_path), Blocklist())
+
+    for path in (".env", "innocent", "./.env"):
+        with pytest.raises(GlueError, match="block list"):
+            tools["read_file"](path)
+        with pytest.raises(GlueError, match=r"block list|link"):
+            tools["write_file"](path, "x")
+        with pytest.raises(GlueError, match="block list"):
+            anyio.run(tools["grep"], "needle", path)
+    assert "no match" in anyio.run(tools["grep"], "needle")
+    assert (tmp_path / ".env").read_text() == "needle\n"
+
+
+def test_absolute_paths_below_the_root_are_accepted(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/a.txt").write_text("hello\n")
+
+    assert tools["read_file"](f"{tmp_path}/sub/a.txt") == "hello\n"
+    assert tools["list_dir"](str(tmp_path)) == "sub/"
+    assert "replaced" in tools["write_file"](f"{tmp_path}/sub/a.txt", "new\n")
+    assert anyio.run(lambda: tools["grep"]("new", path=f"{tmp_path}/sub")) == "sub/a.txt:1: new"
+    for path in ("/etc/passwd", f"{tmp_path}x/a", f"{tmp_path}/../a", f"{tmp_path}/sub/../../a"):
+        with pytest.raises(GlueError):
+            tools["read_file"](path)
+
+
+def test_the_error_for_a_missing_file_suggests_similar_names(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "src/deep").mkdir(parents=True)
+    (tmp_path / "src/deep/settings.py").touch()
+    (tmp_path / "src/README.md").touch()
+
+    with pytest.raises(ToolError, match=r"did you mean src/deep/settings.py\?$"):
+        tools["read_file"]("settings.py")
+    with pytest.raises(ToolError, match=r"did you mean src/deep/settings.py"):
+        tools["edit_file"]("src/deep/setings.py", "a", "b")
+    with pytest.raises(ToolError, match=r"did you mean src/README.md"):
+        tools["read_file"]("src/readme.md")
+    with pytest.raises(ToolError, match=r"no such file or directory$"):
+        tools["read_file"]("nothing-like-it.txt")
+
+
+def test_tools_report_that_a_file_changed_since_it_was_read(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("one\ntwo\n")
+    tools["read_file"]("a")
+    (tmp_path / "a").write_text("one\ntwo\nthree, by another\n")
+
+    with pytest.raises(ToolError, match="changed since it was read"):
+        tools["write_file"]("a", "mine\n")
+    assert "it had changed since it was read" in tools["edit_file"]("a", "two", "2")
+    assert "changed" not in tools["edit_file"]("./a", "one", "1")
+    assert "replaced" in tools["write_file"]("a", "mine\n")
+
+
+def test_several_edits_of_one_call_are_all_made_or_none(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("one\ntwo\nthree\n")
+
+    said = tools["edit_file"](
+        "a", edits=[{"old": "one", "new": "1"}, {"old": "three\n", "new": ""}]
+    )
+    assert (tmp_path / "a").read_text() == "1\ntwo\n"
+    assert [line[7:] for line in said.split("\n")[1:]] == ["-one", "+1", " two", "-three"]
+    with pytest.raises(ToolError, match="no edit was made"):
+        tools["edit_file"]("a", edits=[{"old": "two", "new": "2"}, {"old": "missing", "new": ""}])
+    assert (tmp_path / "a").read_text() == "1\ntwo\n"
+
+
+def test_write_file_keeps_the_encoding_or_refuses_the_text(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes("café\n".encode("latin-1"))
+
+    assert tools["read_file"]("a") == "café\n"
+    assert anyio.run(lambda: tools["grep"]("café")) == "a:1: café"
+    tools["write_file"]("a", "thé\n")
+    assert (tmp_path / "a").read_bytes() == "thé\n".encode("latin-1")
+    with pytest.raises(ToolError, match="not in UTF-8"):
+        tools["write_file"]("a", "☕\n")
+    assert (tmp_path / "a").read_bytes() == "thé\n".encode("latin-1")
+
+
+def test_write_file_keeps_utf16_and_turns_a_binary_file_into_text(
+    tools: Tools, tmp_path: Path
+) -> None:
+    (tmp_path / "wide").write_bytes(codecs.BOM_UTF16_BE + "é\n".encode("utf-16-be"))
+    (tmp_path / "binary").write_bytes(b"\0\1\2")
+
+    tools["write_file"]("wide", "☕\n")
+    tools["write_file"]("binary", "☕\n")
+
+    assert (tmp_path / "wide").read_bytes() == codecs.BOM_UTF16_BE + "☕\n".encode("utf-16-be")
+    assert (tmp_path / "binary").read_text() == "☕\n"
+
+
+def test_write_file_refuses_a_placeholder(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("one\ntwo\n")
+
+    with pytest.raises(ToolError, match="placeholder"):
+        tools["write_file"]("a.py", "one\n# ... rest of the code unchanged\n")
+    assert (tmp_path / "a.py").read_text() == "one\ntwo\n"

@@ -1,0 +1,109 @@
+"""Tests of walks through directory trees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+from fakes.trees import Tools, write_tree
+
+from glue.tools import fs
+from glue.tools.fs import Root, walk
+
+
+def test_files_that_gitignore_excludes_are_not_found(tools: Tools, tmp_path: Path) -> None:
+    write_tree(
+        tmp_path,
+        "a.py",
+        "b.log",
+        "keep.log",
+        "build/x.py",
+        "src/build/y.py",
+        "src/c.py",
+        "src/local/d.py",
+        ".dot.py",
+    )
+    write_tree(tmp_path, ".git/hooks/e.py", "docs/only/f.py")
+    (tmp_path / ".gitignore").write_text("# comment\n*.log\n!keep.log\nbuild/\n/docs/only\n")
+    (tmp_path / "src/.gitignore").write_text("local\n")
+
+    assert tools["find_files"]("*.py").split("\n") == [".dot.py", "a.py", "src/c.py"]
+    assert tools["find_files"]("*.log") == "keep.log"
+    assert tools["find_files"]("src/**/*.py", ignored=True).split("\n") == [
+        "src/build/y.py",
+        "src/c.py",
+        "src/local/d.py",
+    ]
+    assert tools["find_files"]("*.{log,md}", path=".") == "keep.log"
+    assert tools["find_files"]("nothing") == "no file matches"
+
+
+def test_gitignore_files_above_the_folder_apply(tools: Tools, tmp_path: Path) -> None:
+    write_tree(tmp_path, "src/a.py", "src/a.log", "src/gen/b.py", "src/deep/gen/c.py")
+    (tmp_path / ".gitignore").write_text("*.log\n/src/gen\n")
+
+    assert tools["find_files"]("*", path="src").split("\n") == ["src/a.py", "src/deep/gen/c.py"]
+    assert (
+        anyio.run(tools["grep"], "needle", "src/deep")
+        == "src/deep/gen/c.py:1: needle in src/deep/gen/c.py"
+    )
+
+
+async def test_a_walk_stops_at_the_maximum_depth(tools: Tools, tmp_path: Path) -> None:
+    for depth in (60, 70):
+        folder = tmp_path / "/".join([str(depth)] * depth)
+        folder.mkdir(parents=True)
+        (folder / "bottom").write_text("needle")
+
+    found, hits = tools["find_files"]("bottom"), await tools["grep"]("needle")
+
+    for said, note in (
+        (found, "1 folders could not be entered"),
+        (hits, "1 unreadable entries were skipped"),
+    ):
+        assert said.startswith("60/60/")
+        assert "70/" not in said
+        assert note in said
+
+
+def test_a_scan_stops_when_the_budget_is_spent(tmp_path: Path) -> None:
+    for number in range(30):
+        (tmp_path / str(number)).touch()
+    budget = walk.Budget(entries=10)
+
+    with Root(tmp_path) as root:
+        assert len(list(walk.scan(root.fd, budget))) == 10
+    assert budget.stopped == "too many entries"
+
+
+def test_only_the_first_64_kib_of_a_gitignore_are_read(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text("one\n" + "#" * 64 * 1024 + "\ntwo\n")
+    for name in ("one", "two"):
+        (tmp_path / name).touch()
+
+    assert tools["find_files"]("*") == ".gitignore\ntwo"
+
+
+NAME = "outside-only-name"
+
+
+def outside(base: Path) -> dict[str, bytes]:
+    return {
+        str(path): path.read_bytes() if path.is_file() else b""
+        for path in sorted((base / "out").rglob("*"))
+    }
+
+
+def test_a_folder_that_becomes_a_link_is_not_entered(tmp_path: Path) -> None:
+    (tmp_path / "outside" / NAME).mkdir(parents=True)
+    folder = tmp_path / "root/folder"
+    folder.mkdir(parents=True)
+    met = []
+
+    with fs.Root(tmp_path / "root") as root, root.directory(".") as place:
+        for entry in walk.walk(root, place, budget := walk.Budget()):
+            met.append(entry.path)
+            folder.rmdir()  # the walk has yielded the folder, but not opened it yet
+            folder.symlink_to(tmp_path / "outside")
+
+    assert (met, budget.skipped) == (["folder"], 1)

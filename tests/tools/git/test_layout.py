@@ -1,0 +1,164 @@
+"""Tests of finding objects and refs in every kind of repository."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fakes.checkouts import Lab, Run, tools_of
+
+from glue.errors import GitError, GlueError
+from glue.tools import git
+from glue.tools.git import (
+    Repo,
+    functions,  # noqa: F401  (loaded before privileges are dropped)
+)
+
+
+def test_head_may_be_detached(repo: Path, run: Run) -> None:
+    run("checkout", "-q", "--detach")
+
+    with Repo(repo) as opened:
+        assert opened.resolve("HEAD") == run("rev-parse", "work")
+        assert opened.layout.head_branch() == ""
+
+
+def test_packed_refs_and_objects_are_read(repo: Path, run: Run) -> None:
+    run("pack-refs", "--all")
+    run("gc", "-q")
+
+    with Repo(repo) as opened:
+        assert opened.resolve("main") == run("rev-parse", "main")
+        assert b"seven" in opened.diff_tree("main", "work")
+
+
+def test_a_loose_ref_overrides_a_packed_one(repo: Path, run: Run) -> None:
+    run("pack-refs", "--all")
+    run("commit", "-q", "--allow-empty", "-m", "newer")
+
+    with Repo(repo) as opened:
+        assert opened.resolve("work") == run("rev-parse", "work")
+
+
+async def test_a_linked_worktree_is_read(repo: Path, run: Run, tmp_path: Path) -> None:
+    run("worktree", "add", "-q", "../linked", "-b", "side")
+    (tmp_path / "linked/a.py").write_text("from the side\n")
+    run("commit", "-qam", "side", where="linked")
+
+    text = await tools_of(tmp_path / "linked")["git_diff_branch"]()
+
+    assert "+from the side" in text
+    with Repo(repo) as opened:
+        assert opened.resolve("HEAD") == run("rev-parse", "work")
+
+
+def test_a_remote_branch_is_used_if_there_is_no_local_one(
+    repo: Path, run: Run, tmp_path: Path
+) -> None:
+    run("clone", "-q", str(repo), "clone", where=".")
+
+    with Repo(tmp_path / "clone") as opened:
+        assert opened.resolve("main") == opened.resolve("origin/main") == run("rev-parse", "main")
+        assert opened.base_branch() == "refs/remotes/origin/HEAD"
+
+
+def test_the_error_for_a_reftable_names_it(repo: Path, run: Run) -> None:
+    head = run("rev-parse", "HEAD")
+    (repo / ".git/HEAD").write_text("ref: refs/heads/.invalid\n")
+
+    with Repo(repo) as opened:
+        assert opened.resolve(head) == head
+        with pytest.raises(GitError, match="reftable"):
+            opened.resolve("HEAD")
+
+
+async def test_the_checkout_of_a_submodule_is_read(repo: Path, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "outer").mkdir()
+    run("init", "-q", "-b", "main", where="outer")
+    allow = ("-c", "protocol.file.allow=always")
+    run(*allow, "submodule", "add", "-q", str(repo), "sub", where="outer")
+
+    text = await tools_of(tmp_path / "outer/sub", base="origin/main")["git_diff_branch"]()
+
+    assert "+seven" in text
+    (tmp_path / "outer/other").mkdir()
+    # This git directory belongs to the checkout `sub`.
+    (tmp_path / "outer/other/.git").write_text("gitdir: ../.git/modules/sub\n")
+    with pytest.raises(GitError, match="does not point back"):
+        Repo(tmp_path / "outer/other")
+
+
+def test_a_link_in_place_of_a_ref_is_refused(lab: Lab) -> None:
+    ref, decoy = lab.dot / "refs/heads/work", lab.dot / "refs/heads/refs/heads/main"
+    decoy.parent.mkdir(parents=True)
+    decoy.write_text(ref.read_text())
+    ref.unlink()
+    # git treats the link as a symbolic ref; the system treats it as a path to the decoy.
+    ref.symlink_to("refs/heads/main")
+    assert lab.sha("refs/heads/work") == lab.sha("refs/heads/main") != decoy.read_text().strip()
+
+    with git.Repo(lab.root) as repo, pytest.raises(GlueError, match="is not a plain file"):
+        repo.resolve("work")
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["ORIG_HEAD", "refs/heads/../../ORIG_HEAD", "refs/heads/./work", "refs/heads/work.lock"],
+)
+def test_a_symbolic_ref_must_name_a_ref(lab: Lab, target: str) -> None:
+    for name in ("ORIG_HEAD", "refs/heads/work.lock"):
+        (lab.dot / name).write_text(lab.sha("main") + "\n")
+    (lab.dot / "HEAD").write_text(f"ref: {target}\n")
+
+    with git.Repo(lab.root) as repo, pytest.raises(GlueError, match="which is not a ref"):
+        repo.resolve("HEAD")
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "main", "--help", "HEAD~1", "a" * 39, "A" * 40, "ü", "{main}\n{main}", "{main}^"],
+)
+def test_a_ref_must_contain_a_hash(lab: Lab, content: str) -> None:
+    (lab.dot / "refs/heads/work").write_text(content.replace("{main}", lab.sha("main")))
+
+    with git.Repo(lab.root) as repo, pytest.raises(GlueError, match="does not contain a hash"):
+        repo.resolve("work")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../../ORIG_HEAD", "../heads/main", "./main", "main:a.py", "@{0}", "-main", "main\nHEAD"],
+)
+def test_a_commit_name_that_is_a_path_or_expression_is_refused(lab: Lab, name: str) -> None:
+    (lab.dot / "ORIG_HEAD").write_text(lab.sha("main") + "\n")
+
+    with git.Repo(lab.root) as repo, pytest.raises(GlueError, match="is not a name of a commit"):
+        repo.resolve(name)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "why"),
+    [
+        ("refs/heads/work", "ref: refs/heads/work\n", "form a circle"),
+        ("refs/heads/work", "{main}" + "\n" * 5000, "refs/heads/work is larger than 4096 bytes"),
+        ("shallow", "{main}\n../../x\n", "shallow does not consist of hashes"),
+        ("shallow", "{main}\n" * 110_000, "shallow is larger than"),
+        ("config", "#" * (1024 * 1024 + 1), "config is larger than"),
+    ],
+)
+def test_files_of_git_that_are_too_large_or_malformed_are_refused(
+    lab: Lab, file: str, content: str, why: str
+) -> None:
+    (lab.dot / file).write_text(content.replace("{main}", lab.sha("main")))
+
+    with pytest.raises(GlueError, match=why), git.Repo(lab.root) as repo:
+        repo.resolve("work")
+
+
+def test_a_repository_with_too_many_object_files_is_refused(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("glue.tools.git.layout.MAX_OBJECT_FILES", 5)
+
+    with pytest.raises(GlueError, match="too many object files to check"):
+        git.Repo(lab.root)

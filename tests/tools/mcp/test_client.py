@@ -1,0 +1,92 @@
+"""Tests of connecting to several MCP servers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes.mcp_servers import MAIN, OLD, invoke
+
+from glue.errors import ConfigError
+from glue.tools import mcp
+
+
+async def test_an_error_in_the_block_is_raised_unchanged(server: Callable[..., Any]) -> None:
+    with pytest.raises(KeyError, match="mine"):
+        async with server(OLD):
+            raise KeyError("mine")
+
+
+async def test_the_error_names_a_server_that_cannot_be_started(
+    tmp_path: Path, server: Callable[..., Any]
+) -> None:
+    with pytest.raises(
+        ConfigError, match="'x' cannot be started: the command '/no/such/program' does not exist"
+    ):
+        async with mcp.connect_stdio("x", "/no/such/program"):
+            pass
+    with pytest.raises(ConfigError, match=r"'demo' .* could not be connected"):
+        async with server("print('hello')"):
+            pass
+    with pytest.raises(ConfigError, match=r"'web' .* could not be connected"):
+        async with mcp.connect_http("web", "http://127.0.0.1:9/mcp"):
+            pass
+
+
+async def test_several_servers_are_connected_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "old.py").write_text(OLD)
+    servers = {
+        name: {"command": sys.executable, "args": [str(tmp_path / "old.py")]}
+        for name in ("one", "two")
+    }
+    (tmp_path / "mcp.json").write_text(
+        json.dumps({"mcpServers": {**servers, "off": {"disabled": True}}})
+    )
+
+    async with mcp.connect(tmp_path / "mcp.json") as connected:
+        names = [tool.name for tool in connected.tools]
+        said = await invoke(connected.tools[4], {"x": "hi"})
+
+    assert (names[0], names[4]) == ("one__first", "two__first")
+    assert said.text == "hi"
+
+
+async def test_servers_must_have_different_names() -> None:
+    with pytest.raises(ConfigError, match="'a' occurs twice"):
+        async with mcp.connect([mcp.ServerConfig(name="a", command="x")] * 2):
+            pass
+
+
+def test_glue_run_uses_the_tools_of_servers(tmp_path: Path) -> None:
+    (tmp_path / "old.py").write_text(OLD)
+    config = {
+        "mcpServers": {"demo": {"command": sys.executable, "args": [str(tmp_path / "old.py")]}}
+    }
+    (tmp_path / "mcp.json").write_text(json.dumps(config))
+    (tmp_path / "agent.py").write_text(
+        "import glue\nfrom glue.testing import Script, call, calls\n"
+        "first = calls(call('demo__first', {'x': 'from the server'}))\n"
+        "script = Script(first, lambda request: request.messages[-1].text)\n"
+        "agent = glue.Agent(script)\n"
+    )
+    command = [*MAIN, "run", "agent.py", "go"]
+
+    done = subprocess.run(
+        [*command, "--mcp", "mcp.json", "--yes"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    missing = subprocess.run(
+        [*command, "--mcp", "no.json"], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+
+    assert (done.returncode, done.stdout) == (0, "from the server\n"), done.stderr
+    assert (missing.returncode, missing.stdout) == (2, "")
+    assert missing.stderr.strip() == "glue: no.json could not be read: No such file or directory"

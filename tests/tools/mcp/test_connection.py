@@ -1,0 +1,294 @@
+"""Tests of a connection to one MCP server: tools, prompts, questions and restarts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from fakes.mcp_servers import OLD, RICH, HttpServer, sdk_server, use
+
+import glue
+from glue.backoff import Backoff
+from glue.messages import Image
+from glue.testing import Script, call, calls
+from glue.tools import mcp
+from glue.tools.mcp.connection import prefix_names
+
+
+# Only asyncio: trio warns about streams that the SDK does not close.
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_tools_of_a_server_keep_their_schemas_and_return_its_results() -> None:
+    seen: list[Any] = []
+
+    with sdk_server() as url:
+        async with mcp.connect_http("demo", url) as connection:
+            add = connection.tools[0]
+            assert (add.name, add.spec.description) == ("demo__add", "Add two numbers.")
+            assert add.spec.parameters["properties"]["a"]["type"] == "integer"
+            assert all(tool.needs_permission for tool in connection.tools)
+            three = await use(connection, "add", a=1, b=2)
+            wrong = await use(connection, "add", a="x", b=2)
+            broken = await use(connection, "boom")
+            drawn = await use(connection, "picture")
+            slow = await use(connection, "slow", seen)
+
+    assert (three.text, three.meta) == ("3", {"structured": {"result": 3}})
+    assert wrong.is_error
+    assert broken.is_error
+    assert "it broke" in broken.text
+    assert drawn.content == (Image(media_type="image/png", data=b"png"),)
+    assert slow.text == "done"
+    assert seen == [("half", {"progress": 1.0, "total": 2.0})]
+
+
+async def test_a_tool_of_a_server_needs_permission(server: Callable[..., Any]) -> None:
+    async with server(OLD) as connection:
+        script = Script(calls(call("demo__echo", {"x": "y"})), "end")
+        result = await glue.Agent(script, tools=connection.tools).run("go")
+
+    assert 'permission denied: demo__echo {"x": "y"}' in result.messages[2].text
+
+
+async def test_a_crash_is_an_error_result_and_the_server_is_restarted_with_backoff(
+    server: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with server(
+        OLD, backoff=Backoff(first=0.01, cap=0.01, jitter=0, attempts=2)
+    ) as connection:
+        crashed = await use(connection, "die")
+        again = await use(connection, "echo")
+        await use(connection, "die")
+        last = await use(connection, "die")
+        gone = await use(connection, "echo")
+
+    assert crashed.is_error
+    assert "is restarted" in crashed.text
+    assert again.text == "fine"
+    assert "restarted 2 times before" in last.text
+    assert gone.text == "the MCP server demo has ended, and was restarted 2 times before"
+    assert "is restarted in 0.01 seconds (restart 2)" in caplog.text
+    assert "has ended 3 times and is not restarted again" in caplog.text
+
+
+@pytest.mark.parametrize("code", [-32000, -32001])
+async def test_an_error_response_does_not_restart_the_server(
+    server: Callable[..., Any], code: int
+) -> None:
+    source = OLD.replace(
+        'result={"content": [{"type": "text", "text": "fine"}]}',
+        f'error={{"code": {code}, "message": "busy"}}',
+    )
+    async with server(source) as connection:
+        before = connection._client
+        said = await use(connection, "echo")
+        same = connection._client is before
+
+    assert said.text == "error of demo: busy"
+    assert same
+
+
+async def test_the_tools_stay_if_a_later_list_fails(server: Callable[..., Any]) -> None:
+    source = OLD.replace(
+        'elif method == "tools/list":',
+        'elif method == "tools/list" and len(names) == 4 or method == "tools/list" and 0:',
+    )
+    async with server(source) as connection:
+        # The server reports a change of its list, and then refuses to list its tools.
+        await use(connection, "first", x="hello")
+        still = await use(connection, "echo")
+        names = len(connection.tools)
+
+    assert (still.text, names) == ("fine", 4)
+
+
+async def test_an_invalid_list_restarts_the_server_and_a_call_waits_for_it(
+    server: Callable[..., Any],
+) -> None:
+    source = OLD.replace(
+        '"tools": tools, **more', '"tools": tools if len(names) == 4 else 7, **more'
+    )
+    async with server(source) as connection:
+        before = connection._client
+        # The server reports a change of its list, and then sends an invalid list.
+        await use(connection, "first", x="hello")
+        with anyio.fail_after(30):
+            while connection._client is before:
+                await anyio.lowlevel.checkpoint()
+        again = await use(connection, "echo")
+
+    assert again.text == "fine"
+
+
+async def test_a_tool_with_a_broken_schema_is_left_out_and_long_descriptions_are_cut(
+    server: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    source = OLD.replace(
+        "for name in shown]",
+        'for name in shown] + [{"name": "bad", "inputSchema": {"type": "object", '
+        '"properties": {"x": {"type": 7}}}},'
+        ' {"name": "long", "description": "y" * 9000, "inputSchema": {"type": "object"}}]',
+    )
+    async with server(source) as connection:
+        tools = {tool.name: tool for tool in connection.tools}
+
+    assert "demo__bad" not in tools
+    assert len(tools["demo__long"].spec.description) == 2_000
+    assert "the tool bad of MCP server demo is left out" in caplog.text
+
+
+async def test_resources_are_read_by_tools_and_prompts_by_name(server: Callable[..., Any]) -> None:
+    async with server(RICH) as connection:
+        names = [tool.name for tool in connection.tools]
+        listed = await use(connection, "list_resources")
+        read = await use(connection, "read_resource", uri="note://1")
+        prompts = mcp.Servers([connection]).prompts
+        said = await mcp.Servers([connection]).prompt("/demo:greet Ada very warmly")
+        same = await mcp.Servers([connection]).prompt("/demo:nothing at all")
+
+    assert names == ["demo__ask", "demo__roots", "demo__list_resources", "demo__read_resource"]
+    assert listed.text == "note://1  one"
+    assert "the note" in read.text
+    assert prompts["demo:greet"].hint == "<who> <how>"
+    assert said[0].text == 'Greet {"who": "Ada", "how": "very warmly"}'
+    assert same == "/demo:nothing at all"
+
+
+async def test_a_question_of_a_server_is_answered_by_the_permission_policy(
+    server: Callable[..., Any],
+) -> None:
+    asked: list[tuple[str, str]] = []
+
+    class Policy:
+        def decide(self, request: glue.permission.PermissionRequest) -> glue.permission.Decision:
+            asked.append((request.action, request.target))
+            return glue.allow() if len(asked) < 3 else glue.deny("no")
+
+    async with server(RICH) as connection:
+        tool = connection.tools[0]
+        script = Script(
+            calls(call("demo__ask")),
+            calls(call("demo__ask")),
+            lambda request: request.messages[-1].text,
+        )
+        result = await glue.Agent(script, tools=[tool], permission=Policy()).run("go")
+
+    assert asked[1] == ("demo__elicitation", "Really?")
+    assert '"accept"' in result.messages[2].text
+    assert '"sure": true' in result.messages[2].text
+    assert "permission denied" in result.messages[4].text
+
+
+async def test_permission_for_a_question_does_not_apply_to_other_runs(
+    server: Callable[..., Any],
+) -> None:
+    asked: list[str] = []
+
+    async def answer(request: glue.permission.PermissionRequest) -> glue.permission.Decision:
+        asked.append(request.action)
+        return glue.allow("session")
+
+    policy = glue.Ask(answer)
+    async with server(RICH) as connection:
+        for _ in range(2):
+            script = Script(calls(call("demo__ask")), calls(call("demo__ask")), "done")
+            await glue.Agent(script, tools=[connection.tools[0]], permission=policy).run("go")
+
+    assert asked == ["demo__ask", "demo__elicitation"] * 2
+
+
+async def test_elicit_answers_questions_and_roots_are_sent(
+    server: Callable[..., Any], tmp_path: Path
+) -> None:
+    async def elicit(name: str, message: str, schema: dict[str, Any]) -> dict[str, Any] | None:
+        return {"sure": False} if name == "demo" else None
+
+    async with server(RICH, elicit=elicit, roots=[tmp_path]) as connection:
+        answered = await use(connection, "ask")
+        roots = await use(connection, "roots")
+
+    assert json.loads(answered.text) == {"action": "accept", "content": {"sure": False}}
+    assert json.loads(roots.text)["roots"][0]["uri"] == tmp_path.resolve().as_uri()
+
+
+async def test_a_call_that_hangs_times_out_and_the_server_stays_connected(
+    server: Callable[..., Any],
+) -> None:
+    async with server(OLD) as connection:
+        connection.timeout = 0.2
+        late = await use(connection, "hang")
+        connection.timeout = 60
+        still = await use(connection, "echo")
+
+    assert late.text == "hang of demo did not answer within 0.2 seconds"
+    assert still.text == "fine"
+
+
+async def test_a_call_can_be_cancelled(server: Callable[..., Any]) -> None:
+    async with server(OLD) as connection:
+        with anyio.move_on_after(0.2) as scope:
+            await use(connection, "hang")
+        still = await use(connection, "echo")
+
+    assert scope.cancelled_caught
+    assert still.text == "fine"
+
+
+@pytest.mark.parametrize("newer", [True, False], ids=["newer", "older"])
+async def test_the_tools_change_when_the_server_changes_its_list(
+    server: Callable[..., Any], newer: bool
+) -> None:
+    changed = anyio.Event()
+    told: dict[str, Any] = {"on_change": lambda connection: changed.set()}
+
+    with sdk_server() if newer else nullcontext("") as url:
+        async with (
+            mcp.connect_http("demo", url, **told) if newer else server(OLD, **told) as connection
+        ):
+            before = len(connection.tools)
+            await use(connection, "more" if newer else "first")
+            with anyio.fail_after(30):
+                await changed.wait()
+            names = [tool.name for tool in connection.tools]
+
+    assert len(names) == before + 1
+    assert names[-1] == ("demo__late" if newer else "demo__second")
+
+
+async def test_errors_of_an_older_server_are_error_results(server: Callable[..., Any]) -> None:
+    async with server(OLD) as connection:
+        said = await use(connection, "first", x="hello")
+        connection.tools = (connection._tool("demo__ghost", {"name": "ghost"}),)
+        ghost = await use(connection, "ghost")
+
+    assert said.text == "hello"
+    assert (ghost.is_error, ghost.text) == (True, "error of demo: no tools/call here")
+
+
+async def test_a_call_in_an_expired_session_is_sent_again_in_a_new_one(web: str) -> None:
+    async with mcp.connect_http(
+        "demo", web, backoff=Backoff(first=0.0, cap=0.0, attempts=1)
+    ) as connection:
+        first = await use(connection, "where")
+        HttpServer.sessions.clear()
+        second = await use(connection, "where")
+
+    assert (first.text, second.text) == (f"in {HttpServer.made[-2]}", f"in {HttpServer.made[-1]}")
+
+
+def test_tool_names_are_valid_for_every_provider() -> None:
+    long = "x" * 80
+
+    made = prefix_names("my server", ["a.b", "a b", "ok", long, long + "y"])
+
+    assert list(made.values()) == ["a.b", "a b", "ok", long, long + "y"]
+    assert len(made) == 5
+    assert "my_server__ok" in made
+    assert all(
+        len(name) <= 64 and name.replace("_", "").replace("-", "").isalnum() for name in made
+    )
+    assert list(prefix_names("7", ["x"])) == ["_7__x"]

@@ -1,0 +1,115 @@
+"""Tests of the sign-in with the browser."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import parse_qs
+
+import pytest
+from fakes.mcp_servers import HttpServer, use
+
+from glue.tools import mcp
+
+
+async def test_only_the_user_can_read_the_tokens(tmp_path: Path) -> None:
+    from mcp.shared.auth import OAuthToken
+
+    from glue.tools.mcp.oauth import TokenFile
+
+    path = tmp_path / "state" / "tokens.json"
+    await TokenFile(path).set_tokens(OAuthToken(access_token="secret"))
+
+    again = await TokenFile(path).get_tokens()
+    assert again is not None
+    assert again.access_token == "secret"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert await TokenFile(path).get_client_info() is None
+
+
+class SignIn(HttpServer):
+    """An HttpServer that requires a sign-in with OAuth, and is the authorization server too."""
+
+    seen: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        base = f"http://{self.headers['host']}"
+        path, _, query = self.path.partition("?")
+        self.seen.append(path)
+        if path.startswith("/.well-known/oauth-protected-resource"):
+            return self.reply({"resource": f"{base}/mcp", "authorization_servers": [base]})
+        if path.startswith("/.well-known/oauth-authorization-server"):
+            ends = {
+                "authorization_endpoint": "authorize",
+                "token_endpoint": "token",
+                "registration_endpoint": "register",
+            }
+            more = {
+                "response_types_supported": ["code"],
+                "code_challenge_methods_supported": ["S256"],
+            }
+            return self.reply(
+                {"issuer": base, **more, **{name: f"{base}/{end}" for name, end in ends.items()}}
+            )
+        if path == "/authorize":
+            asked = {name: values[0] for name, values in parse_qs(query).items()}
+            self.send_response(302)
+            self.send_header(
+                "location", f"{asked['redirect_uri']}?code=c0de&state={asked['state']}"
+            )
+            self.end_headers()
+            return None
+        return self.answer(404 if "well-known" in path else 405, b"", {})
+
+    def do_POST(self) -> None:
+        self.seen.append(self.path)
+        if self.path == "/register":
+            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            return self.reply({**asked, "client_id": "glue-1"}, 201)
+        if self.path == "/token":
+            assert b"code=c0de" in self.rfile.read(int(self.headers["content-length"]))
+            return self.reply({"access_token": "t0ken", "token_type": "Bearer", "expires_in": 3600})
+        if self.headers.get("authorization") != "Bearer t0ken":
+            self.rfile.read(int(self.headers["content-length"]))
+            return self.answer(401, b"", {"www-authenticate": "Bearer"})
+        return super().do_POST()
+
+    def reply(self, body: Any, status: int = 200) -> None:
+        self.answer(status, json.dumps(body).encode(), {})
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_the_user_signs_in_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import urllib.request
+    import webbrowser
+
+    opened: list[str] = []
+
+    def browser(url: str) -> bool:
+        opened.append(url)
+        threading.Thread(
+            target=lambda: urllib.request.urlopen(url, timeout=30).close(), daemon=True
+        ).start()
+        return True
+
+    monkeypatch.setattr(webbrowser, "open", browser)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    HttpServer.sessions, HttpServer.made, HttpServer.status = set(), [], 0
+    with ThreadingHTTPServer(("127.0.0.1", 0), SignIn) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/mcp"
+        texts = []
+        for _ in range(2):
+            async with mcp.connect_http("demo", url, oauth=True) as connection:
+                texts.append((await use(connection, "where")).text)
+        server.shutdown()
+
+    assert len(opened) == 1  # the second connection uses the stored token
+    assert all(text.startswith("in s") for text in texts)
+    (kept,) = (tmp_path / "glue" / "mcp").iterdir()
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert json.loads(kept.read_text())["tokens"]["access_token"] == "t0ken"

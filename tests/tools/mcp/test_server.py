@@ -1,0 +1,206 @@
+"""Tests of `glue mcp`, called by the client of the SDK."""
+
+from __future__ import annotations
+
+import base64
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes.mcp_servers import AGENT, MAIN, SHAPED, use
+
+from glue.cli.agentfile import open_agent
+from glue.errors import ConfigError
+from glue.messages import Image
+from glue.tools import mcp
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # tests the client of the SDK only
+async def test_tools_and_agent_are_called_over_stdio(tmp_path: Path) -> None:
+    from mcp import Client
+    from mcp.client.stdio import StdioServerParameters, stdio_client
+
+    told: list[Any] = []
+
+    async def progress(progress: float, total: float | None, message: str | None) -> None:
+        told.append((progress, message))
+
+    (tmp_path / "adder.py").write_text(AGENT)
+    command = StdioServerParameters(
+        command=MAIN[0], args=[*MAIN[1:], "mcp", str(tmp_path / "adder.py")]
+    )
+    with (tmp_path / "stderr").open("w") as errors:
+        async with Client(stdio_client(command, errlog=errors)) as client:
+            schema = {tool.name: tool.input_schema for tool in (await client.list_tools()).tools}
+            results: list[Any] = [
+                await client.call_tool("add", {"a": 1, "b": 2}),
+                await client.call_tool("add", {"a": "one", "b": 2}),
+                await client.call_tool("look", {}, progress_callback=progress),
+                await client.call_tool("danger", {"what": "x"}),
+                await client.call_tool("unknown", {}),
+                await client.call_tool("adder", {"prompt": "add 1 and 2"}),
+            ]
+
+    assert list(schema) == ["add", "look", "danger", "adder"]
+    assert schema["add"]["required"] == ["a", "b"]
+    assert [result.is_error for result in results] == [False, True, False, True, True, False]
+    added, _, drawn, denied, unknown, answered = [result.content[0] for result in results]
+    assert added.text == "3"
+    assert (drawn.mime_type, base64.b64decode(drawn.data)) == ("image/png", b"png")
+    assert "--allow NAME" in denied.text
+    assert unknown.text == "unknown tool 'unknown'; known tools: add, adder, danger, look"
+    assert answered.text == "the sum is 3"
+    assert told == [(1.0, "drawing")]
+    assert "noise on standard output" in (tmp_path / "stderr").read_text()
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # tests the client of the SDK only
+async def test_a_denied_tool_stays_denied_if_the_command_allows_it(tmp_path: Path) -> None:
+    from mcp import Client, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+
+    (tmp_path / "adder.py").write_text(AGENT)
+    args = [*MAIN[1:], "mcp", str(tmp_path / "adder.py"), "--allow", "danger"]
+    command = StdioServerParameters(
+        command=MAIN[0], args=args, env={**os.environ, "GLUE_DENY": "danger"}
+    )
+
+    with (tmp_path / "stderr").open("w") as errors:
+        async with Client(stdio_client(command, errlog=errors)) as client:
+            denied: Any = await client.call_tool("danger", {"what": "x"})
+
+    assert denied.is_error
+    assert "the rule 'danger' forbids it" in denied.content[0].text
+
+
+async def test_tools_have_output_schemas_and_annotations_and_instructions_are_a_resource(
+    tmp_path: Path,
+) -> None:
+    from mcp import Client, MCPError
+
+    from glue.tools.mcp.server import make_server, offered, policy
+
+    (tmp_path / "agent.py").write_text(SHAPED)
+    agent = open_agent(str(tmp_path / "agent.py"))
+    async with Client(make_server(agent, offered(agent, "agent"), policy(agent, ()))) as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        result = await client.call_tool("weather", {"city": "Oslo"})
+        (resource,) = (await client.list_resources()).resources
+        read = (await client.read_resource(resource.uri)).contents[0]
+        with pytest.raises(MCPError, match="does not exist"):
+            await client.read_resource("glue://nothing")
+
+    assert tools["weather"].output_schema is not None
+    assert set(tools["weather"].output_schema["properties"]) == {"city", "degrees"}
+    assert result.structured_content == {"city": "Oslo", "degrees": 21}
+    assert tools["danger"].output_schema is None
+    hints = {name: tool.annotations for name, tool in tools.items()}
+    assert getattr(hints["weather"], "read_only_hint", None) is True
+    assert getattr(hints["danger"], "destructive_hint", None) is True
+    assert getattr(read, "text", None) == "Be brief."
+
+
+TOKEN = "a-token-of-some-length"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Serve the tools of an agent over HTTP, with one tool allowed, and return the URL."""
+    folder = tmp_path_factory.mktemp("served")
+    (folder / "adder.py").write_text(AGENT)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [*MAIN, "mcp", "adder.py", "--http", str(port), "--allow", "danger", "--only-tools"]
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "GLUE_MCP_TOKEN": TOKEN},
+    )
+    try:
+        while process.poll() is None and not is_listening(port):
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        process.terminate()
+        said = process.communicate(timeout=30)[1]
+    assert process.returncode in (0, 143)
+    assert "Traceback" not in said
+
+
+def is_listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+HEADERS = {"Authorization": f"Bearer {TOKEN}"}
+
+
+async def test_serving_over_http_requires_the_token(served: str) -> None:
+    async with mcp.connect_http("demo", served, HEADERS) as connection:
+        result = await use(connection, "add", a=1, b=2)
+    with pytest.raises(ConfigError, match="HTTP 401"):
+        async with mcp.connect_http("demo", served, {"Authorization": "Bearer wrong"}):
+            pass
+
+    assert result.text == "3"
+
+
+async def test_a_tool_allowed_on_the_command_line_runs(served: str) -> None:
+    async with mcp.connect_http("demo", served, HEADERS) as connection:
+        result = await use(connection, "danger", what="x")
+
+    assert [tool.name for tool in connection.tools] == ["demo__add", "demo__look", "demo__danger"]
+    assert result.text == "did x"
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # trio warns about streams of the SDK
+async def test_results_and_progress_arrive_over_http(served: str) -> None:
+    async with mcp.connect_http("demo", served, HEADERS) as connection:
+        seen: list[Any] = []
+        drawn = await use(connection, "look", seen)
+
+    assert drawn.content == (Image(media_type="image/png", data=b"png"),)
+    assert seen == [("drawing", {"progress": 1.0, "total": None})]
+
+
+def test_serving_over_http_without_a_token_or_port_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "adder.py").write_text(AGENT)
+    environ = {name: value for name, value in os.environ.items() if name != "GLUE_MCP_TOKEN"}
+    wanted = {"8000": "needs a token", "x": "takes a port", "99999": "takes a port"}
+
+    started = {
+        port: subprocess.Popen(
+            [*MAIN, "mcp", "adder.py", "--http", port],
+            cwd=tmp_path,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environ,
+        )
+        for port in wanted
+    }
+
+    for port, process in started.items():
+        said = process.communicate(timeout=60)[1]
+        assert (process.returncode, wanted[port] in said) == (2, True), said
+
+
+def test_a_port_that_is_in_use_is_an_error_of_one_line(tmp_path: Path) -> None:
+    (tmp_path / "adder.py").write_text(AGENT)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        command = [*MAIN, "mcp", "adder.py", "--http", str(taken.getsockname()[1])]
+        environ = {**os.environ, "GLUE_MCP_TOKEN": TOKEN}
+        ran = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, env=environ, timeout=60
+        )
+
+    assert ran.returncode == 2
+    # The first line is printed by the agent's own file.
+    assert ran.stderr.startswith("noise on standard output\nglue: --http ")
+    assert (ran.stderr.count("\n"), "Address already in use" in ran.stderr) == (2, True)

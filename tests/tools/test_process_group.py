@@ -1,0 +1,88 @@
+"""Tests of starting, finding and killing process groups."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from glue.tools.process_group import end_group, find_marked, has_exited, start
+
+
+def start_python(code: str, **env: str) -> subprocess.Popen[bytes]:
+    argv = [sys.executable, "-S", "-c", code]
+    return start(argv, env=env, cwd="/", stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def test_a_group_is_killed_with_its_grandchildren() -> None:
+    child = start_python(
+        "import subprocess, time\n"
+        "print(subprocess.Popen(['sleep', '60']).pid, flush=True)\n"
+        "time.sleep(60)\n",
+        PATH=os.environ["PATH"],
+    )
+    assert child.stdout is not None
+    with child.stdout:
+        grandchild = int(child.stdout.readline())
+
+    end_group(child)
+
+    assert child.returncode == -9
+    assert has_ended(grandchild)
+
+
+def has_ended(pid: int) -> bool:
+    """Return whether a process has ended; it may be a zombie that is not reaped yet."""
+    shown = subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
+    return shown.stdout.strip()[:1] in ("", "Z")
+
+
+def test_a_polite_end_lets_the_child_handle_sigterm() -> None:
+    child = start_python(
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    assert child.stdout is not None
+    with child.stdout:
+        child.stdout.readline()
+
+        end_group(child, polite=True)
+
+    assert child.returncode == 7
+
+
+def test_has_exited_does_not_reap_the_child() -> None:
+    child = start_python("pass")
+    assert child.stdout is not None
+    with child.stdout:
+        child.stdout.read()  # until the child closes its output
+
+        while not has_exited(child):
+            pass
+
+    assert child.returncode is None
+    end_group(child)
+    assert child.returncode == 0
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
+def test_processes_are_found_by_a_variable_of_their_environment() -> None:
+    mark = f"GLUE_TEST={os.urandom(8).hex()}"
+    name, _, value = mark.partition("=")
+    child = start_python("import time; print('ready', flush=True); time.sleep(60)", **{name: value})
+    assert child.stdout is not None
+    with child.stdout:
+        child.stdout.readline()
+
+        found = find_marked(mark)
+        end_group(child)
+
+    assert list(found) == [child.pid]
+    assert "time.sleep(60)" in found[child.pid]
+    assert find_marked(mark) == {}

@@ -1,0 +1,344 @@
+"""Tests of the sandboxes for commands, each with both backends."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from glue.errors import ConfigError
+from glue.tools import coding, shell
+from glue.tools.sandbox import BACKENDS, Sandbox, find_backend, open_sandbox
+
+PYTHON = shutil.which("python3", path="/usr/bin:/bin") or sys.executable
+Attempt = Callable[..., str]
+
+
+@pytest.fixture(params=sorted(BACKENDS))
+def backend(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    if not BACKENDS[name].works():
+        pytest.skip(f"{name} does not work here")
+    return name
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def attempt(backend: str, project: Path) -> Attempt:
+    """Run a command line in a sandbox and return its output."""
+
+    def run(command: str, *, secret: str = "", **options: object) -> str:
+        runner = open_sandbox(Sandbox(backend=backend, **options), project)  # type: ignore[arg-type]
+        assert runner is not None
+        env = {**shell.environment(), **runner.env}
+        argv = runner(["/bin/bash", "-c", command], os.path.realpath(project))
+        # The parent of the command holds a key, as the program that runs the agent does.
+        parent = (
+            "import subprocess, sys; sys.exit(subprocess.call(sys.argv[2:], env=eval(sys.argv[1])))"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", parent, repr(env), *argv],
+            env={**os.environ, "PROVIDER_KEY": secret},
+            cwd=project,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return done.stdout + done.stderr
+
+    return run
+
+
+def test_a_command_runs_in_the_project_and_can_write_there(attempt: Attempt, project: Path) -> None:
+    said = attempt("pwd; echo text > file; mkdir -p a/b; mv file a/b/; cat a/b/file; rm -r a; ls")
+
+    assert said == f"{os.path.realpath(project)}\ntext\n"
+
+
+def test_nothing_outside_the_project_can_be_written(attempt: Attempt, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("before")
+
+    said = attempt(
+        f"echo x > {outside}; : > {outside}; rm -f {outside}; touch {tmp_path}/new /usr/new /etc/new;"
+        f"ln {outside} linked; mv {outside} moved; ln -s {outside} soft && echo x > soft; true"
+    )
+
+    assert outside.read_text() == "before"
+    assert sorted(os.listdir(tmp_path)) == ["outside", "project"]
+    assert not os.path.exists("/usr/new")
+    assert not os.path.exists("/etc/new")
+    assert said
+
+
+def test_files_outside_the_project_cannot_be_read(attempt: Attempt, tmp_path: Path) -> None:
+    (tmp_path / "outside").write_text("tOpSeCrEt")
+    (tmp_path / "project/link").symlink_to(tmp_path / "outside")
+
+    said = attempt(f"cat {tmp_path}/outside link ~/.ssh/* ~root/.bashrc /etc/shadow; ls {tmp_path}")
+
+    assert "tOpSeCrEt" not in said
+    assert "root:" not in said
+    assert "outside\nproject" not in said
+
+
+def test_the_environment_of_other_processes_cannot_be_read(attempt: Attempt) -> None:
+    secret = f"sk-{os.urandom(6).hex()}"
+    find = f"grep -al {secret} /proc/[0-9]*/environ /proc/self/environ /proc/$PPID/environ; env"
+
+    said = attempt(f"tr '\\0' '\\n' < /proc/$PPID/environ; {find}", secret=secret)
+
+    assert secret not in said
+    assert "/environ\n" not in said.replace("/environ: ", "")
+    assert "HOME=" in said
+
+
+CONNECT = """
+import socket, sys
+for name in sys.argv[1:]:
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+        try:
+            socket.socket(socket.AF_UNIX, kind).connect(name.replace("@", chr(0)))
+            print("reached", name)
+        except OSError:
+            pass
+try:
+    one, two = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    for name in sys.argv[1:]:
+        one.sendto(b"x", name.replace("@", chr(0)))
+        print("sent to", name)
+except OSError:
+    pass
+one, two = socket.socketpair()
+one.send(b"pairs work")
+print(two.recv(20).decode())
+"""
+
+
+@pytest.mark.parametrize("network", [False, True])
+def test_sockets_of_the_host_cannot_be_reached(
+    attempt: Attempt, project: Path, tmp_path: Path, network: bool
+) -> None:
+    names = [f"@glue-{os.urandom(6).hex()}", str(project / "s"), str(tmp_path / "s")]
+    sockets = [socket.socket(socket.AF_UNIX) for _ in names]
+    names.append(f"@glue-{os.urandom(6).hex()}")
+    sockets.append(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+    for each, name in zip(sockets, names, strict=True):
+        each.bind(name.replace("@", "\0"))
+        if each.type == socket.SOCK_STREAM:
+            each.listen()
+    command = f"{PYTHON} -c '{CONNECT}' {' '.join(names)}"
+
+    confined = attempt(command, network=network)
+    free = subprocess.run(
+        ["/bin/bash", "-c", command], capture_output=True, text=True, timeout=60, check=False
+    ).stdout
+    for each in sockets:
+        each.close()
+
+    assert free.count("reached") == 4
+    assert confined == "pairs work\n"
+
+
+@pytest.fixture
+def listener() -> Iterator[int]:
+    """Listen on a port of the loopback interface and answer every connection."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                connection.sendall(b"hello")
+                connection.close()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+    thread.join(5)
+
+
+def test_the_network_is_reached_only_if_it_is_allowed(attempt: Attempt, listener: int) -> None:
+    command = f"exec 3<>/dev/tcp/127.0.0.1/{listener} && cat <&3"
+
+    assert "hello" not in attempt(command)
+    assert attempt(command, network=True) == "hello"
+
+
+def test_udp_packets_do_not_leave(attempt: Attempt) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(("127.0.0.1", 0))
+        receiver.setblocking(False)
+
+        attempt(f"echo x > /dev/udp/127.0.0.1/{receiver.getsockname()[1]}")
+
+        with pytest.raises(BlockingIOError):
+            receiver.recv(10)
+
+
+def test_a_read_only_project_cannot_be_changed(attempt: Attempt, project: Path) -> None:
+    (project / "file").write_text("before")
+
+    said = attempt(
+        "cat file; echo x > file; touch new; echo x > $TMPDIR/t && cat $TMPDIR/t",
+        writable_root=False,
+    )
+
+    assert said.startswith("beforex\n")
+    assert (project / "file").read_text() == "before"
+    assert os.listdir(project) == ["file"]
+
+
+def test_named_folders_and_variables_are_passed(
+    attempt: Attempt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/file").write_text("data\n")
+    (tmp_path / "out").mkdir()
+    monkeypatch.setenv("MY_SETTING", "passed")
+    monkeypatch.setenv("MY_TOKEN", "kept")
+
+    said = attempt(
+        f"cat {tmp_path}/data/file; echo x > {tmp_path}/data/new; echo y > {tmp_path}/out/new; env",
+        read=[tmp_path / "data"],
+        write=[tmp_path / "out"],
+        env=["MY_SETTING"],
+    )
+
+    assert said.startswith("data\n")
+    assert "MY_SETTING=passed" in said
+    assert "MY_TOKEN" not in said
+    assert os.listdir(tmp_path / "data") == ["file"]
+    assert (tmp_path / "out/new").read_text() == "y\n"
+
+
+def test_the_home_folder_is_private_and_shows_toolchains(
+    attempt: Attempt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    (home / ".cargo/bin").mkdir(parents=True)
+    (home / ".cargo/bin/cargo").write_text("#!/bin/sh\necho cargo runs\n")
+    (home / ".cargo/bin/cargo").chmod(0o755)
+    (home / ".cargo/credentials.toml").write_text("tOpSeCrEt")
+    (home / ".netrc").write_text("tOpSeCrEt")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("PATH", f"{home}/.cargo/bin:{os.environ['PATH']}")
+
+    said = attempt(
+        f"cargo; ~/.cargo/bin/cargo; cat ~/.netrc ~/.cargo/credentials.toml {home}/.netrc;"
+        f"cat {home}/.cargo/credentials.toml; echo x > ~/new && cat ~/new; touch ~/.cargo/bin/x"
+    )
+
+    assert said.count("cargo runs") == 2
+    assert "tOpSeCrEt" not in said
+    assert "x\n" in said
+    assert not (home / "new").exists()
+    assert os.listdir(home / ".cargo/bin") == ["cargo"]
+
+
+def test_git_files_are_protected_by_bubblewrap(project: Path) -> None:
+    if not BACKENDS["bubblewrap"].works():
+        pytest.skip("bubblewrap does not work here")
+    (project / ".git").mkdir()
+    runner = open_sandbox(Sandbox(backend="bubblewrap"), project)
+    assert runner is not None
+
+    argv = runner(["touch", ".git/hook"], os.path.realpath(project))
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+
+    assert "Read-only file system" in done.stderr
+    assert os.listdir(project / ".git") == []
+
+
+def test_the_private_folder_is_removed_with_the_runner(backend: str, project: Path) -> None:
+    runner = open_sandbox(Sandbox(backend=backend), project)
+    assert runner is not None
+    private = runner.private
+    assert os.path.isdir(private)
+
+    del runner
+
+    assert not os.path.exists(private)
+
+
+async def test_shell_tools_use_the_sandbox_and_say_so(backend: str, project: Path) -> None:
+    tool = shell.tool(project, sandbox=Sandbox(backend=backend))
+
+    assert callable(tool.target)
+    text = tool.target({"command": "ls"}).text
+    said = await tool("touch /usr/x")
+
+    assert text == f"ls [sandbox: {backend}, no network]"
+    assert said.endswith(
+        "[exit code 1; it ran in a sandbox (no network; only this folder can be written)]"
+    )
+    assert await tool("exit 3") == "[exit code 3]"
+
+
+async def test_processes_in_a_sandbox_end_with_the_command(backend: str, project: Path) -> None:
+    length = str(10_000 + int.from_bytes(os.urandom(2), "big"))
+
+    said = await shell.tool(project, sandbox=Sandbox(backend=backend))(
+        f"setsid sleep {length} & sleep 0.2; echo done"
+    )
+
+    left = subprocess.run(["pgrep", "-fx", f"sleep {length}"], capture_output=True, check=False)
+    assert said.startswith("done\n[exit code 0")
+    assert left.stdout == b""
+
+
+def test_auto_uses_the_best_sandbox_and_off_none(project: Path) -> None:
+    best = find_backend()
+    runner = open_sandbox("auto", project)
+
+    assert (runner.backend if runner is not None else None) is best
+    assert open_sandbox("off", project) is None
+    with pytest.raises(ValueError, match="auto, require, off or a Sandbox"):
+        open_sandbox("on", project)
+
+
+def test_a_missing_folder_and_a_string_are_refused(project: Path) -> None:
+    if find_backend() is None:
+        pytest.skip("no sandbox works here")
+    with pytest.raises(ConfigError, match="does not exist"):
+        open_sandbox(Sandbox(read=["/no/such/folder"]), project)
+    with pytest.raises(TypeError, match="read must be a list"):
+        Sandbox(read="/srv")
+    with pytest.raises(ValueError, match="backend must be"):
+        Sandbox(backend="chroot")
+
+
+def test_coding_tools_run_commands_in_a_sandbox_unless_told_otherwise(project: Path) -> None:
+    best = find_backend()
+
+    def question(**options: object) -> str:
+        made = coding.tools(project, **options)  # type: ignore[arg-type]
+        target = next(tool.target for tool in made if tool.name == "shell")
+        assert callable(target)
+        return str(target({"command": "ls"}).text)
+
+    assert question(shell="open") == "ls [no sandbox]"
+    expected = f"sandbox: {best.name}, no network" if best is not None else "no sandbox"
+    assert question(shell=True) == f"ls [{expected}]"
+    if best is not None:
+        assert question(shell=Sandbox(network=True)) == f"ls [sandbox: {best.name}, with network]"
+    with pytest.raises(TypeError, match="shell must be"):
+        coding.tools(project, shell="closed")  # type: ignore[arg-type]

@@ -1,0 +1,364 @@
+"""The page of a transcript: it is complete, and hostile texts do nothing in it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import pytest
+from fakes.transcripts import parse, reply, result, small_transcript, transcript
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from syrupy.assertion import SnapshotAssertion
+
+import glue
+from glue.messages import (
+    AssistantMessage,
+    File,
+    Image,
+    Message,
+    Opaque,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+    Unknown,
+    Usage,
+    UserMessage,
+    user,
+)
+from glue.provider import Attempt
+from glue.view.page import page
+from glue.view.transcript import Note, ShownMessage, Transcript
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 16
+
+
+HOSTILE_TEXTS = (
+    '<script>document.title="owned"</script>',
+    "<img src=http://127.0.0.1:9/x onerror=alert(1)>",
+    '"><svg onload=alert(1)>',
+    "</pre></details></article></main></style></script><h1>out</h1>",
+    "<!-- --><base href='http://evil.example/'><meta http-equiv=refresh content='0;url=http://evil.example'>",
+    "javascript:alert(1)//&#x3c;b&#x3e;&lt;b&gt;",
+    "]]><![CDATA[<b>",
+    "a\x00b\x1b[31mred\u202egnp.exe\u2066\ufeff\U000e0041\ud800",
+)
+
+
+def test_the_page_of_a_small_transcript(snapshot: SnapshotAssertion) -> None:
+    html = page(small_transcript())
+
+    body = re.sub(r"(?s)<style>.*?</style>|<script>.*?</script>", "", html)
+    assert re.sub(r"sha256-[^']+", "sha256-...", body) == snapshot
+
+
+def test_the_same_transcript_gives_the_same_page() -> None:
+    assert page(small_transcript()) == page(small_transcript())
+
+
+def test_every_text_and_figure_is_on_the_page() -> None:
+    shown = "".join(parse(page(small_transcript())).text)
+
+    for text in (
+        "What is in a.py?",
+        "I should look.",
+        "print(1)",
+        "no path",
+        "It prints",
+        " one.",
+        "HTTP 529",
+    ):
+        assert text in shown
+    for figure in (
+        "3.5 s",
+        "tools 400 ms",
+        "1,200 (1,000 cached) → 80 (12 thinking) tokens",
+        "$0.0031",
+        "+10.0 s",
+    ):
+        assert figure in shown
+
+
+def test_cut_replies_continuations_and_attempts_are_marked() -> None:
+    parsed = parse(page(small_transcript()))
+    shown = "".join(parsed.text)
+
+    assert "cut off at the output cap" in shown
+    assert {"class": "badge bad", "title": "length"} in parsed.all("b", "badge")
+    assert {"class": "badge", "href": "#r2"} in parsed.all("a", "badge")
+    assert "continues 2" in shown
+    assert "HTTP 429: slow down" in shown
+    assert "took 500 ms · next try after 2.0 s" in shown
+
+
+def test_calls_are_folded_with_their_results() -> None:
+    parsed = parse(page(small_transcript()))
+
+    assert [attrs["class"] for attrs in parsed.all("details", "call")] == ["call good", "call bad"]
+    assert not any("open" in attrs for attrs in parsed.all("details"))
+
+
+def test_only_blocks_with_problems_are_marked_as_such() -> None:
+    parsed = parse(page(small_transcript()))
+
+    assert [attrs["id"] for attrs in parsed.all("article", "problem")] == ["r1", "r2", "m6"]
+    assert [attrs["id"] for attrs in parsed.all("article")] == ["m1", "r1", "r2", "m4", "r3", "m6"]
+
+
+def test_unknown_figures_are_not_mentioned() -> None:
+    shown = "".join(parse(page(transcript(user("hi"), reply(Text(text="hello"))))).text)
+
+    for word in ("cost", "tokens", "time", "begun", "forked", "attempts", "None", "unknown"):
+        assert word not in shown.replace("time line", "")
+
+
+def test_an_empty_transcript_has_a_note() -> None:
+    shown = "".join(parse(page(transcript())).text)
+
+    assert "there are no messages yet" in shown
+
+
+def test_the_cost_names_the_number_of_replies_with_a_known_price() -> None:
+    priced = reply(Text(text="a"), usage=Usage(input=1, output=1, cost=0.5))
+    other = reply(Text(text="b"), usage=Usage(input=1, output=1))
+
+    shown = "".join(parse(page(transcript(priced, other))).text)
+
+    assert "$0.5000 for 1 of 2 replies" in shown
+
+
+def test_the_usage_of_sub_agents_is_included() -> None:
+    asked = reply(
+        ToolCall(id="c", name="look", arguments="{}"), usage=Usage(input=10, output=1, cost=0.25)
+    )
+    spent = {"input": 100, "output": 20, "cost": 0.5}
+    answered = ToolMessage(
+        call_id="c", name="look", content=(Text(text="found"),), meta={"usage": spent}
+    )
+
+    shown = "".join(parse(page(transcript(asked, answered))).text)
+
+    assert "110 in, 21 out" in shown
+    assert "$0.7500" in shown
+
+
+@pytest.mark.parametrize("origin", ["continue", "repair", "nudge", "wrap_up", "summary"])
+def test_messages_of_the_loop_are_not_shown_as_the_users(origin: str) -> None:
+    parsed = parse(page(transcript(user("hi"), user("go on", origin=origin))))
+
+    assert [attrs["class"] for attrs in parsed.all("article")] == ["said", "said loop"]
+
+
+def test_excluded_messages_are_marked() -> None:
+    old = UserMessage(content=(Text(text="old"),), excluded=True)
+    answer = AssistantMessage(content=(Text(text="older"),), excluded=True)
+
+    assert "".join(parse(page(transcript(old, answer))).text).count("not sent any more") == 2
+
+
+def test_long_texts_are_complete_and_folded() -> None:
+    text = "".join(f"line {number} of many\n" for number in range(5_000))
+    asked = reply(ToolCall(id="c", name="look", arguments="{}"))
+
+    parsed = parse(page(transcript(asked, result("c", text))))
+
+    assert len(parsed.all("details", "rest")) == 1
+    assert f"show all {len(text):,} characters" in "".join(parsed.text)
+    for number in (0, 39, 40, 4_999):
+        assert f"line {number} of many\n" in "".join(parsed.text)
+
+
+def test_code_that_is_split_by_a_fold_remains_code() -> None:
+    code = "x = 1\n" * 200
+
+    parsed = parse(page(transcript(user(f"Look:\n```python\n{code}```\nSo."))))
+
+    kinds = [
+        attrs["class"] for tag, attrs in parsed.tags if tag == "pre" or attrs.get("class") == "text"
+    ]
+    assert kinds == ["text", "code", "code", "text"]
+
+
+def everywhere(text: str) -> Transcript:
+    """Put a text wherever a stranger could."""
+    asked = (
+        ToolCall(id=text, name=text, arguments=json.dumps({text: text, "b": [text]})),
+        ToolCall(id="2", name=text, arguments=text, complete=False),
+    )
+    parts = (
+        Text(text=text),
+        Thinking(text=text),
+        Image(url=f"https://{text}"),
+        Image(media_type=text, data=text.encode(errors="replace")),
+        File(media_type=text, data=b"x", name=text),
+        Opaque(wire=text, data={text: text}),
+        Unknown(data={"type": text, "more": text}),
+    )
+    tried = Attempt(provider=text, model=text, kind=text, detail=text)
+    messages: tuple[Message, ...] = (
+        UserMessage(content=parts, origin=text, meta={text: text}),
+        AssistantMessage(
+            content=(*parts, *asked),
+            provider=text,
+            model=text,
+            stop_reason=glue.StopReason.UNKNOWN,
+            raw_stop_reason=text,
+            meta={"dropped_calls": [text]},
+        ),
+        ToolMessage(call_id=text, name=text, content=parts, meta={text: [text]}),
+        ToolMessage(call_id="nobody's", name=text, content=parts, is_error=True),
+    )
+    return Transcript(
+        title=text,
+        source=text,
+        parent=text,
+        system=text,
+        tools=(glue.messages.ToolSpec(name=text, description=text, parameters={text: text}),),
+        items=(
+            *(ShownMessage(message=message, attempts=(tried,)) for message in messages),
+            Note(kind="failed", text=text, attempts=(tried,)),
+            Note(kind="heading", text=text),
+        ),
+    )
+
+
+MARKDOWN_TAGS = frozenset(
+    "blockquote code em h5 li ol strong table tbody td th thead tr ul".split()
+)
+
+
+def shape(html: str) -> list[tuple[str, tuple[str, ...]]]:
+    return [(tag, tuple(attrs)) for tag, attrs in parse(html).tags]
+
+
+@pytest.mark.parametrize("text", HOSTILE_TEXTS)
+def test_hostile_texts_add_no_tags(text: str) -> None:
+    plain = "a" * len(text)
+
+    assert shape(page(everywhere(text))) == shape(page(everywhere(plain)))
+
+
+@cache
+def usual_tags() -> frozenset[str]:
+    """The tags of a page whose texts hold no markup."""
+    return frozenset(tag for tag, _ in parse(page(everywhere("a"))).tags) | {"pre", *MARKDOWN_TAGS}
+
+
+@given(
+    st.text(
+        alphabet=st.sampled_from("<>&\"'`/=! \n\t-;#x3abscript\x00\u202e\ud800"),
+        min_size=1,
+        max_size=40,
+    )
+)
+@settings(max_examples=150, deadline=None)
+def test_no_text_becomes_markup(text: str) -> None:
+    html = page(everywhere(text))
+    found = parse(html).tags
+
+    assert {tag for tag, _ in found} <= usual_tags()
+    for tag, attrs in found:
+        if tag in MARKDOWN_TAGS:
+            assert set(attrs) <= {"class", "value"}
+            assert re.fullmatch(
+                r"d\d|\d*|name", (attrs.get("class") or "") + (attrs.get("value") or "")
+            )
+    assert html.count("<script>") == html.count("<style>") == 1
+    html.encode()
+
+
+@pytest.mark.parametrize("text", HOSTILE_TEXTS)
+def test_a_page_links_only_to_itself_and_has_no_inline_handlers(text: str) -> None:
+    parsed = parse(page(everywhere(text)))
+
+    for tag, attrs in parsed.tags:
+        assert tag not in (
+            "link",
+            "iframe",
+            "object",
+            "embed",
+            "form",
+            "base",
+            "video",
+            "audio",
+            "source",
+            "use",
+        )
+        for name, value in attrs.items():
+            assert not name.startswith("on")
+            assert name not in ("style", "srcset", "action", "ping", "xlink:href")
+            if name == "href":
+                assert re.fullmatch(r"#r\d+", value or "")
+            if name == "src":
+                assert (value or "").startswith("data:image/")
+
+
+def test_only_bytes_that_are_images_are_shown_as_images() -> None:
+    pictures = (
+        Image(data=PNG),
+        Image(data=b"<svg onload=alert(1)>", media_type="image/svg+xml"),
+        Image(data=b"<html>", media_type="image/png"),
+        Image(url="https://example.com/tracker.png"),
+    )
+
+    parsed = parse(page(transcript(user(*pictures))))
+
+    assert len(parsed.all("img")) == 1
+    assert (parsed.all("img")[0]["src"] or "").startswith("data:image/png;base64,")
+    assert "image at https://example.com/tracker.png, not fetched" in "".join(parsed.text)
+
+
+def test_the_content_security_policy_allows_only_the_pages_own_script_and_style() -> None:
+    html = page(small_transcript())
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]+)"', html)
+
+    for tag in ("style", "script"):
+        (inside,) = re.findall(rf"(?s)<{tag}>(.*?)</{tag}>", html)
+        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+    assert policy.startswith("default-src 'none'; img-src data:;")
+    assert "unsafe" not in policy
+
+
+def test_text_has_enough_contrast_in_light_and_dark_mode() -> None:
+    style = (Path(page.__code__.co_filename).parent / "page.css").read_text()
+    colours = {
+        name: pair
+        for name, *pair in re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", style)
+    }
+
+    def shine(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        red, green, blue = (
+            part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+        )
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    pairs = [
+        (text, back)
+        for text in ("text", "dim", "link", "bad")
+        for back in ("back", "card", "sunk", "said")
+    ]
+    for text, back in [*pairs, ("good", "card"), ("bad", "bad-back"), ("text", "found")]:
+        for mode in (0, 1):
+            low, high = sorted((shine(colours[text][mode]), shine(colours[back][mode])))
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (text, back, mode)
+
+
+def test_the_assets_are_in_the_wheel() -> None:
+    root = Path(__file__).resolve().parents[2]
+    listed = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"][
+        "package-data"
+    ]["glue.view"]
+
+    assert sorted(listed) == sorted(
+        path.name
+        for path in (root / "glue" / "view").iterdir()
+        if path.suffix in (".css", ".html", ".js")
+    )

@@ -1,0 +1,331 @@
+"""Transcripts from sessions, cassettes, events and lists of messages."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fakes.transcripts import parse, reply, result
+
+import glue
+from glue.cli.printer import EventWriter
+from glue.errors import StoreError
+from glue.messages import (
+    Text,
+    ToolCall,
+    ToolMessage,
+    messages_to_json,
+    user,
+)
+from glue.testing import Recorder, Script, call, calls, fail, repeat, say
+from glue.view.page import page
+from glue.view.sources import read_file, read_session
+from glue.view.transcript import ShownMessage
+
+CASSETTE_HEAD = b'{"type": "cassette", "schema": 1, "provider": "x"}\n'
+DAMAGED_EXCHANGE = b'{"type": "exchange", "number": 1e999, "events": [], "request": {}}'
+
+
+@glue.tool
+def look(path: str) -> str:
+    """Look at a file."""
+    return f"inside {path}"
+
+
+@pytest.mark.parametrize("kind", ["files", "sessions.db"])
+async def test_a_session_is_read_with_its_times(tmp_path: Path, kind: str) -> None:
+    store = (
+        glue.FileStore(tmp_path / kind) if kind == "files" else glue.SQLiteStore(tmp_path / kind)
+    )
+    agent = glue.Agent(Script(calls(call("look", {"path": "a.py"})), "It is there."), tools=[look])
+    await agent.session("demo", store=store).prompt("Is a.py there?")
+
+    read = await read_session(store, "demo")
+
+    items = [item for item in read.items if isinstance(item, ShownMessage)]
+    assert [item.message.text for item in items] == [
+        "Is a.py there?",
+        "",
+        "inside a.py",
+        "It is there.",
+    ]
+    assert all(item.at is not None for item in items)
+    assert read.created is not None
+    assert "It is there." in page(read)
+
+
+async def test_messages_copied_by_a_fork_have_no_times(tmp_path: Path) -> None:
+    store = glue.FileStore(tmp_path)
+    session = glue.Agent(Script("one", "two")).session("demo", store=store)
+    await session.prompt("first")
+    fork = await session.fork(id="other")
+    await fork.prompt("second")
+
+    read = await read_session(store, "other")
+
+    assert [item.at is None for item in read.items if isinstance(item, ShownMessage)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert read.parent == "demo"
+
+
+async def test_a_session_is_read_with_its_failed_attempts(tmp_path: Path) -> None:
+    store = glue.FileStore(tmp_path)
+    provider = glue.with_failover(Script(fail("overloaded", "HTTP 529")), Script("Here."))
+    await glue.Agent(provider).session("demo", store=store).prompt("Hello?")
+
+    item = (await read_session(store, "demo")).items[-1]
+
+    assert isinstance(item, ShownMessage)
+    assert [attempt.kind for attempt in item.attempts] == ["overloaded"]
+    assert "HTTP 529" in page(await read_session(store, "demo"))
+
+
+async def test_a_session_is_read_with_its_instructions_and_tools(tmp_path: Path) -> None:
+    @glue.tool
+    def look(city: str) -> str:
+        """Look at a city."""
+        return city
+
+    for store in (glue.FileStore(tmp_path / "files"), glue.SQLiteStore(tmp_path / "s.db")):
+        agent = glue.Agent(Script("hi"), tools=[look], instructions="Be brief.")
+        await agent.session("one", store=store).prompt("hello")
+
+        transcript = await read_session(store, "one")
+
+        assert transcript.system == "Be brief."
+        assert [(tool.name, tool.description) for tool in transcript.tools] == [
+            ("look", "Look at a city.")
+        ]
+
+
+async def test_a_cassette_is_read_as_one_conversation(tmp_path: Path) -> None:
+    path = tmp_path / "cassette.jsonl"
+    script = Script(
+        calls(call("look", {"path": "a.py"})), say("It is", stop="max_tokens"), " there."
+    )
+    agent = glue.Agent(Recorder(script, path), tools=[look], instructions="Be brief.")
+    await agent.run("Is a.py there?")
+
+    read = read_file(path)
+
+    texts = [item.message.text for item in read.items if isinstance(item, ShownMessage)]
+    assert texts[:4] == ["Is a.py there?", "", "inside a.py", "It is"]
+    assert texts[-1] == " there."
+    assert len(texts) == 6
+    assert read.system == "Be brief."
+    assert [tool.name for tool in read.tools] == ["look"]
+
+
+async def test_a_cassette_is_read_with_its_failures_and_attempts(tmp_path: Path) -> None:
+    path = tmp_path / "cassette.jsonl"
+    provider = glue.with_failover(
+        Script(repeat(fail("overloaded", "HTTP 529")), name="one"),
+        Script("Here.", fail("auth", "no key")),
+    )
+    agent = glue.Agent(Recorder(provider, path))
+    await agent.run("Hello?")
+    with pytest.raises(glue.GlueError):
+        await agent.run("And now?")
+
+    read = read_file(path)
+
+    shown = "".join(parse(page(read)).text)
+    assert "HTTP 529" in shown
+    assert "script: auth" in shown
+    assert "Conversation 2 of 2" in shown
+
+
+def test_events_of_a_run_are_read(tmp_path: Path) -> None:
+    asked = reply(
+        ToolCall(id="c", name="look", arguments="{}"), stop_reason=glue.StopReason.TOOL_USE
+    )
+    answered = result("c", "found")
+    events = [
+        {"type": "run_start", "run_id": "1"},
+        {
+            "type": "attempt",
+            "provider": "one",
+            "kind": "timeout",
+            "detail": "slow",
+            "delay": 1.5,
+            "seconds": "?",
+        },
+        {"type": "message_end", "message": messages_to_json([asked])[0]},
+        {"type": "tool_end", "message": messages_to_json([answered])[0], "seconds": 0.25},
+        {"type": "compacted", "before": 900, "after": 90, "removed": 7},
+        {"type": "of_a_newer_version"},
+        {"type": "run_end", "outcome": "failed"},
+        {
+            "type": "result",
+            "outcome": "failed",
+            "requests": 2,
+            "seconds": 1.25,
+            "error": {"message": "out of credit"},
+        },
+    ]
+    path = tmp_path / "events.jsonl"
+    path.write_text("\n".join(map(json.dumps, events)))
+
+    shown = "".join(parse(page(read_file(path))).text)
+
+    for text in (
+        "timeout",
+        "next try after 1.5 s",
+        "250 ms",
+        "compacted: before 900",
+        "failed, 2 requests, 1.2 s: out of credit",
+    ):
+        assert text in shown
+    assert shown.count("The run ended") == 1
+
+
+async def test_steps_of_a_sub_agent_are_nested_in_its_call(tmp_path: Path) -> None:
+    @glue.tool
+    def look(city: str) -> str:
+        """Look at a city."""
+        raise glue.ToolError(f"{city} is in the fog")
+
+    child = glue.Agent(
+        Script(calls(call("look", {"city": "Bergen"})), "It is foggy."), tools=[look]
+    )
+    parent = glue.Agent(
+        Script(calls(call("guide", {"prompt": "Bergen?"})), "Fog."),
+        tools=[child.as_tool("guide", "Knows cities.")],
+        instructions="Be brief.",
+    )
+    lines: list[str] = []
+    await parent.run("And Bergen?", on_event=EventWriter(lines.append))
+    (tmp_path / "events.jsonl").write_text("".join(lines))
+
+    transcript = read_file(tmp_path / "events.jsonl")
+    html = page(transcript)
+
+    assert transcript.system == "Be brief."
+    assert [tool.name for tool in transcript.tools] == ["guide"]
+    assert "And Bergen?" in html
+    steps = html.partition('<div class="steps">')[2]
+    assert "look" in steps
+    assert "It is foggy." in steps
+    assert '<span class="why" dir="auto">Bergen is in the fog</span>' in steps
+    assert "2 steps" in html
+
+
+def test_the_error_of_a_failed_run_is_shown(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text(
+        '{"type": "run_start"}\n{"type": "error", "error": {"message": "no key"}, "exit_code": 2}\n'
+    )
+
+    assert "The run ended: failed: no key" in "".join(parse(page(read_file(path))).text)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        json.dumps,
+        lambda messages: "\n".join(map(json.dumps, messages)),
+        lambda messages: json.dumps({"messages": messages}),
+    ],
+)
+def test_messages_are_read_from_a_list_from_lines_and_from_an_object(
+    tmp_path: Path, form: Callable[[object], str]
+) -> None:
+    path = tmp_path / "messages.json"
+    path.write_text(form(messages_to_json([user("hi"), reply(Text(text="hello"))])))
+
+    read = read_file(path)
+
+    assert [item.message.text for item in read.items if isinstance(item, ShownMessage)] == [
+        "hi",
+        "hello",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"hello", "contains no transcript"),
+        (b"", "contains no transcript"),
+        (b'{"type": "run_start"}\n' + b"[" * 100_000, "line 2: not valid JSON"),
+        (b"\xff\xfe", "is not a text file"),
+        (b"{}", "contains no transcript"),
+        (b'{"type": "nonsense"}', "contains no transcript"),
+        (b'[{"role": "system"}]', "a message has an unknown role"),
+        (
+            b'[{"role": "user", "content": [{"type": "text", "text": 5}]}]',
+            """has 5 in 'text', which must be a text""",
+        ),
+        (
+            CASSETTE_HEAD + b'{"type": "exchange", "number": 1}',
+            "is not a cassette",
+        ),
+        (b"SQLite format 3\0", "is a store of many sessions"),
+        (b'{"type": "run_start"}\n{"type": "message_end"}', "is damaged: KeyError('message')"),
+        (
+            b'{"type": "run_start"}\n{"type": "tool_end", "message": 1e999}',
+            "a message must be an object",
+        ),
+        (
+            CASSETTE_HEAD + DAMAGED_EXCHANGE,
+            "line 2: the exchange is damaged",
+        ),
+    ],
+)
+def test_other_files_are_refused_with_one_line(tmp_path: Path, data: bytes, why: str) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(data)
+
+    with pytest.raises(StoreError, match=re.escape(why)) as caught:
+        read_file(path)
+
+    assert "\n" not in str(caught.value)
+
+
+def test_usage_that_is_not_a_number_counts_as_unknown(tmp_path: Path) -> None:
+    usage = {"input": "many", "output": None, "cost": "free", "cache_read": True}
+    messages = [
+        {
+            "role": "assistant",
+            "content": [],
+            "usage": usage,
+            "meta": {"attempts": [1, {"delay": "x", "usage": 3}]},
+        }
+    ]
+    path = tmp_path / "messages.json"
+    path.write_text(json.dumps(messages))
+
+    assert "0 → 0 tokens" in page(read_file(path))
+
+
+@pytest.mark.parametrize(
+    "odd", ["1e999", "NaN", "1" + "0" * 400, "-1e999", "true", '"x"', "[]", "{}", "null"]
+)
+def test_infinite_huge_and_non_numeric_figures_are_left_out(tmp_path: Path, odd: str) -> None:
+    message = json.dumps(messages_to_json([reply(Text(text="hello"), meta={"usage": 0})])[0])
+    result = json.dumps(
+        messages_to_json([ToolMessage(call_id="c", name="n", content=(), meta={"usage": 0})])[0]
+    )
+    odd_reply = '{"role": "assistant", "content": [], "meta": ODD, "usage": {"cost": ODD}}'
+    lines = (
+        '{"type": "attempt", "provider": "one", "delay": ODD, "seconds": ODD}',
+        '{"type": "attempt", "provider": "one", "next_cap": ODD, "usage": ODD}',
+        '{"type": "message_end", "message": MESSAGE}'.replace("MESSAGE", message),
+        '{"type": "message_end", "message": ODD_REPLY}'.replace("ODD_REPLY", odd_reply),
+        '{"type": "tool_end", "seconds": ODD, "message": MESSAGE}'.replace(
+            "MESSAGE", result.replace(": 0", ": ODD")
+        ),
+        '{"type": "result", "outcome": "done", "requests": ODD, "seconds": ODD, "error": ODD}',
+    )
+    path = tmp_path / "events.jsonl"
+    path.write_text("\n".join(lines).replace("ODD", odd))
+
+    shown = "".join(parse(page(read_file(path))).text)
+
+    assert "The run ended: done" in shown
