@@ -1,13 +1,12 @@
 """Run a child process to its end, with a deadline and a limit on its output.
 
-The child and every process of its group have ended when `run` returns.
+The child, every process of its group and every marked process have ended when `run` returns.
 """
 
 from __future__ import annotations
 
 import os
 import selectors
-import signal
 import subprocess
 import threading
 import time
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from glue.tasks import StopFlag
-from glue.tools.process_group import TICK, end_group, find_marked, has_exited, start
+from glue.tools.process_group import TICK, end_group, end_marked, find_marked, has_exited, start
 
 BLOCK = 64 * 1024
 Sink = Callable[[bytes], bool]  # takes a block of output; returns whether to continue
@@ -93,9 +92,8 @@ def run(
     finally:
         left = find_marked(mark) if mark else {}
         end_group(child, polite=bool(mark))
-        for pid in find_marked(mark) if left else ():
-            with suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+        if left:
+            end_marked(mark)
         for pipe in filter(None, (child.stdout, child.stderr)):
             pipe.close()
     names = tuple(name for pid, name in left.items() if pid != child.pid)

@@ -73,6 +73,16 @@ def find_marked(mark: str) -> dict[int, str]:
     return found
 
 
+def end_marked(mark: str) -> None:
+    """Kill the processes that `find_marked` returns, and wait until they have ended."""
+    until = time.monotonic() + GRACE
+    while (found := find_marked(mark)) and time.monotonic() < until:
+        for pid in found:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(TICK / 10)
+
+
 def has_exited(child: subprocess.Popen[bytes]) -> bool:
     """Return whether a child has ended, without reaping it.
 

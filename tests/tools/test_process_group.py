@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 
 import pytest
 
-from glue.tools.process_group import end_group, find_marked, has_exited, start
+from glue.tools.process_group import end_group, end_marked, find_marked, has_exited, start
 
 
 def start_python(code: str, **env: str) -> subprocess.Popen[bytes]:
@@ -86,3 +87,19 @@ def test_processes_are_found_by_a_variable_of_their_environment() -> None:
     assert list(found) == [child.pid]
     assert "time.sleep(60)" in found[child.pid]
     assert find_marked(mark) == {}
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
+def test_marked_processes_have_ended_when_end_marked_returns() -> None:
+    mark = f"GLUE_TEST={os.urandom(8).hex()}"
+    name, _, value = mark.partition("=")
+    children = [start_python("import time; time.sleep(60)", **{name: value}) for _ in range(8)]
+
+    end_marked(mark)
+
+    assert find_marked(mark) == {}
+    for child in children:
+        end_group(child)
+        assert child.stdout is not None
+        child.stdout.close()
+        assert child.returncode == -signal.SIGKILL
