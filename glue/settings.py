@@ -442,7 +442,7 @@ def _message_hint(items: Sequence[object]) -> str:
 
 
 def check_history(messages: Sequence[Message]) -> Sequence[Message]:
-    """Return the messages before the prompt; raise TypeError if it is not a list of messages."""
+    """Return the message history as it is; raise TypeError if it is not a list of messages."""
     if isinstance(messages, Messages):
         return messages
     is_list = isinstance(messages, Sequence) and not isinstance(messages, str)

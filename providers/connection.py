@@ -170,7 +170,7 @@ class Watch:
             self.progress = time.monotonic() + self.patience
 
 
-class Backend:
+class WatchedBackend:
     """A network backend for httpcore whose streams enforce the limits of a Watch."""
 
     def __init__(self, engine: ModuleType, watch: Watch) -> None:

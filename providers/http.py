@@ -29,11 +29,11 @@ from glue.overrides import check_origin
 from glue.providers.connection import (
     KEEP_ALIVE,
     Address,
-    Backend,
     Broken,
     Connection,
     Content,
     Watch,
+    WatchedBackend,
     idle_connections,
     inflate,
     proxy_for,
@@ -261,7 +261,7 @@ class HTTP:
         watch = Watch()
         options: dict[str, Any] = {
             "keepalive_expiry": KEEP_ALIVE,
-            "network_backend": Backend(self.engine, watch),
+            "network_backend": WatchedBackend(self.engine, watch),
         }
         if self.address.scheme == "https":
             options["ssl_context"] = ssl_context(self.engine)

@@ -543,7 +543,7 @@ class Decoder:
 
 
 def _count(raw: Mapping[str, Json], places: Sequence[str]) -> int | None:
-    """Return the count at the first of several places, such as "details.cached", that has one."""
+    """Return the first count found at `places`, such as "details.cached", or None."""
     for place in places:
         outer, _, inner = place.rpartition(".")
         found = (encoding.object_of(raw.get(outer)) if outer else raw).get(inner)

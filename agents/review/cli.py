@@ -316,7 +316,10 @@ _saved = _options(
 )
 @_pr
 def publish(**given: Any) -> int:
-    """Gate, redact and post saved findings. Needs the write token and no model."""
+    """Check saved findings, drop those that fail, remove secrets, and post the rest.
+
+    Needs a token with write access, but no model.
+    """
     return _publish(*_saved_review(given), given, post=True)
 
 
@@ -699,7 +702,7 @@ def _publish(
     post: bool,
     environ: Mapping[str, str] = os.environ,
 ) -> int:
-    """Gate a review, post it or only print it, and return the exit code."""
+    """Check a review, post it or only print it, and return the exit code."""
     config = make(_settings(bundle, given))
     required = given["require_coverage"]
     if required is None:

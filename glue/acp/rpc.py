@@ -161,7 +161,7 @@ class Peer:
             self._refuse(INVALID_REQUEST, message)
             return
         done, answer = waiter
-        refused = f"the answer to this request was not read: {message}"
+        refused = f"the answer to this request is too long: {message}"
         answer.append({"error": {"code": INVALID_REQUEST, "message": refused}})
         done.set()
 

@@ -93,7 +93,8 @@ def read_attachment(named: str) -> Part:
     if suffix not in _IMAGES:
         kinds = ", ".join(_IMAGES)
         raise ConfigError(
-            f"--attach {named}: only the URL of an image ({kinds}) can be sent; download the file"
+            f"--attach {named}: only the URL of an image ({kinds}) can be sent; "
+            "download the file and attach it"
         )
     return Image(media_type=_IMAGES[suffix], url=named)
 

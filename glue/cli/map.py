@@ -61,7 +61,9 @@ _MAX_SHOWN = 20  # incomplete rows that are listed one by one; the output file h
     help="Folder of the rows' attachments; by default the folder of INPUTS.",
 )
 @click.option(
-    "--resume", is_flag=True, help="Continue a map that was stopped or killed; begin if none was."
+    "--resume",
+    is_flag=True,
+    help="Continue a map that was stopped or killed; start a new map if there is none to continue.",
 )
 @click.option("--overwrite", is_flag=True, help="Delete an existing output and start again.")
 @click.option(

@@ -348,7 +348,7 @@ class Sources:
         if (flag := self.given.get("on_question")) is not None:
             if own is not None:
                 raise click.UsageError(
-                    "--on-question has no effect: the agent has a permission policy of its own"
+                    "--on-question cannot be used: the agent has its own permission policy"
                 )
             if flag == "ask" and ask is None:
                 raise click.UsageError(

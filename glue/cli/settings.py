@@ -47,7 +47,9 @@ def settings(
     environ: Mapping[str, str] = os.environ,
     folder: str = ".",
 ) -> dict[str, Setting]:
-    """Return the settings that are set anywhere; a flag wins over a variable, that over a file.
+    """Return each setting that has a value, with the place where it was set.
+
+    A flag wins over an environment variable, and a variable wins over a file.
 
     A setting of the project's pyproject.toml wins over one of the user's config.toml.
     """

@@ -57,7 +57,7 @@ async def invoke(tool: Tool[..., Any], call: ToolCall, context: Context[Any]) ->
 
 
 async def _finished(tool: Any, result: ToolResult) -> ToolResult:
-    """Cut a long result, and add the vote of a tool that ends the run."""
+    """Return a result cut at `max_output`; set `terminate` if the tool has `terminates`."""
     limit = getattr(tool, "max_output", None)
     if limit is not None and any(
         isinstance(part, Text) and len(part.text) > limit for part in result.content

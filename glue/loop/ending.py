@@ -150,7 +150,8 @@ async def _keep_position(state: State) -> None:
 async def _exclude(state: State, outcome: Outcome) -> str:
     """Exclude a refused run, or a prompt that exceeds the context window, from later requests.
 
-    The messages stay in the transcript and in the journal. Return the notice for the result, if any.
+    The messages stay in the transcript and in the journal. Return the notice for the result, or
+    an empty text.
     """
     run = state.messages[run_start(state.messages) :] if state.resumed else state.new
     overlong = outcome is Outcome.CONTEXT_WINDOW and not any(

@@ -28,7 +28,7 @@ class Journal(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class Recorder:
+class RunRecorder:
     """The messages of a run, and the journal that stores each change before the next step."""
 
     messages: list[Message]  # the whole transcript

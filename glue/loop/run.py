@@ -39,7 +39,7 @@ from glue.loop.position import (
     at_position,
     resume_position,
 )
-from glue.loop.recorder import Journal, Recorder
+from glue.loop.recorder import Journal, RunRecorder
 from glue.loop.state import State
 from glue.loop.transcript import (
     ASKED,
@@ -305,7 +305,7 @@ def start_run(
     specs = tuple(tool.spec for tool in table.values())
     state = State(
         provider=provider,
-        recorder=Recorder(
+        recorder=RunRecorder(
             messages=sent.begin(history, resumed=prompt is None), history=sent, journal=journal
         ),
         tools=table,

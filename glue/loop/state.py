@@ -29,7 +29,7 @@ from glue.failures import report_bug
 from glue.limits import Limits, StopReason, read_limits
 from glue.listeners import listener_name, log_event
 from glue.loop.position import ASK, Position
-from glue.loop.recorder import Recorder
+from glue.loop.recorder import RunRecorder
 from glue.loop.transcript import merge, message_chars
 from glue.messages import (
     AssistantMessage,
@@ -63,7 +63,7 @@ class State:
     """The data of one run. Policies may read all of it."""
 
     provider: Provider
-    recorder: Recorder
+    recorder: RunRecorder
     tools: Mapping[str, AnyTool]
     limits: Limits
     limits_source: Callable[[], Limits] | None

@@ -91,7 +91,10 @@ class History:
         self._seen, self._sent = self._seen[:seen], self._sent[:sent]
 
     def view(self, messages: list[Message]) -> Messages:
-        """Return the repaired transcript. `messages` is the list that `align` saw, perhaps longer."""
+        """Return the repaired transcript.
+
+        `messages` is the list that `align` saw, perhaps with more messages at its end.
+        """
         if len(self._seen) < len(messages):
             new = messages[len(self._seen) :]
             self._seen += new

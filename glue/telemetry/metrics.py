@@ -33,7 +33,7 @@ class Histogram:
 
 
 class Metrics:
-    """A listener that counts the outcomes of runs and the continuations of replies.
+    """A listener that counts how runs end, and how often a reply that was cut off was continued.
 
         metrics = Metrics()
         agent.run_sync("Weather in Oslo?", on_event=metrics)

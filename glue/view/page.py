@@ -220,7 +220,7 @@ def _plain(value: Json) -> str:
 
 
 def pretty(value: Json) -> str:
-    """Return a value as indented JSON."""
+    """Return a value as indented JSON, or as plain text if it cannot be encoded."""
     try:
         return json.dumps(value, indent=2, ensure_ascii=False, default=str)
     except (ValueError, RecursionError):
@@ -486,10 +486,10 @@ def _figures(reply: ShownReply) -> str:
     figures = []
     if reply.model_seconds is not None:
         seconds = format_seconds(reply.model_seconds)
-        figures.append(f'<span title="until the reply was stored">{seconds}</span>')
+        figures.append(f'<span title="time until the reply was stored">{seconds}</span>')
     if reply.tool_seconds is not None:
         seconds = format_seconds(reply.tool_seconds)
-        figures.append(f'<span title="until the results were stored">tools {seconds}</span>')
+        figures.append(f'<span title="time until the results were stored">tools {seconds}</span>')
     if usage is not None:
         cached = f" ({usage.cache_read:,} cached)" if usage.cache_read else ""
         thought = f" ({usage.reasoning:,} thinking)" if usage.reasoning else ""

@@ -92,7 +92,7 @@ def test_on_question_does_not_replace_the_policy_of_an_agent(cli: Cli) -> None:
     ran = cli("run", "own.py", "-s", "x", "--on-question", "defer", "hi")
 
     assert ran.code == 2
-    assert "the agent has a permission policy of its own" in ran.err
+    assert "the agent has its own permission policy" in ran.err
 
 
 def test_the_setting_on_question_applies_to_runs_that_have_a_session(cli: Cli, agent: str) -> None:

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from glue import Message, user
-from glue.loop.recorder import Recorder
+from glue.loop.recorder import RunRecorder
 
 pytestmark = pytest.mark.anyio
 
@@ -45,7 +45,7 @@ class Journal:
 
 
 async def test_a_message_is_added_to_both_lists_and_to_the_journal() -> None:
-    recorder = Recorder(messages=[first := user("first")], journal=(journal := Journal()))
+    recorder = RunRecorder(messages=[first := user("first")], journal=(journal := Journal()))
 
     await recorder.add(user("last"), before=None, write=True)
     await recorder.add(user("middle"), before=recorder.messages[-1], write=True)
@@ -60,7 +60,7 @@ async def test_a_message_is_added_to_both_lists_and_to_the_journal() -> None:
 
 
 async def test_a_message_that_is_not_written_is_in_the_lists_only() -> None:
-    recorder = Recorder(messages=[], journal=(journal := Journal()))
+    recorder = RunRecorder(messages=[], journal=(journal := Journal()))
 
     await recorder.add(user("prompt"), before=None, write=False)
 
@@ -68,7 +68,7 @@ async def test_a_message_that_is_not_written_is_in_the_lists_only() -> None:
 
 
 async def test_an_amended_message_changes_in_both_lists_and_in_the_journal() -> None:
-    recorder = Recorder(messages=[], journal=(journal := Journal()))
+    recorder = RunRecorder(messages=[], journal=(journal := Journal()))
     await recorder.add(message := user("x"), before=None, write=True)
 
     await recorder.amend(message.id, meta={"a": 1})
@@ -78,7 +78,7 @@ async def test_an_amended_message_changes_in_both_lists_and_in_the_journal() -> 
 
 
 async def test_a_cancellation_waits_until_the_journal_has_written() -> None:
-    recorder = Recorder(messages=[], journal=(journal := Journal()))
+    recorder = RunRecorder(messages=[], journal=(journal := Journal()))
 
     with anyio.CancelScope() as scope:
         scope.cancel()
@@ -88,7 +88,7 @@ async def test_a_cancellation_waits_until_the_journal_has_written() -> None:
 
 
 async def test_a_failed_write_raises_and_the_journal_is_not_used_again() -> None:
-    recorder = Recorder(messages=[], journal=(journal := Journal(fails=True)))
+    recorder = RunRecorder(messages=[], journal=(journal := Journal(fails=True)))
 
     with pytest.raises(OSError, match="disk full"):
         await recorder.add(user("x"), before=None, write=True)
@@ -100,7 +100,7 @@ async def test_a_failed_write_raises_and_the_journal_is_not_used_again() -> None
 
 
 async def test_a_failed_write_at_the_end_of_a_run_is_raised_later() -> None:
-    recorder = Recorder(messages=[], journal=Journal(fails=True), ending=True)
+    recorder = RunRecorder(messages=[], journal=Journal(fails=True), ending=True)
 
     await recorder.add(user("x"), before=None, write=True)
 
@@ -108,7 +108,7 @@ async def test_a_failed_write_at_the_end_of_a_run_is_raised_later() -> None:
 
 
 async def test_parallel_changes_reach_the_journal_in_order() -> None:
-    recorder = Recorder(messages=[], journal=(journal := Journal()))
+    recorder = RunRecorder(messages=[], journal=(journal := Journal()))
     await recorder.add(message := user("x"), before=None, write=True)
 
     async with anyio.create_task_group() as tasks:

@@ -75,7 +75,8 @@ def test_nothing_outside_the_project_can_be_written(attempt: Attempt, tmp_path: 
     outside.write_text("before")
 
     said = attempt(
-        f"echo x > {outside}; : > {outside}; rm -f {outside}; touch {tmp_path}/new /usr/new /etc/new;"
+        f"echo x > {outside}; : > {outside}; rm -f {outside};"
+        f" touch {tmp_path}/new /usr/new /etc/new;"
         f"ln {outside} linked; mv {outside} moved; ln -s {outside} soft && echo x > soft; true"
     )
 

@@ -1,6 +1,7 @@
 """The worker of grep: reads a query from standard input, searches files, and prints hits.
 
-It runs in a process of its own (see `glue.tools.fs.grep_process`), so it imports as little as possible.
+It runs in a process of its own (see `glue.tools.fs.grep_process`), so it imports as little as
+possible.
 """
 
 from __future__ import annotations

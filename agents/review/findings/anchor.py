@@ -372,10 +372,11 @@ def _likeness(wanted: str, text: str) -> float:
 def _inside(
     place: QuotePlace, files: Sequence[FileDiff], head: Mapping[str, str], claimed: int | None
 ) -> QuotePlace:
-    """Return the place in the function that a quoted header opens.
+    """Move a quote of a function's header to a line of its body; return other places unchanged.
 
-    A model that quotes the line `def total(prices):` means a line of the function: the one that it
-    names, else the first changed one, unless the header itself is new.
+    A model that quotes the line `def total(prices):` means a line of the body: the line number in
+    its report, else the first changed line. The place stays if the header itself is new, or if no
+    line of the body has changed.
     """
     file = next((file for file in files if file.path == place.path), None)
     rows = head.get(place.path, "").split("\n")

@@ -23,7 +23,7 @@ CALLS = 5  # callers of each
 
 
 def token(seed: str, use: str) -> str:
-    """Return a token for one use, such as a marker, that cannot be guessed without the seed."""
+    """Return the token for a purpose such as "canary"; it cannot be guessed without the seed."""
     return hashlib.blake2b(f"{seed}/{use}".encode(), digest_size=12).hexdigest()
 
 

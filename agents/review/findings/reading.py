@@ -32,7 +32,8 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
         "severity": "severity level priority importance risk",
         "confidence": "confidence certainty confidencescore probability likelihood",
         "category": "category type kind class label",
-        "suggestion": "suggestion suggestedcode suggestedfix replacement fixedcode improvedcode fix",
+        "suggestion": "suggestion suggestedcode suggestedfix replacement fixedcode"
+        " improvedcode fix",
         "acceptance": "acceptance acceptancecriteria verification howtoverify verify",
         "line": "line linenumber lineno newline startline linestart start lines endline position",
     }.items()

@@ -204,10 +204,10 @@ class ReviewDraft:
         paths = [file.path for file in files]
         if resolve_path(finding.path, files) not in paths:
             self._refuse(finding, "grounding.path")
-            close = get_close_matches(finding.path, paths, 3, 0.5) or paths[:10]
-            raise ToolError(
-                f"{finding.path!r} is not in the diff; the diff has: {', '.join(close)}"
-            )
+            close = get_close_matches(finding.path, paths, 3, 0.5)
+            title = "similar paths" if close else f"the first of its {len(paths)} paths"
+            shown = ", ".join(close or paths[:10])
+            raise ToolError(f"{finding.path!r} is not in the diff; {title}: {shown}")
         self._refuse(finding, "grounding.quote")
         if len("".join(finding.quote.split())) < MIN_QUOTE:
             raise ToolError(
@@ -233,7 +233,7 @@ class ReviewDraft:
         return ""
 
     def _checked_suggestion(self, placed: Finding) -> tuple[Finding, list[str]]:
-        """Return the finding without a suggestion that cannot be offered, and notes for the model."""
+        """Return the finding and notes for the model; an unusable suggestion is removed."""
         notes: list[str] = []
         if problem := fault(placed, self.bundle):
             notes.append(f"The suggestion was left out: {problem}.")

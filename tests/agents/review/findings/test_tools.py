@@ -50,7 +50,7 @@ async def test_wrong_quote_is_refused_and_can_be_corrected() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"path": "shpo.py", "quote": "nothing like it"}, "the diff has: shop.py"),
+        ({"path": "shpo.py", "quote": "nothing like it"}, "similar paths: shop.py"),
         ({"quote": "prices"}, "too short"),
         ({"title": " ", "body": " "}, "must not be empty"),
         ({"quote": "nothing like it"}, "not in the diff"),
