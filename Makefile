@@ -69,8 +69,13 @@ docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q --strict
 	@echo "site/index.html is ready"
 
+# make mutants MODULES="tools/process.py tools/shell.py" NUMBER=12 SEED=7; without MODULES the loop,
+# with MODULES=everything all shipped modules.
+MODULES ?=
+NUMBER ?= 12
+SEED ?= 1
 mutants: $(STAMP)
-	$(BIN)/python bench/mutants.py
+	$(BIN)/python bench/mutants.py $(MODULES) -n $(NUMBER) --seed $(SEED)
 
 soak: $(STAMP)
 	$(BIN)/pytest -q -m soak

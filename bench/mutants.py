@@ -1,11 +1,14 @@
-"""Mutation tests of the core: each mutant is one small fault that some test should detect.
+"""Mutation tests: each mutant is one small fault that some test should detect.
 
-    python bench/mutants.py                    a seeded sample of every module
-    python bench/mutants.py --all              every mutant (takes long)
-    python bench/mutants.py -m glue.loop.turn -n 40 --seed 7
+    python bench/mutants.py                              a seeded sample of the modules of the loop
+    python bench/mutants.py tools/process.py -n 12       a sample of one module
+    python bench/mutants.py everything -n 2 --seed 7     a small sample of every shipped module
+    python bench/mutants.py glue/loop/turn.py --all      every mutant (takes long)
 
-A mutant is killed if a test fails, or if the tests do not end in time. Survivors are printed.
-Mutants in EQUIVALENT are not counted: a caller cannot see them, for the reason that is given.
+A mutant is killed if a related test fails, or if the tests do not end in time. The tests of a
+module run in this order, until one fails: the test file of its name, the other tests of that
+folder, the tests that import the module. Survivors are printed with their line. Mutants in
+EQUIVALENT are not counted: a caller cannot see them, for the reason that is given and printed.
 """
 
 from __future__ import annotations
@@ -18,59 +21,47 @@ import importlib.abc
 import importlib.machinery
 import os
 import random
+import re
 import signal
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-MODULES = {
-    "glue.loop.run": "glue/loop/run.py",
-    "glue.loop.turn": "glue/loop/turn.py",
-    "glue.loop.ending": "glue/loop/ending.py",
-    "glue.loop.hooks": "glue/loop/hooks.py",
-    "glue.loop.pause": "glue/loop/pause.py",
-    "glue.loop.position": "glue/loop/position.py",
-    "glue.loop.recorder": "glue/loop/recorder.py",
-    "glue.pending": "glue/pending.py",
-    "glue.loop.truncation": "glue/loop/truncation.py",
-    "glue.loop.transcript": "glue/loop/transcript.py",
-    "glue.compaction": "glue/compaction.py",
-    "glue.policies.gates": "glue/policies/gates.py",
-    "glue.policies.budgets": "glue/policies/budgets.py",
-    "glue.policies.delivery": "glue/policies/delivery.py",
-    "glue.policies.steering": "glue/policies/steering.py",
-}
-TESTS = (
-    "loop/test_*.py",
-    "policies/test_*.py",
-    "providers/test_escalation.py",
-    "providers/test_retry.py",
-    "test_compaction.py",
-    "test_limits.py",
-    "test_pending.py",
-)
-SECONDS = 240
+SHIPPED = ("glue", "providers", "tools", "prompts", "agents")
+LOOP = """
+    glue/loop/run.py glue/loop/turn.py glue/loop/ending.py glue/loop/hooks.py glue/loop/pause.py
+    glue/loop/position.py glue/loop/recorder.py glue/pending.py glue/loop/truncation.py
+    glue/loop/transcript.py glue/compaction.py glue/policies/gates.py glue/policies/budgets.py
+    glue/policies/delivery.py glue/policies/steering.py
+""".split()
+# The behaviour of the loop is stated by the tests of these folders together.
+LOOP_TESTS = "loop/test_*.py policies/test_*.py test_pending.py test_limits.py".split()
+MOST_FILES = 25  # test files that are run for a mutant
+SECONDS = 240  # for the tests of one mutant
+# Tests that start servers or commands of minutes, or that check texts and not behaviour.
+SKIPPED = re.compile(r"tests/(live|scale|fakes|test_(docs|house|layout|typing|examples|demo))")
 
 # (module, change as the report prints it) -> the reason why no test can detect the mutant.
 EQUIVALENT: dict[tuple[str, str], str] = {
     (
-        "glue.loop.ending",
+        "glue/loop/ending.py",
         "break  ->  pass",
     ): "a list contains a message only once, so the search finds no other",
     (
-        "glue.loop.transcript",
+        "glue/loop/transcript.py",
         "len(self._seen) < len(messages)  ->  len(self._seen) <= len(messages)",
     ): "extends the lists by an empty slice",
     (
-        "glue.loop.turn",
+        "glue/loop/turn.py",
         "len(group) <= 1 or limit == 1  ->  len(group) <= 1 and limit == 1",
     ): "a task group with one task is only slower",
-    ("glue.loop.turn", "len(group) <= 1  ->  len(group) < 1"): "also a task group with one task",
+    ("glue/loop/turn.py", "len(group) <= 1  ->  len(group) < 1"): "also a task group with one task",
     (
-        "glue.loop.turn",
+        "glue/loop/turn.py",
         "0  ->  1",
     ): "a deadline that has just passed: the gate `ready` has stopped such a run already",
 }
@@ -83,7 +74,7 @@ class Mutant:
         self.module, self.line, self.what, self.tree = module, line, what, tree
 
     def __str__(self) -> str:
-        return f"{MODULES[self.module]}:{self.line}: {self.what}"
+        return f"{self.module}:{self.line}: {self.what}"
 
 
 SWAPS: dict[type[ast.AST], list[type[ast.AST]]] = {
@@ -146,7 +137,7 @@ def _is_effect(node: ast.AST) -> bool:
 
 def mutants(module: str) -> list[Mutant]:
     """Return every mutant of a module."""
-    source = (ROOT / MODULES[module]).read_text()
+    source = (ROOT / module).read_text()
     tree = ast.parse(source)
     found = []
     for index, node in enumerate(ast.walk(tree)):
@@ -209,7 +200,7 @@ class Broken(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
     def find_spec(
         self, name: str, path: object, target: object = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if name != self.mutant.module:
+        if name != import_name(self.mutant.module):
             return None
         return importlib.machinery.ModuleSpec(name, self)
 
@@ -217,96 +208,169 @@ class Broken(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         return None
 
     def get_code(self, fullname: str) -> object:  # type: ignore[override]
-        return compile(self.mutant.tree, MODULES[fullname], "exec")
+        return compile(self.mutant.tree, self.mutant.module, "exec")
 
 
-def survives(mutant: Mutant | None) -> bool:
-    """Run the tests in a child process that imports the mutant; return whether all pass."""
+def import_name(module: str) -> str:
+    """Return the name by which users import the module of a path, such as glue.tools.shell."""
+    parts = Path(module).with_suffix("").parts
+    return ".".join(parts if parts[0] == "glue" else ("glue", *parts)).removesuffix(".__init__")
+
+
+def related_tests(module: str) -> list[list[str]]:
+    """Return the test files of a module in groups: the next group runs if the last one passed."""
+    tests, inside = ROOT / "tests", Path(module)
+    inside = inside.relative_to("glue") if inside.parts[0] == "glue" else inside
+    own = tests / inside.parent / f"test_{inside.stem}.py"
+    if module in LOOP:
+        folder = [path for pattern in LOOP_TESTS for path in sorted(tests.glob(pattern))]
+    else:
+        folder = sorted((tests / inside.parent).glob("test_*.py")) if inside.parent.parts else []
+    package, _, name = import_name(module).rpartition(".")
+    imports = re.compile(
+        rf"{re.escape(import_name(module))}\b"
+        rf"|from {re.escape(package)} import [^\n]*\b{re.escape(name)}\b"
+    )
+    users = [path for path in sorted(tests.rglob("test_*.py")) if imports.search(path.read_text())]
+    groups, seen = [], set[Path]()
+    for group in ([own] if own.exists() else [], folder, users):
+        new = [
+            path
+            for path in group
+            if path not in seen and not SKIPPED.match(str(path.relative_to(ROOT)))
+        ]
+        seen.update(new)
+        if new:
+            groups.append([str(path) for path in new[:MOST_FILES]])
+    return groups
+
+
+def start(mutant: Mutant | None, groups: Sequence[list[str]]) -> int:
+    """Run the tests in a child process that imports the mutant, and return its process id.
+
+    The child exits with 0 if all tests pass.
+    """
     child = os.fork()
     if child:
-        _, status = os.waitpid(child, 0)
-        return os.waitstatus_to_exitcode(status) == 0
+        return child
     code = 1
     try:
+        os.setsid()
         signal.alarm(SECONDS)  # ends the child; the mutant then counts as killed
         if mutant is not None:
             sys.meta_path.insert(0, Broken(mutant))
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
             os.dup2(nowhere.fileno(), 1)
             os.dup2(nowhere.fileno(), 2)
-            code = _run_tests(mutant.module if mutant else "")
+            code = _run_tests(groups)
     finally:
         os._exit(code)
 
 
-def _run_tests(module: str) -> int:
-    """Run the tests and return the exit code; those of the module run first, to fail early."""
+def _run_tests(groups: Sequence[list[str]]) -> int:
+    """Run the groups of tests until one fails, and return the exit code."""
     import pytest
 
-    files = [path for pattern in TESTS for path in sorted((ROOT / "tests").glob(pattern))]
-    own = ROOT / "tests" / Path(*module.split(".")[1:-1]) / f"test_{module.split('.')[-1]}.py"
     options = ["-x", "-q", "-p", "no:cacheprovider"]
     options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
     # Plain asserts: rewriting them would import the modules before the mutant is installed.
     options += ["--assert=plain", "--hypothesis-seed=1", "-k", "not trio"]
-    likely = [str(path) for path in files if path == own]
-    rest = [str(path) for path in files if path != own]
-    return int((likely and pytest.main([*options, *likely])) or pytest.main([*options, *rest]))
+    for files in groups:
+        code = int(pytest.main([*options, *files]))
+        if code not in (0, 5):  # 5: no test was selected
+            return code
+    return 0
+
+
+def run_all(chosen: Sequence[Mutant], jobs: int) -> Iterator[tuple[Mutant, bool]]:
+    """Run the tests of each mutant, `jobs` at once; yield the mutant and whether it survives."""
+    waiting, running = list(reversed(chosen)), dict[int, Mutant]()
+    groups = {module: related_tests(module) for module in {each.module for each in chosen}}
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            mutant = waiting.pop()
+            running[start(mutant, groups[mutant.module])] = mutant
+        child, status = os.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)  # processes that the tests left
+        yield running.pop(child), os.waitstatus_to_exitcode(status) == 0
+
+
+def find_modules(named: Sequence[str]) -> list[str]:
+    """Return the paths of modules; none means the loop, "everything" means all shipped ones."""
+    if not named:
+        return LOOP
+    if list(named) == ["everything"]:
+        paths = [path for folder in SHIPPED for path in sorted((ROOT / folder).rglob("*.py"))]
+        inside = [path.relative_to(ROOT) for path in paths if "templates" not in path.parts]
+        return [str(path) for path in inside if path.parts[1] not in SHIPPED]
+    for name in named:
+        if not (ROOT / name).is_file():
+            sys.exit(f"{name} is not a file below {ROOT.name}; give paths such as tools/shell.py")
+    return list(named)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("modules", nargs="*", help="paths, or 'everything'; default: the loop")
     parser.add_argument(
-        "-m", "--module", action="append", choices=sorted(MODULES), help="only this module"
+        "-n", "--number", type=int, default=12, help="mutants per module (default 12)"
     )
-    parser.add_argument(
-        "-n", "--number", type=int, default=40, help="mutants per module (default 40)"
-    )
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1, help="chooses the sample (default 1)")
     parser.add_argument("--all", action="store_true", help="every mutant")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="tests at once")
     parser.add_argument(
-        "--goal", type=float, default=90.0, help="fail below this score, in percent"
+        "--goal", type=float, default=90.0, help="fail below this score, in percent (default 90)"
     )
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     for heavy in ("anyio", "hypothesis", "pytest", "trio"):
         __import__(heavy)
-    if not survives(None):
+    modules = find_modules(args.modules)
+    tests = sorted(
+        {path for module in modules for group in related_tests(module) for path in group}
+    )
+    if os.waitpid(start(None, [tests]), 0)[1] != 0:
         print("the tests fail without a mutant; fix them first")
         return 1
-    total = killed = equal = 0
-    left: list[Mutant] = []
-    for module in args.module or MODULES:
+    killed: dict[str, int] = defaultdict(int)
+    counted: dict[str, int] = defaultdict(int)
+    survivors: list[Mutant] = []
+    excused: list[Mutant] = []
+    sizes: dict[str, int] = {}
+    chosen: list[Mutant] = []
+    for module in modules:
         every = mutants(module)
-        chosen = (
-            every
-            if args.all
-            else random.Random(args.seed).sample(every, min(args.number, len(every)))
-        )
-        started, before = time.monotonic(), len(left)
-        excused = 0
-        for done, mutant in enumerate(chosen, 1):
-            if sys.stderr.isatty():
-                print(f"\r{module} {done}/{len(chosen)}", end="", file=sys.stderr, flush=True)
-            if (module, mutant.what) in EQUIVALENT:
-                excused += 1
-            elif survives(mutant):
-                left.append(mutant)
-        counted = len(chosen) - excused
-        dead = counted - (len(left) - before)
-        total, killed, equal = total + counted, killed + dead, equal + excused
-        seconds = time.monotonic() - started
-        sys.stdout.flush()
-        print(
-            f"{module:22} {dead:4} of {counted:4} killed; {excused} equivalent, "
-            f"{len(every)} mutants in all; {seconds:.0f} s"
-        )
-    for mutant in left:
-        print(f"survived: {mutant}")
-    score = 100 * killed / max(total, 1)
-    print(f"score {score:.1f} % ({killed} of {total}; {equal} equivalent ones left out)")
+        sizes[module] = len(every)
+        sample = random.Random(f"{args.seed}/{module}").sample
+        drawn = every if args.all else sample(every, min(args.number, len(every)))
+        excused += [each for each in drawn if (module, each.what) in EQUIVALENT]
+        chosen += [each for each in drawn if (module, each.what) not in EQUIVALENT]
+    started = time.monotonic()
+    for done, (mutant, survived) in enumerate(run_all(chosen, args.jobs), 1):
+        counted[mutant.module] += 1
+        killed[mutant.module] += not survived
+        if survived:
+            survivors.append(mutant)
+            print(f"survived: {mutant}", flush=True)
+        if sys.stderr.isatty():
+            print(f"\r{done}/{len(chosen)} ", end="", file=sys.stderr, flush=True)
+    for module in modules:
+        if counted[module]:
+            score = 100 * killed[module] / counted[module]
+            print(
+                f"{module:40} {killed[module]:4} of {counted[module]:4} killed, {score:5.1f} %"
+                f"  (of {sizes[module]} mutants)"
+            )
+    for mutant in excused:
+        print(f"equivalent: {mutant}: {EQUIVALENT[mutant.module, mutant.what]}")
+    score = 100 * sum(killed.values()) / max(sum(counted.values()), 1)
+    print(
+        f"score {score:.1f} % ({sum(killed.values())} of {sum(counted.values())}; {len(excused)}"
+        f" equivalent mutants left out; {time.monotonic() - started:.0f} s, seed {args.seed})"
+    )
     return 0 if score >= args.goal else 1
 
 
