@@ -42,7 +42,7 @@ class _FromSource(Policy):
         self.source, self.sent = source, sent
 
     def on_settle(self, state: State, reply: AssistantMessage) -> Hook:
-        return self._poll() if state.may_say else None
+        return self._poll()  # the loop reads the source only if `state.may_say`
 
     def _poll(self) -> Poll:
         return Poll(self.source, self.place, self.sent)

@@ -16,6 +16,7 @@ from glue.loop.state import State
 from glue.loop.transcript import CONTINUE
 from glue.messages import AssistantMessage, Text, ToolMessage, user
 from glue.policies import Hook, Policy, Rewrite, Say, Stop
+from glue.provider import TextDelta
 from glue.testing import Script, call, calls, fail, repeat, say, shape
 
 
@@ -278,6 +279,7 @@ async def test_an_exception_of_a_provider_or_policy_carries_the_result(where: st
 
     result = caught.value.result  # type: ignore[attr-defined]
     assert (result.outcome, ends(events)) == (Outcome.FAILED, ["failed"])
+    assert result.error is None  # it is raised, and is not an error of glue
     assert_valid(result.messages)
     assert result.messages[0].text == "go"
 
@@ -466,3 +468,21 @@ async def test_a_prompt_of_the_loop_that_could_not_be_removed_is_not_sent_later(
     await session.prompt("new")
 
     assert texts(script.requests[-1].messages) == ["go", "half", "new"]
+
+
+async def test_the_text_of_a_run_cancelled_in_a_continued_reply_keeps_the_first_part() -> None:
+    stop = Cancel()
+
+    def cancel(event: Event) -> None:
+        if isinstance(event, TextDelta) and event.text.startswith("two"):
+            stop.cancel()
+
+    result = await run(
+        Script(say("one ", stop="max_tokens"), say("two three", chunk=4)),
+        "go",
+        cancel=stop,
+        on_event=cancel,
+    )
+
+    assert result.outcome is Outcome.CANCELLED
+    assert result.text.startswith("one two")

@@ -13,9 +13,10 @@ import pytest
 from fakes.zygote import Zygote
 
 import glue
-from glue import Agent, Limits, Outcome, RunResult
+from glue import Agent, Cancel, Limits, Outcome, RunResult
 from glue.compaction import Compaction, keep_recent
 from glue.errors import RunPaused
+from glue.events import ToolPending
 from glue.loop.position import position_of
 from glue.permission import Decision, DeferAll, PermissionRequest
 from glue.stores import MemoryStore
@@ -607,3 +608,62 @@ def test_s151_a_process_killed_around_a_question_repeats_the_question_not_the_ef
             assert requests.count("request") <= 3
         else:
             pytest.fail("the program never ran to its end")
+
+
+async def test_the_store_has_the_question_before_it_is_asked_and_the_yes_before_the_call_runs() -> (
+    None
+):
+    store = MemoryStore()
+    stored: list[tuple[str, list[str], list[str]]] = []
+
+    async def look(moment: str) -> None:
+        reply = (await store.load("s"))[-1]
+        meta = reply.meta or {}
+        stored.append((moment, sorted(meta.get("pending", {})), list(meta.get("started", ()))))
+
+    async def decide(request: PermissionRequest) -> Decision:
+        await look("asked")
+        return glue.allow()
+
+    @glue.tool(needs_permission=True)
+    async def publish() -> str:
+        """Publish."""
+        await look("runs")
+        return "published"
+
+    writer = Agent(
+        Script(calls(call("publish", id="p")), "done"),
+        tools=[publish],
+        permission=glue.Ask(decide),
+    )
+
+    await writer.session("s", store=store).run("go")
+
+    assert stored == [("asked", ["p"], []), ("runs", ["p"], ["p"])]
+
+
+async def test_a_run_without_a_store_keeps_no_record_of_a_question_that_was_answered() -> None:
+    def decide(request: PermissionRequest) -> Decision:
+        return glue.allow()
+
+    result = await agent(calls(call("deploy")), "done", permission=glue.Ask(decide)).run("go")
+
+    replies = [each for each in result.messages if isinstance(each, glue.AssistantMessage)]
+    assert "pending" not in (replies[0].meta or {})
+
+
+async def test_a_waiting_call_is_an_event_and_only_a_paused_result_has_pending_calls() -> None:
+    seen: list[str] = []
+
+    def listen(event: object) -> None:
+        if isinstance(event, ToolPending):
+            seen.append(event.call.id)
+
+    paused = await agent(calls(call("deploy", id="a"))).run("go", unwrap=False, on_event=listen)
+    stop = Cancel()
+    stop.cancel()
+    cancelled = await agent("never sent").resume(paused, cancel=stop, unwrap=False)
+
+    assert seen == ["a"]
+    assert [each.id for each in paused.pending] == ["a"]
+    assert (cancelled.outcome, cancelled.pending) == (Outcome.CANCELLED, ())

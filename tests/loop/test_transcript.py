@@ -20,6 +20,7 @@ from glue.loop.transcript import (
     merge,
     message_chars,
     repair_transcript,
+    run_start,
     unanswered,
 )
 from glue.messages import (
@@ -339,3 +340,10 @@ async def test_s024_text_that_two_parts_of_a_chain_repeat_appears_once() -> None
 
     assert result.text == "The list is: alpha, beta, gamma, delta"
     assert [m.text for m in result.messages if isinstance(m, AssistantMessage)] == [first, second]
+
+
+def test_a_run_starts_at_the_last_prompt_of_the_caller_or_at_the_first_message() -> None:
+    nudge = user("more", origin="nudge")
+
+    assert run_start([user("a"), assistant("b"), user("c"), assistant("d"), nudge]) == 2
+    assert run_start([assistant("b"), nudge]) == 0
