@@ -54,8 +54,8 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     (
         "glue/loop/transcript.py",
         (
-            "self._last = messages if isinstance(messages, Messages) and (not resumed) else None  ->"
-            "  (removed)"
+            "self._last = messages if isinstance(messages, Messages) and (not resumed) else None"
+            "  ->  (removed)"
         ),
     ): "without the last list the whole transcript is compared again; only slower",
     (
