@@ -58,6 +58,8 @@ CAPABILITIES = {
     "tools/test_model_texts.py": "snapshots of every text that a model sees",
     "tools/test_public_names.py": "the names that the package offers",
     "view/test_page_in_a_browser.py": "the page in Chromium",
+    "web/test_clients.py": "the endpoints with the real AG-UI and Vercel clients",
+    "web/test_site_in_a_browser.py": "the live page in Chromium",
 }
 HEAVY = ("httpx", "jsonschema", "click", "sqlite3", "ssl", "importlib.metadata")
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import anyio
 import pytest
+from fakes.web import fetch
 
 import glue
 from glue.testing import Script, call, calls, repeat, say
@@ -53,65 +54,27 @@ def web() -> dict[str, Any]:
     return names
 
 
-async def get(app: Any, query: str, *, leave_after: int = 0) -> list[bytes]:
-    """Send a request to an ASGI app; disconnect after so many pieces of the response."""
-    pieces: list[bytes] = []
-    left = anyio.Event()
-    scope: dict[str, Any] = {
-        "type": "http",
-        "method": "GET",
-        "path": "/answer",
-        "raw_path": b"/answer",
-        "root_path": "",
-    }
-    scope |= {
-        "query_string": query.encode(),
-        "headers": [],
-        "scheme": "http",
-        "http_version": "1.1",
-        "state": {},
-    }
-    scope |= {"server": ("localhost", 80), "client": ("localhost", 1), "asgi": {"version": "3.0"}}
-    asked = False
-
-    async def receive() -> dict[str, Any]:
-        nonlocal asked
-        if not asked:
-            asked = True
-            return {"type": "http.request", "body": b"", "more_body": False}
-        await left.wait()
-        return {"type": "http.disconnect"}
-
-    async def send(message: Any) -> None:
-        if message["type"] == "http.response.body" and message.get("body"):
-            pieces.append(message["body"])
-        if leave_after and len(pieces) >= leave_after:
-            left.set()
-
-    with anyio.fail_after(10):
-        await app(scope, receive, send)
-    return pieces
-
-
-@pytest.mark.parametrize("app", ["app", "api"])
+@pytest.mark.parametrize("app", ["api", "fast"])
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_starlette_and_fastapi_stream_the_answer(app: str) -> None:
+async def test_starlette_and_fastapi_stream_the_answer(
+    app: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     names = web()
     names["agent"] = glue.Agent(Script(say("It is dry.", chunk=4)))
 
-    pieces = await get(names[app], "q=Toronto")
+    answer = await fetch(names[app], "/ask?q=Toronto")
 
-    text = "".join(
-        json.loads(piece.split(b"data: ")[1])
-        for piece in pieces
-        if piece.startswith(b"event: text")
-    )
-    assert text == "It is dry."
-    assert pieces[-1].startswith(b"event: done\n")
+    texts = [each["text"] for each in answer.data if each["type"] == "text_delta"]
+    assert "".join(texts) == "It is dry."
+    assert answer.data[-1]["type"] == "result"
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_disconnect_of_the_browser_cancels_the_run() -> None:
+async def test_a_disconnect_of_the_browser_cancels_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     ended: list[str] = []
 
     class Endless:
@@ -128,7 +91,7 @@ async def test_a_disconnect_of_the_browser_cancels_the_run() -> None:
     names = web()
     names["agent"] = glue.Agent(Endless())
 
-    await get(names["app"], "q=x", leave_after=3)
+    await fetch(names["api"], "/ask?q=x", hang_up_at="again")
 
     assert ended == ["closed"]
 

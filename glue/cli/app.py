@@ -38,6 +38,7 @@ COMMANDS = (
     ),
     LazyCommand("runs", "glue.cli.runs:runs", "List logged runs."),
     LazyCommand("view", "glue.cli.view:view", "Write a transcript as an HTML page."),
+    LazyCommand("serve", "glue.cli.serve:serve", "Serve an agent as a page in the browser."),
     LazyCommand("prompts", "glue.cli.prompts:prompts", "List, show and compare prompt versions."),
     LazyCommand("tools", "glue.cli.tools:tools", "List the built-in tools; check your own."),
     LazyCommand(

@@ -28,7 +28,7 @@ def question(request: PermissionRequest, screen: Screen) -> str:
     target = marks.sub(lambda mark: f"⟨U+{ord(mark[0]):04X}⟩", request.target)
     target = clean_text(target).replace("\n", "␊").replace("\t", "␉")
     lines = [screen.paint(f"? {one_line(request.action)} {target}".strip(), "yellow")]
-    change = _change(request)
+    change = change_of(request)
     if change is not None:
         lines += _coloured(change, screen)
     for name, value in request.arguments.items():
@@ -43,7 +43,7 @@ def question(request: PermissionRequest, screen: Screen) -> str:
     return "\n".join(lines)
 
 
-def _change(request: PermissionRequest) -> list[str] | None:
+def change_of(request: PermissionRequest) -> list[str] | None:
     """Return the diff of the file that a call changes, or None if it changes none.
 
     The diff is the tool's own preview if it has one, else that of the `content` or `old` and `new`

@@ -5,8 +5,8 @@
   const root = document.documentElement;
   const get = (id) => document.getElementById(id);
   const field = get("search");
-  const units = [...document.querySelectorAll("main > article")];
-  const texts = new Map();
+  const allUnits = () => [...document.querySelectorAll("main > article")];
+  const texts = new WeakMap(); // a live page replaces its articles
   let hits = [];
   let place = -1;
   let unfolded = [];
@@ -53,6 +53,7 @@
     const wanted = field.value.trim().toLowerCase();
     for (const fold of unfolded) fold.open = false;
     unfolded = [];
+    const units = allUnits();
     hits = wanted ? units.filter((unit) => textOf(unit).includes(wanted)) : [];
     const kept = new Set(hits);
     for (const unit of units) unit.classList.toggle("missed", Boolean(wanted) && !kept.has(unit));
@@ -68,6 +69,7 @@
   const report = () => {
     const wanted = field.value.trim();
     const there = wanted ? shown() : [];
+    const units = allUnits();
     const all = `${there.length} of ${units.length}`;
     get("found").textContent = !wanted ? "" : place >= 0 ? `${place + 1} of ${there.length}` : all;
     get("previous").hidden = get("next").hidden = there.length === 0;
@@ -98,7 +100,8 @@
     }
   });
   document.addEventListener("keydown", (event) => {
-    if (event.key === "/" && document.activeElement !== field && !event.ctrlKey && !event.metaKey) {
+    const typing = /^(INPUT|TEXTAREA)$/.test(document.activeElement?.tagName ?? "");
+    if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) {
       event.preventDefault();
       field.focus();
     }

@@ -66,6 +66,8 @@ _META_SHOWN_ELSEWHERE = frozenset(
 )
 
 MARK = "<!doctype html><!-- glue view -->"  # the beginning of every page
+EMPTY = '<p class="none">there are no messages yet</p>\n'
+_LOADS_NOTHING = "made by glue view; everything is in this file, and it loads nothing"
 _PAUSE = 60.0  # seconds between messages that are long enough to mention
 
 # Stop reasons and origins whose names are not plain words.
@@ -120,19 +122,19 @@ def _named(text: str) -> str:
     return f'<p class="none">{escape(text)}</p>'
 
 
-def call(asked: ToolCall, result: ShownMessage | None, *, waits: bool = False) -> str:
+def call(asked: ToolCall, result: ShownMessage | None, *, open: str = "") -> str:
     """Return a call and its result as one line, which unfolds to all details.
 
-    `waits` is true if the run is paused until a person or another system answers the call.
+    `open` is the state of a call without a result, such as "in progress", if it is known.
     """
     arguments, short = _arguments(asked)
     body = f"<h4>arguments</h4>{arguments}"
     figures = [] if asked.complete else ['<b class="badge bad">cut off</b>']
     state, mark, error = "lost", "–", ""
     if result is None or not isinstance(message := result.message, ToolMessage):
-        if waits:
-            state, mark = "waits", "…"
-        figures.append('<b class="badge">waits for an answer</b>' if waits else "no result")
+        if open:
+            state, mark = "open", "…"
+        figures.append(f'<b class="badge">{open}</b>' if open else "no result")
     else:
         state, mark, name = ("bad", "✗", "error") if message.is_error else ("good", "✓", "result")
         if result.steps:
@@ -180,8 +182,10 @@ def _step(block: Block) -> str:
 def _reply(reply: ShownReply) -> str:
     """Return the parts and the calls of a reply."""
     body = "".join(part(item) for item in reply.message.content)
+    states = dict.fromkeys(reply.shown.running, "in progress")
+    states |= dict.fromkeys(reply.waiting, "waits for an answer")
     return body + "".join(
-        call(asked, result, waits=asked.id in reply.waiting) for asked, result in reply.calls
+        call(asked, result, open=states.get(asked.id, "")) for asked, result in reply.calls
     )
 
 
@@ -323,29 +327,45 @@ def _spent(
 def page(transcript: Transcript) -> str:
     """Return the page of a transcript: HTML that loads nothing and runs only its own script."""
     blocks = arrange(transcript.items)
+    body = [article for _, article in articles(blocks)]
+    return document(
+        transcript.title, header(transcript, blocks), body or [EMPTY], footer=_LOADS_NOTHING
+    )
+
+
+def header(transcript: Transcript, blocks: Sequence[Block]) -> str:
+    """Return the facts, the chart, the instructions and the tools above a transcript."""
     replies = [block for block in blocks if isinstance(block, ShownReply)]
-    messages = [item for item in transcript.items if isinstance(item, ShownMessage)]
-    start = next((item.at for item in messages if item.at), None)
+    return _facts(facts(transcript, blocks)) + strip(replies) + _setting(transcript)
+
+
+def articles(blocks: Sequence[Block]) -> list[tuple[str, str]]:
+    """Return the id and the HTML of each block of a transcript."""
+    shown = [block.shown if isinstance(block, ShownReply) else block for block in blocks]
+    times = [item.at for item in shown if isinstance(item, ShownMessage)]
+    start = next(filter(None, times), None)
+    replies = [block for block in blocks if isinstance(block, ShownReply)]
     longest = max((reply.seconds for reply in replies), default=0.0)
+    found: list[tuple[str, str]] = []
     before = ""
-    body = [] if blocks else ['<p class="none">there are no messages yet</p>\n']
     for number, block in enumerate(blocks, 1):
+        anchor = f"m{number}"
         if isinstance(block, ShownReply):
-            model = _model(block.message)
+            anchor, model = f"r{block.number}", _model(block.message)
             changed = bool(before) and model != before
-            body.append(_reply_article(block, longest, start, changed=changed))
+            html = _reply_article(block, longest, start, changed=changed)
             before = model
         elif isinstance(block, ShownMessage):
-            body.append(_message_article(block, number, start))
+            html = _message_article(block, number, start)
         elif block.kind == "heading":
-            body.append(f"<h2>{escape(block.text)}</h2>\n")
+            html = f"<h2>{escape(block.text)}</h2>\n"
         else:
             mark = '<b class="badge bad">failed</b>' if block.kind == "failed" else ""
             text = f'<p class="note {block.kind}">{mark}<span>{escape(block.text)}</span></p>'
             attempts = "".join(map(_attempt, block.attempts))
-            body.append(_article("event", f"m{number}", has_problem(block), "", attempts + text))
-    top = strip(replies) + _setting(transcript)
-    return _document(transcript.title, facts(transcript, blocks), top, body)
+            html = _article("event", anchor, has_problem(block), "", attempts + text)
+        found.append((anchor, html))
+    return found
 
 
 def index(listed: Sequence[Listed]) -> str:
@@ -361,27 +381,46 @@ def index(listed: Sequence[Listed]) -> str:
         body = f'<p class="text" dir="auto">{brief(each.text, 300)}</p>' if each.text else ""
         when = f'<time title="{moment(each.at)}">{moment(each.at)[:10]}</time>'
         rows.append(_article("listed", "", each.failed, when, f"<header>{head}</header>{body}"))
-    return _document("transcripts", [("transcripts", f"{len(listed):,}")], "", rows)
+    top = _facts([("transcripts", f"{len(listed):,}")])
+    return document("transcripts", top, rows, footer=_LOADS_NOTHING)
 
 
-def _document(name: str, facts: Iterable[tuple[str, str]], top: str, body: Iterable[str]) -> str:
-    """Fill the template of a page. Its policy allows no script or style but the template's."""
-    style, script = _asset("page.css"), _asset("page.js")
-    policy = (
-        f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    rows = (f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts)
+def document(
+    title: str, top: str, body: Iterable[str], *, footer: str, live: bool = False, aside: str = ""
+) -> str:
+    """Fill the template of a page. Its policy allows no script or style but the template's.
+
+    A live page also has the script that talks to its server, and `aside` in front of the text.
+    """
     html = Template(_asset("page.html")).substitute(
-        policy=policy,
-        title=escape(name),
-        style=style,
-        script=script,
-        facts="".join(rows),
+        policy=content_policy(live=live),
+        title=escape(title),
+        style=_asset("page.css"),
+        script=_asset("page.js"),
         top=top,
         body="".join(body),
+        aside=aside,
+        footer=footer,
+        live=f"<script>{_asset('live.js')}</script>" if live else "",
     )
     return f"{MARK}\n{html}\n"
+
+
+@cache
+def content_policy(*, live: bool) -> str:
+    """Return the Content-Security-Policy of a page; a live page may talk to its own server."""
+    scripts = [_hash(_asset("page.js")), *([_hash(_asset("live.js"))] if live else [])]
+    connect = " connect-src 'self';" if live else ""
+    return (
+        f"default-src 'none'; img-src data:; style-src {_hash(_asset('page.css'))};"
+        f" script-src {' '.join(scripts)};{connect} base-uri 'none'; form-action 'none'"
+    )
+
+
+def _facts(facts: Iterable[tuple[str, str]]) -> str:
+    """Return the facts at the top of a page as a list of names and values."""
+    rows = (f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts)
+    return f'<dl class="facts">{"".join(rows)}</dl>'
 
 
 @cache

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from glue.codec import to_json
 from glue.errors import ReplayError, StoreError
@@ -196,50 +196,90 @@ def _events(path: Path, text: str) -> Transcript:
 
 def _items(events: Iterable[Mapping[str, Json]]) -> list[ShownMessage | Note]:
     """Return the messages, explanations and the end of a run, in the order of its events."""
-    items: list[ShownMessage | Note] = []
-    attempts: tuple[Attempt, ...] = ()  # that failed since the last reply
-    children: dict[str, list[Mapping[str, Json]]] = {}  # events of sub-agents, by call id
+    reader = EventReader()
     for event in events:
+        reader.add(event)
+    reader.end()  # a log may stop in the middle of a call
+    return reader.items
+
+
+class EventReader:
+    """Turns the events of a run, recorded or as they happen, into the items of a transcript."""
+
+    def __init__(self, items: Iterable[ShownMessage | Note] = (), *, live: bool = False) -> None:
+        self.items = list(items)
+        self.live = live  # the run is in progress, so the calls of a new reply are about to run
+        self._attempts: tuple[Attempt, ...] = ()  # that failed since the last reply
+        # Events of sub-agents, by the id of the call that started the sub-agent.
+        self._children: dict[str, list[Mapping[str, Json]]] = {}
+
+    def add(self, event: Mapping[str, Json], at: float | None = None) -> None:
+        """Add an event as JSON; `at` is the time at which it happened, if that is known."""
         kind = str(event["type"])
         if kind == "prompt" and isinstance(event.get("message"), Mapping):
-            items.append(shown_message(message_from_json(event["message"])))
+            self.items.append(shown_message(message_from_json(event["message"]), at))
         elif kind == "tool_update" and (child := _child_event(event)) is not None:
-            children.setdefault(str(event.get("call_id")), []).append(child)
+            self._children.setdefault(str(event.get("call_id")), []).append(child)
         elif kind == "attempt":
-            attempts += attempts_of([event])
+            self._attempts += attempts_of([event])
         elif kind == "message_end":
-            shown = shown_message(message_from_json(event["message"]))
+            shown = shown_message(message_from_json(event["message"]), at)
             if (shown.message.meta or {}).get("discarded"):
-                continue
-            if attempts and isinstance(shown.message, AssistantMessage):
-                shown, attempts = replace(shown, attempts=attempts), ()
-            items.append(shown)
+                return
+            if self._attempts and isinstance(shown.message, AssistantMessage):
+                shown, self._attempts = replace(shown, attempts=self._attempts), ()
+            if self.live and isinstance(shown.message, AssistantMessage):
+                running = frozenset(call.id for call in shown.message.calls if call.complete)
+                shown = replace(shown, running=running)
+            self.items.append(shown)
+        elif kind == "tool_start" and isinstance(event.get("call"), Mapping):
+            self._mark_running(str(event["call"].get("id")))
         elif kind == "tool_end":
             message = message_from_json(event["message"])
-            steps = _items(children.pop(str(getattr(message, "call_id", "")), ()))
-            shown = shown_message(message, seconds=event.get("seconds"))
-            items.append(replace(shown, steps=tuple(steps)))
+            steps = _items(self._children.pop(str(getattr(message, "call_id", "")), ()))
+            shown = shown_message(message, at, event.get("seconds"))
+            self.items.append(replace(shown, steps=tuple(steps)))
         elif kind == "tool_pending" and isinstance(event.get("call"), Mapping):
-            _mark_waiting(items, str(event["call"].get("id")).partition("/")[0])
+            self._mark_waiting(str(event["call"].get("id")).partition("/")[0])
         elif kind in _EXPLANATIONS:
-            items.append(_explanation(kind, event))
+            self.items.append(_explanation(kind, event))
         elif kind in ("result", "error") or (kind == "run_end" and "outcome" in event):
-            if items and isinstance(last := items[-1], Note) and last.text.startswith(_ENDED):
-                items.pop()  # a result repeats the end of the run, with more details
-            items.append(_end(event, attempts))
-            attempts = ()
-    return items
+            last = self.items[-1] if self.items else None
+            if isinstance(last, Note) and last.text.startswith(_ENDED):
+                self.items.pop()  # a result repeats the end of the run, with more details
+            self.end()
+            self.items.append(_end(event, self._attempts))
+            self._attempts = ()
 
+    def _last_reply(self) -> int | None:
+        """Return the index of the last reply, or None if there is none."""
+        for at, item in reversed(list(enumerate(self.items))):
+            if isinstance(item, ShownMessage) and isinstance(item.message, AssistantMessage):
+                return at
+        return None
 
-def _mark_waiting(items: list[ShownMessage | Note], call_id: str) -> None:
-    """Record in the meta of the last reply that a call waits, as a stored reply has it."""
-    for at, item in reversed(list(enumerate(items))):
-        if isinstance(item, ShownMessage) and isinstance(item.message, AssistantMessage):
-            meta = dict(item.message.meta or {})
+    def _change_reply(self, **changes: Any) -> None:
+        if (at := self._last_reply()) is not None:
+            self.items[at] = replace(cast(ShownMessage, self.items[at]), **changes)
+
+    def _mark_running(self, call_id: str) -> None:
+        """Record with the last reply that a call runs. Its result ends that."""
+        if (at := self._last_reply()) is not None:
+            running = cast(ShownMessage, self.items[at]).running
+            self._change_reply(running=running | {call_id})
+
+    def end(self) -> None:
+        """Record with the last reply that no call runs any more."""
+        self._change_reply(running=frozenset())
+
+    def _mark_waiting(self, call_id: str) -> None:
+        """Record in the meta of the last reply that a call waits, as a stored reply has it."""
+        if (at := self._last_reply()) is not None:
+            message = cast(ShownMessage, self.items[at]).message
+            meta = dict(message.meta or {})
             records = meta.get(PENDING)
             meta[PENDING] = {**(records if isinstance(records, Mapping) else {}), call_id: {}}
-            items[at] = replace(item, message=replace(item.message, meta=meta))
-            return
+            self._change_reply(message=replace(message, meta=meta))
 
 
 def _child_event(event: Mapping[str, Json]) -> Mapping[str, Json] | None:

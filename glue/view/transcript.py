@@ -25,6 +25,7 @@ class ShownMessage:
     waited: float | None = None  # seconds since the message before
     attempts: tuple[Attempt, ...] = ()  # attempts that failed before it
     steps: tuple[ShownMessage | Note, ...] = ()  # messages of the sub-agent that made this result
+    running: frozenset[str] = frozenset()  # ids of the calls of this reply that run now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +179,9 @@ def has_problem(block: Block) -> bool:
     """Return whether a block has a failed call, a cut reply, a failed attempt or a failure."""
     if isinstance(block, ShownReply):
         failed = any(
-            asked.id not in block.waiting if result is None else _failed(result)
+            asked.id not in block.waiting | block.shown.running
+            if result is None
+            else _failed(result)
             for asked, result in block.calls
         )
         return failed or is_cut(block.message) or bool(block.shown.attempts)

@@ -1,0 +1,507 @@
+"""The live page: a chat in the browser whose transcript looks like the page of `glue view`.
+
+The server renders every text as safe HTML; the script in the page only inserts it. A run belongs to
+the request that started it, so a closed tab cancels the run.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, cast
+
+import anyio
+
+from glue.agent import Agent
+from glue.cli.approval import change_of
+from glue.decision import Decision, PermissionRequest, allow, deny
+from glue.errors import GlueError, StoreError
+from glue.events import Event, TextDelta, ThinkingDelta, event_to_json
+from glue.hidden import HIDDEN_CHARACTERS
+from glue.messages import new_id
+from glue.pending import PendingCall, pending_calls
+from glue.permission import Ask, Permission, Rules
+from glue.result import RunResult
+from glue.session import Session
+from glue.stores.memory import MemoryStore
+from glue.stores.store import Store
+from glue.streams import Events
+from glue.text import one_line
+from glue.view.html import brief, escape, literal
+from glue.view.page import EMPTY, articles, content_policy, document, header, moment, pretty
+from glue.view.sources import EventReader, read_session
+from glue.view.transcript import Transcript, arrange
+from glue.web.asgi import (
+    ASGIApp,
+    Headers,
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    Receive,
+    Request,
+    Response,
+    Route,
+    Scope,
+    Send,
+    Starlette,
+)
+from glue.web.responses import EventStream
+
+TOKEN_HEADER = "x-glue-token"
+MAX_SESSIONS = 200  # in the list: the most recent ones
+MAX_BODY = 1024 * 1024  # bytes of a request
+MAX_DIFF = 200  # lines of a diff that a question shows
+_FOOTER = "served by glue; this page loads nothing from other servers"
+_SHOWN_EVENTS = frozenset(
+    """
+    message_end tool_start tool_end tool_pending attempt compacted nudge wrap_up limit_reached
+    guardrail context_changed continuation_attempt tool_payload_repair output_cap_escalated
+    """.split()
+)
+
+
+def app(
+    agent: Agent[Any, Any],
+    *,
+    store: Store | None = None,
+    token: str = "",
+    hosts: Sequence[str] = (),
+    permission: Permission | None = None,
+) -> ASGIApp:
+    """Return the live page of an agent as an ASGI app, to serve alone or to mount in your own app.
+
+        site = Starlette(routes=[Mount("/chat", app(agent, store=glue.FileStore(".glue")))])
+
+    Args:
+        agent: The agent that answers.
+        store: Keeps the conversations; by default they are forgotten when the process ends.
+        token: A secret that every request must carry, as `?token=` in the address of the page.
+            Empty: the app around it decides who may use the page.
+        hosts: Names with ports under which the page may be reached, such as "127.0.0.1:8000".
+            Empty: any. A page of another origin is always refused.
+        permission: The rules of the person at the page; what they leave open is asked in the page.
+            An agent with a permission policy of its own keeps that policy.
+    """
+    if not isinstance(agent, Agent):
+        raise TypeError(f"app takes a glue.Agent, not {agent!r}")
+    site = _Site(agent, store if store is not None else MemoryStore(), permission)
+    routes = [
+        Route("/", site.show),
+        Route("/sessions", site.sessions),
+        Route("/transcript", site.transcript),
+        Route("/run", site.run, methods=["POST"]),
+        Route("/decide", site.decide, methods=["POST"]),
+        Route("/answer", site.answer, methods=["POST"]),
+        Route("/stop", site.stop, methods=["POST"]),
+    ]
+    return _Guard(Starlette(routes=routes), token, frozenset(hosts))
+
+
+class _Guard:
+    """Refuses requests without the token, from another origin or for another host."""
+
+    def __init__(self, inner: ASGIApp, token: str, hosts: frozenset[str]) -> None:
+        self.inner, self.token, self.hosts = inner, token, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.inner(scope, receive, send)
+            return
+        reason = self._refusal(Request(scope))
+        if reason:
+            await PlainTextResponse(f"{reason}\n", 403)(scope, receive, send)
+            return
+
+        async def send_guarded(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                policy = f"{content_policy(live=True)}; frame-ancestors 'none'"
+                message["headers"] = [
+                    *message["headers"],
+                    (b"content-security-policy", policy.encode()),
+                    (b"x-content-type-options", b"nosniff"),
+                    (b"referrer-policy", b"no-referrer"),
+                    (b"cross-origin-opener-policy", b"same-origin"),
+                    (b"cross-origin-resource-policy", b"same-origin"),
+                ]
+            await send(message)
+
+        await self.inner(scope, receive, send_guarded)
+
+    def _refusal(self, request: Request) -> str:
+        """Return the reason why a request is refused, or "" if it is not."""
+        headers: Headers = request.headers
+        host = headers.get("host", "")
+        if self.hosts and host not in self.hosts:
+            return f"this page is not served as {one_line(host, 80)!a}"
+        origin = headers.get("origin")
+        if origin is not None and origin.partition("://")[2] != host:
+            return "this page talks to no other page"
+        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+            return "this page talks to no other page"
+        given = headers.get(TOKEN_HEADER) or ""
+        if not given and request.method == "GET":
+            given = request.query_params.get("token", "")
+        if self.token and not secrets.compare_digest(given.encode(), self.token.encode()):
+            return "the token is missing or wrong; use the address that `glue serve` printed"
+        return ""
+
+
+class _Site:
+    """The pages and the running prompts of one agent."""
+
+    def __init__(self, agent: Agent[Any, Any], store: Store, rules: Permission | None) -> None:
+        self.agent, self.store, self.rules = agent, store, rules
+        self.running: dict[str, Session[Any, Any]] = {}  # by the name of the session
+        self.questions: dict[str, _Question] = {}
+
+    async def show(self, request: Request) -> Response:
+        """Return the whole page, with the transcript of the session in the address."""
+        name = request.query_params.get("session", "")
+        title = self.agent.name or "glue"
+        main = await self._main(name)
+        html = document(
+            title,
+            main["top"],
+            [main["body"]],
+            footer=_FOOTER,
+            live=True,
+            aside=_aside(name, str(_model_name(self.agent))),
+        )
+        return HTMLResponse(html, headers={"cache-control": "no-store"})
+
+    async def sessions(self, request: Request) -> Response:
+        """Return the list of sessions as HTML: the newest, or those that contain a text."""
+        wanted = request.query_params.get("q", "").strip()
+        infos = await self.store.list()
+        if wanted:
+            hits = await self.store.search(wanted)
+            names = {hit.session for hit in hits}
+            infos = tuple(
+                info for info in infos if info.id in names or wanted.lower() in info.id.lower()
+            )
+        rows = "".join(
+            f'<li><button type="button" data-session="{escape(info.id)}">'
+            f'<b dir="auto">{brief(info.title or info.id, 80)}</b>'
+            f"<small>{moment(info.updated)[:16]}</small></button></li>"
+            for info in infos[:MAX_SESSIONS]
+        )
+        none = "<li>nothing found</li>" if wanted else "<li>no conversation yet</li>"
+        return JSONResponse({"html": rows or none, "count": len(infos)})
+
+    async def transcript(self, request: Request) -> Response:
+        """Return the transcript of a session as HTML, with its facts and pending calls."""
+        return JSONResponse(await self._main(request.query_params.get("session", "")))
+
+    async def _main(self, name: str) -> dict[str, Any]:
+        transcript = await self._read(name)
+        blocks = arrange(transcript.items)
+        body = "".join(html for _, html in articles(blocks)) or EMPTY
+        pending = await self._pending(name)
+        waiting = "".join(_pending_article(call) for call in pending)
+        return {
+            "top": header(transcript, blocks),
+            "body": body + waiting,
+            "running": name in self.running,
+            "pending": len(pending),
+        }
+
+    async def _read(self, name: str) -> Transcript:
+        if name:
+            try:
+                return await read_session(self.store, name)
+            except StoreError:
+                if name in {info.id for info in await self.store.list()}:
+                    raise
+        return Transcript(title=name, source="session", items=())
+
+    async def _pending(self, name: str) -> tuple[PendingCall, ...]:
+        try:
+            return pending_calls(await self.store.load(name)) if name else ()
+        except StoreError:
+            return ()
+
+    async def run(self, request: Request) -> Response:
+        """Run a prompt in a session, and stream the changes of the page."""
+        return await self._start(
+            request, lambda given, session: (session.run, {"prompt": _text(given, "prompt")})
+        )
+
+    async def decide(self, request: Request) -> Response:
+        """Continue a paused run with a decision or a result, and stream the changes."""
+        return await self._start(
+            request,
+            lambda given, session: (
+                session.resume,
+                {"decisions": {_text(given, "call"): _decision(given)}},
+            ),
+        )
+
+    async def _start(
+        self,
+        request: Request,
+        act: Callable[[Mapping[str, Any], Session[Any, Any]], tuple[Any, dict[str, Any]]],
+    ) -> Response:
+        try:
+            given = await _body(request)
+            name = _text(given, "session")
+            session = self.agent.session(name, store=self.store)
+            start, keywords = act(given, session)
+        except (ValueError, TypeError) as error:
+            return JSONResponse({"error": str(error)}, 400)
+        if name in self.running:
+            return JSONResponse({"error": "this conversation is answering a prompt already"}, 409)
+        transcript = await self._read(name)
+        live = _LivePage(transcript, self, name)
+        if self.agent.settings.permission is None:
+            keywords["permission"] = self._permission(live)
+        events: Events[Any] = Events(start, {**keywords, "unwrap": False})
+        live.push = cast(Callable[[object], None], events)
+        self.running[name] = session
+        return _RunResponse(events, live, lambda: self._ended(name, live))
+
+    def _permission(self, live: _LivePage) -> Permission:
+        """Return the policy that asks in the page about calls that no rule decides."""
+        ask = Ask(live.ask)
+        if isinstance(self.rules, Rules):
+            return Rules(allow=self.rules.allowed, deny=self.rules.denied, otherwise=ask)
+        return self.rules if self.rules is not None else ask
+
+    def _ended(self, name: str, live: _LivePage) -> None:
+        self.running.pop(name, None)
+        for key in live.asked:
+            self.questions.pop(key, None)
+
+    async def answer(self, request: Request) -> Response:
+        """Answer a permission question of a running prompt."""
+        try:
+            given = await _body(request)
+            question = self.questions.pop(_text(given, "question"), None)
+            decision = _decision(given)
+        except (ValueError, TypeError) as error:
+            return JSONResponse({"error": str(error)}, 400)
+        if question is None or not isinstance(decision, Decision):
+            return JSONResponse({"error": "this question was answered, or its run has ended"}, 409)
+        question.decision = decision
+        question.done.set()
+        return JSONResponse({})
+
+    async def stop(self, request: Request) -> Response:
+        """Cancel the running prompt of a session."""
+        try:
+            name = _text(await _body(request), "session")
+        except ValueError as error:
+            return JSONResponse({"error": str(error)}, 400)
+        session = self.running.get(name)
+        if session is not None:
+            session.cancel()
+        return JSONResponse({"stopped": session is not None})
+
+
+class _RunResponse(EventStream):
+    """A stream that tells the site when it has ended, however it ended."""
+
+    def __init__(self, events: Events[Any], live: _LivePage, ended: Callable[[], None]) -> None:
+        super().__init__(events, live)
+        self.ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self.ended()
+
+
+class _Question:
+    """A permission question that waits for an answer from the page."""
+
+    def __init__(self, key: str, request: PermissionRequest) -> None:
+        self.key, self.request = key, request
+        self.done = anyio.Event()
+        self.decision = deny("nobody answered")
+
+
+class _LivePage:
+    """Encodes a run as changes of the page: articles to insert or replace, texts, questions."""
+
+    headers: Mapping[str, str] = {}
+    last = ""
+
+    def __init__(self, transcript: Transcript, site: _Site, session: str) -> None:
+        self.site, self.session = site, session
+        self.reader = EventReader(transcript.items, live=True)
+        self.sent = dict(articles(arrange(transcript.items)))
+        self.asked: list[str] = []
+        self.push: Callable[[object], None] = lambda question: None  # set when the run starts
+
+    async def ask(self, request: PermissionRequest) -> Decision:
+        """Show a question in the page, and wait for the answer."""
+        question = _Question(new_id(), request)
+        self.site.questions[question.key] = question
+        self.asked.append(question.key)
+        self.push(question)  # between two events of the run
+        await question.done.wait()
+        return question.decision
+
+    def event(self, event: Event | _Question) -> Iterable[Mapping[str, Any]]:
+        if isinstance(event, _Question):
+            html = _question_article(event.key, event.request)
+            yield {"type": "question", "id": event.key, "html": html}
+            return
+        if isinstance(event, TextDelta):
+            yield {"type": "text", "text": event.text}
+            return
+        if isinstance(event, ThinkingDelta):
+            yield {"type": "thinking", "text": event.text}
+            return
+        value = event_to_json(event)
+        if value["type"] in _SHOWN_EVENTS:
+            self.reader.add(value, time.time())
+            yield from self._changes()
+
+    def end(self, result: RunResult[Any]) -> Iterable[Mapping[str, Any]]:
+        notice = result.notice or (str(result.error) if result.error is not None else "")
+        if str(result.outcome) == "paused":
+            notice = ""
+        yield {"type": "end", "outcome": str(result.outcome), "notice": notice}
+
+    def fail(self, error: GlueError) -> Iterable[Mapping[str, Any]]:
+        yield {"type": "end", "outcome": "failed", "notice": str(error)}
+
+    def _changes(self) -> Iterable[Mapping[str, Any]]:
+        """Yield the articles that are new or differ from what the page shows."""
+        for key, html in articles(arrange(self.reader.items)):
+            if self.sent.get(key) != html:
+                self.sent[key] = html
+                yield {"type": "article", "id": key, "html": html}
+
+
+async def _body(request: Request) -> Mapping[str, Any]:
+    """Read a small JSON object; raise ValueError for anything else."""
+    data = bytearray()
+    async with aclosing(request.stream()) as blocks:
+        async for block in blocks:
+            data += block
+            if len(data) > MAX_BODY:
+                raise ValueError(f"the request is longer than {MAX_BODY} bytes")
+    try:
+        value = json.loads(bytes(data))
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, Mapping):
+        raise ValueError("the body must be a JSON object")
+    return value
+
+
+def _text(given: Mapping[str, Any], name: str) -> str:
+    value = given.get(name)
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"{name} is missing")
+    return value
+
+
+def _decision(given: Mapping[str, Any]) -> Decision | str:
+    """Return the decision, or the result, that the page sends."""
+    answer, text = given.get("answer"), str(given.get("text") or "")
+    scopes = {"allow": "call", "target": "target", "session": "session"}
+    if answer in scopes:
+        return allow(scopes[answer])  # type: ignore[arg-type]
+    if answer == "deny":
+        return deny(text or "the user said no")
+    if answer == "result":
+        return text
+    raise ValueError("answer must be allow, target, session, deny or result")
+
+
+def _model_name(agent: Agent[Any, Any]) -> str:
+    model = agent.settings.model
+    return model if isinstance(model, str) else str(getattr(model, "name", ""))
+
+
+def _aside(session: str, model: str) -> str:
+    """Return the list of conversations, and the field for the prompt."""
+    return (
+        f'<div id="live" data-session="{escape(session)}">'
+        '<details id="chats" open><summary>conversations</summary>'
+        '<button type="button" id="new">new conversation</button>'
+        '<input id="find" type="search" placeholder="search conversations"'
+        ' aria-label="search conversations"><ul id="list"></ul></details>'
+        '<form id="composer"><p id="notice" role="status" aria-live="polite"></p>'
+        '<textarea id="prompt" rows="3" aria-label="prompt" dir="auto"'
+        f' placeholder="Ask {brief(model, 60) or "the agent"} '
+        '(Enter sends, Shift+Enter is a new line)"></textarea>'
+        '<button type="submit" id="send">send</button>'
+        '<button type="button" id="stop" hidden>stop</button></form></div>'
+    )
+
+
+def _question_body(request: PermissionRequest) -> str:
+    """Return the target, the diff and the arguments of a request, all of them as text."""
+    marks = HIDDEN_CHARACTERS["bidirectional controls"]
+    target = marks.sub(lambda mark: f"⟨U+{ord(mark[0]):04X}⟩", request.target)
+    parts = [f"<p><code>{escape(request.action)}</code></p>"]
+    if target:
+        parts.append(literal(target))
+    change = change_of(request)
+    if change is not None:
+        kinds = {"+": "plus", "-": "minus", "@": "hunk"}
+        rows = "".join(
+            f'<span class="{kinds.get(line[:1], "same")}">{escape(line)}\n</span>'
+            for line in change[:MAX_DIFF]
+        )
+        more = f"… {len(change) - MAX_DIFF} more lines" if len(change) > MAX_DIFF else ""
+        parts.append(f'<pre class="code diff" dir="auto">{rows}{more}</pre>')
+    in_diff = ("old", "new", "content", "edits") if change is not None else ()
+    for name, value in request.arguments.items():
+        text = value if isinstance(value, str) else pretty(value)
+        if text != request.target and name not in in_diff:
+            parts.append(f"<h4>{escape(name)}</h4>{literal(text)}")
+    return "".join(parts)
+
+
+def _card(body: str) -> str:
+    return (
+        '<article class="asks"><div class="rail"></div>'
+        f'<div class="card" role="group" aria-label="permission">{body}</div></article>\n'
+    )
+
+
+def _question_article(key: str, request: PermissionRequest) -> str:
+    """Return a question of a running prompt, with its buttons."""
+    choices = (
+        ("allow", "allow"),
+        ("target", "always exactly this"),
+        ("session", f"every {request.action} in this conversation"),
+        ("deny", "deny"),
+    )
+    buttons = "".join(
+        f'<button type="button" data-question="{escape(key)}" data-answer="{answer}">'
+        f"{escape(label)}</button>"
+        for answer, label in choices
+    )
+    head = "<header><b>May this call run?</b></header>"
+    return _card(f'{head}{_question_body(request)}<p class="buttons">{buttons}</p>')
+
+
+def _pending_article(call: PendingCall) -> str:
+    """Return a call of a paused run, with buttons that continue the run."""
+    why = f'<p class="none">{escape(call.reason)}</p>' if call.reason else ""
+    within = f"{escape(': '.join(call.path))}: " if call.path else ""
+    key = escape(call.id)
+    field = f'<input id="text-{key}" aria-label="reason or result" placeholder="{{}}">'
+
+    def button(answer: str, label: str) -> str:
+        return f'<button type="button" data-call="{key}" data-answer="{answer}">{label}</button>'
+
+    if call.request is None:
+        arguments = literal(pretty(dict(call.arguments)))
+        body = f"<p>{within}<code>{escape(call.tool)}</code></p>{arguments}"
+        form = field.format("the result") + button("result", "send the result")
+        title = "This call waits for a result"
+    else:
+        body = f"{within}{_question_body(call.request)}"
+        form = button("allow", "allow") + field.format("why not") + button("deny", "deny")
+        title = "This call waits for an approval"
+    return _card(f'<header><b>{title}</b></header>{body}{why}<p class="buttons">{form}</p>')

@@ -1,0 +1,76 @@
+"""`glue serve`: the address of the page, and who may reach it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Cli = Callable[..., Any]
+OPEN = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
+
+
+@pytest.fixture
+def address(agent: str, tmp_path: Path) -> Iterator[str]:
+    """Serve an agent with a store, and yield the address that the command prints."""
+    command = [sys.executable, "-m", "glue", "serve", agent, "--no-open", "--store", "chats.db"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:
+        try:
+            assert server.stdout is not None
+            yield server.stdout.readline().decode().strip()
+        finally:
+            server.send_signal(signal.SIGINT)
+            _, errors = server.communicate(timeout=30)
+            assert b"Traceback" not in errors
+
+
+def test_the_printed_address_opens_the_page_and_others_do_not(address: str) -> None:
+    base, _, token = address.partition("/?token=")
+    assert base.startswith("http://127.0.0.1:")
+    assert len(token) >= 30
+
+    with OPEN(address, timeout=30) as answer:
+        assert b"<html" in answer.read()
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        OPEN(f"{base}/?token=wrong", timeout=30)
+    elsewhere = urllib.request.Request(address, headers={"Host": "evil.example"})
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        OPEN(elsewhere, timeout=30)
+
+
+def test_a_prompt_is_answered_and_stored(address: str) -> None:
+    base, _, token = address.partition("/?token=")
+    body = json.dumps({"session": "s", "prompt": "hello"}).encode()
+    headers = {"x-glue-token": token, "content-type": "application/json"}
+
+    with OPEN(urllib.request.Request(f"{base}/run", body, headers), timeout=30) as answer:
+        text = answer.read().decode()
+
+    assert '"outcome": "done"' in text
+    assert Path("chats.db").exists()
+
+
+def test_another_host_needs_a_token(cli: Cli, agent: str) -> None:
+    ran = cli("serve", agent, "--host", "0.0.0.0")
+
+    assert ran.code == 2
+    assert "--host needs --token" in ran.err
+
+
+def test_a_port_in_use_is_one_line(cli: Cli, agent: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ran = cli("serve", agent, "--port", str(port))
+
+    assert ran.code == 2
+    assert f"cannot listen on 127.0.0.1:{port}" in ran.err
+    assert "choose another --port" in ran.err

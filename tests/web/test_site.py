@@ -1,0 +1,247 @@
+"""`glue.web.app`: the live page, its guard, its questions and its pending calls."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import anyio
+import pytest
+from fakes.web import Answer, fetch
+
+import glue
+from glue.permission import DeferAll
+from glue.stores import MemoryStore
+from glue.testing import Script, call, calls, repeat, say
+from glue.web import app
+
+SCRIPT = "<script>alert(1)</script>"
+ran: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def forget() -> None:
+    ran.clear()
+
+
+@glue.tool(needs_permission=True, target="path")
+def save(path: str, content: str = "") -> str:
+    """Save a file."""
+    ran.append(path)
+    return f"saved {path}"
+
+
+@glue.tool
+async def wait() -> str:
+    """Wait for ever."""
+    ran.append("waits")
+    try:
+        await anyio.sleep_forever()
+    finally:
+        ran.append("ended")
+    return ""
+
+
+def reply(request: glue.Request) -> Any:
+    last = request.messages[-1]
+    if isinstance(last, glue.ToolMessage):
+        return say(f"Result: {last.text} {SCRIPT}", chunk=4)
+    if "save" in last.text:
+        return calls(call("save", {"path": "a.txt", "content": SCRIPT}, id="c1"))
+    if "wait" in last.text:
+        return calls(call("wait", id="w1"))
+    return f"You said: {last.text}"
+
+
+def site(**settings: Any) -> Any:
+    permission = settings.pop("agent_permission", None)
+    agent = glue.Agent(
+        Script(repeat(reply)), tools=[save, wait], name="demo", permission=permission
+    )
+    return app(agent, store=settings.pop("store", MemoryStore()), **settings)
+
+
+async def run(made: Any, prompt: str, **more: Any) -> Answer:
+    return await fetch(made, "/run", {"session": "s", "prompt": prompt}, **more)
+
+
+def kinds(answer: Answer) -> list[str]:
+    return [message["type"] for message in answer.data]
+
+
+async def test_the_page_loads_nothing_and_allows_only_its_own_scripts() -> None:
+    answer = await fetch(site(), "/?session=new")
+
+    html = answer.body.decode()
+    policy = answer.headers["content-security-policy"]
+    assert answer.status == 200
+    assert "default-src 'none'" in policy
+    assert "connect-src 'self'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert len(re.findall(r"'sha256-[^']+'", policy)) == 3  # one style, two scripts
+    assert "there are no messages yet" in html
+    assert not re.search(r"""(?:src|href)=["']?(?:https?:)?//""", html)
+    assert answer.headers["referrer-policy"] == "no-referrer"
+
+
+async def test_a_run_streams_text_and_articles_and_is_stored() -> None:
+    made = site()
+
+    answer = await run(made, "hello <b>")
+
+    assert kinds(answer)[0] == "article"
+    assert "text" in kinds(answer)
+    assert answer.data[-1] == {"type": "end", "outcome": "done", "notice": ""}
+    listed = (await fetch(made, "/sessions?q=hello")).json
+    assert listed["count"] == 1
+    assert 'data-session="s"' in listed["html"]
+    assert "hello &lt;b&gt;" in listed["html"]
+    shown = (await fetch(made, "/transcript?session=s")).json
+    assert "You said: hello &lt;b&gt;" in shown["body"]
+    assert (await fetch(made, "/sessions?q=absent")).json["count"] == 0
+
+
+@pytest.mark.parametrize(("choice", "done"), [("allow", ["a.txt"]), ("deny", [])])
+async def test_a_question_is_shown_and_answered_in_the_page(choice: str, done: list[str]) -> None:
+    made = site()
+
+    async def respond(message: Any) -> None:
+        if message["type"] == "question":
+            assert SCRIPT not in message["html"]
+            assert f'data-question="{message["id"]}"' in message["html"]
+            body = {"question": message["id"], "answer": choice, "text": "not today"}
+            assert (await fetch(made, "/answer", body)).status == 200
+            assert (await fetch(made, "/answer", body)).status == 409  # answered once
+
+    answer = await run(made, "save it", on_data=respond)
+
+    assert "question" in kinds(answer)
+    assert ran == done
+    assert answer.data[-1]["outcome"] == "done"
+    assert SCRIPT not in "".join(m.get("html", "") for m in answer.data)
+
+
+async def test_rules_decide_before_the_page_is_asked() -> None:
+    made = site(permission=glue.Rules(allow=["save:a.*"]))
+
+    answer = await run(made, "save it")
+
+    assert ran == ["a.txt"]
+    assert "question" not in kinds(answer)
+
+
+async def test_a_running_call_is_shown_as_running() -> None:
+    made = site()
+
+    async def stop(message: Any) -> None:
+        if message["type"] == "article" and "in progress</b>" in message["html"] and "waits" in ran:
+            assert (await fetch(made, "/stop", {"session": "s"})).json == {"stopped": True}
+
+    answer = await run(made, "wait", on_data=stop)
+
+    assert answer.data[-1]["outcome"] == "cancelled"
+    assert ran == ["waits", "ended"]
+    assert (await fetch(made, "/stop", {"session": "s"})).json == {"stopped": False}
+
+
+async def test_a_closed_page_ends_the_run_and_frees_the_session() -> None:
+    made = site()
+
+    await run(made, "wait", hang_up_at="in progress</b>")
+    again = await run(made, "hello")
+
+    assert ran in (["waits", "ended"], [])
+    assert again.data[-1]["outcome"] == "done"
+
+
+async def test_a_second_prompt_during_a_run_is_refused() -> None:
+    made = site()
+    seen: list[int] = []
+
+    async def prompt_again(message: Any) -> None:
+        if "waits" in ran and not seen:
+            seen.append((await run(made, "hello")).status)
+            await fetch(made, "/stop", {"session": "s"})
+
+    await run(made, "wait", on_data=prompt_again)
+
+    assert seen == [409]
+
+
+async def test_a_pending_call_is_shown_and_continues_after_a_decision() -> None:
+    store = MemoryStore()
+    made = site(store=store, agent_permission=DeferAll("an editor decides"))
+
+    paused = await run(made, "save it")
+    shown = (await fetch(made, "/transcript?session=s")).json
+    body = {"session": "s", "call": "c1", "answer": "allow"}
+    continued = await fetch(made, "/decide", body)
+
+    assert paused.data[-1]["outcome"] == "paused"
+    assert shown["pending"] == 1
+    assert "This call waits for an approval" in shown["body"]
+    assert "an editor decides" in shown["body"]
+    assert ran == ["a.txt"]
+    assert continued.data[-1]["outcome"] == "done"
+    assert (await fetch(made, "/transcript?session=s")).json["pending"] == 0
+
+
+@pytest.mark.parametrize(
+    ("headers", "path"),
+    [
+        ({}, "/"),
+        ({"x-glue-token": "wrong"}, "/"),
+        ({"origin": "http://evil.example"}, "/?token=secret"),
+        ({"origin": "null"}, "/?token=secret"),
+        ({"host": "evil.example"}, "/?token=secret"),
+        ({"sec-fetch-site": "cross-site"}, "/?token=secret"),
+        ({"sec-fetch-site": "same-site"}, "/?token=secret"),
+    ],
+)
+async def test_a_request_without_token_or_from_elsewhere_is_refused(
+    headers: dict[str, str], path: str
+) -> None:
+    made = site(token="secret", hosts=["127.0.0.1:80"])
+
+    refused = await fetch(made, path, headers=headers)
+    good = await fetch(made, "/?token=secret", headers={"origin": "http://127.0.0.1:80"})
+
+    assert refused.status == 403
+    assert b"<html" not in refused.body
+    assert good.status == 200
+
+
+async def test_a_token_in_the_address_does_not_authorise_a_prompt() -> None:
+    made = site(token="secret")
+    body = {"session": "s", "prompt": "hi"}
+
+    in_address = await fetch(made, "/run?token=secret", body)
+    in_header = await fetch(made, "/run", body, headers={"x-glue-token": "secret"})
+
+    assert in_address.status == 403
+    assert in_header.status == 200
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"[]", b"{", {}, {"session": "s"}, {"session": "s", "prompt": " "}, {"prompt": "x"}],
+)
+async def test_a_bad_request_is_a_400_with_a_reason(body: Any) -> None:
+    answer = await fetch(site(), "/run", body)
+
+    assert answer.status == 400
+    assert answer.json["error"]
+
+
+async def test_a_request_that_is_too_long_is_refused() -> None:
+    answer = await fetch(site(), "/run", b'{"session": "s", "prompt": "' + b"x" * 1_100_000 + b'"}')
+
+    assert answer.status == 400
+    assert "longer than" in answer.json["error"]
+
+
+def test_only_an_agent_has_a_page() -> None:
+    wrong: Any = "agent"
+
+    with pytest.raises(TypeError, match=r"glue\.Agent"):
+        app(wrong)
