@@ -135,10 +135,9 @@ def waiting_records(reply: AssistantMessage | None) -> dict[str, dict[str, Json]
 
 def pending_calls(messages: Sequence[Message]) -> tuple[PendingCall, ...]:
     """Return the pending calls of the last reply, in order, with those of its sub-agents."""
-    calls = open_calls(messages)
-    records = waiting_records(last_reply(messages)) if calls else {}
+    records = waiting_records(last_reply(messages))
     found: list[PendingCall] = []
-    for call in calls:
+    for call in open_calls(messages):
         if (record := records.get(call.id)) is not None:
             found += _pending(call, record)
     return tuple(found)
@@ -146,9 +145,8 @@ def pending_calls(messages: Sequence[Message]) -> tuple[PendingCall, ...]:
 
 def is_paused(messages: Sequence[Message]) -> bool:
     """Return whether the last run ended `paused` and a call of it is still pending."""
-    calls = open_calls(messages)
-    records = waiting_records(last_reply(messages)) if calls else {}
-    return any(records.get(call.id, {}).get("deferred") for call in calls)
+    records = waiting_records(last_reply(messages))
+    return any(records.get(call.id, {}).get("deferred") for call in open_calls(messages))
 
 
 def _pending(call: ToolCall, record: Mapping[str, Json]) -> list[PendingCall]:
@@ -185,9 +183,10 @@ def rejections(
     The id is None if the result belongs at the end of the transcript. Calls that were waiting for a
     pending call get an error result too.
     """
-    reply = last_reply(messages)
+    if (reply := last_reply(messages)) is None:
+        return []
     records = waiting_records(reply)
-    later = ((reply.meta if reply is not None else None) or {}).get(LATER, ())
+    later = (reply.meta or {}).get(LATER, ())
     found: list[tuple[ToolMessage, str | None]] = []
     for call in open_calls(messages):
         if call.id in records:
@@ -200,7 +199,8 @@ def rejections(
         result = ToolMessage(
             call_id=call.id, name=call.name, content=(Text(text=text),), is_error=True
         )
-        found.append((result, _id_after(messages, call)))
+        ids = [each.id for each in reply.calls]
+        found.append((result, _id_after(messages, ids[ids.index(call.id) + 1 :])))
     return found
 
 
@@ -209,11 +209,8 @@ def _target(call: ToolCall, record: Mapping[str, Json]) -> str:
     return f"{request['action']} {request['target']}".strip()
 
 
-def _id_after(messages: Sequence[Message], call: ToolCall) -> str | None:
-    """Return the id of the first stored result of a later call of the same reply, or None."""
-    reply = last_reply(messages)
-    ids = [each.id for each in reply.calls] if reply is not None else []
-    after = ids[ids.index(call.id) + 1 :]
+def _id_after(messages: Sequence[Message], after: Sequence[str]) -> str | None:
+    """Return the id of the first stored result of the calls `after`, or None."""
     found = None
     for message in reversed(messages):
         if not isinstance(message, ToolMessage):

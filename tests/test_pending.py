@@ -124,3 +124,12 @@ def test_decisions_must_be_a_dict() -> None:
 
 def test_a_tool_that_catches_every_error_does_not_catch_a_deferred_call() -> None:
     assert not issubclass(CallDeferred, Exception)
+
+
+def test_a_deferred_call_shows_its_reason() -> None:
+    assert str(CallDeferred({}, reason="ask Ada")) == "ask Ada"
+
+
+def test_a_transcript_without_a_reply_has_nothing_to_reject() -> None:
+    assert rejections([user("hello")], "no") == []
+    assert rejections([], "no") == []

@@ -138,7 +138,7 @@ def results_of(state: State, reply: AssistantMessage) -> list[ToolMessage]:
 
 def waiting_call(state: State, call: ToolCall) -> Mapping[str, Json] | None:
     """Return the record of a call that was asked about before this run was resumed."""
-    return waiting_records(_reply(state)).get(call.id) if state.resumed else None
+    return waiting_records(_reply(state)).get(call.id)
 
 
 async def _note(state: State, **changes: Any) -> None:

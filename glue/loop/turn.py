@@ -161,16 +161,18 @@ def _checked(state: State, message: AssistantMessage) -> AssistantMessage:
     return replace(message, content=tuple(renamed))
 
 
+_UNKNOWN = (None, "", 0.0)  # values of an attempt that are not stored
+
+
 def _noted(message: AssistantMessage, tried: Sequence[Attempt]) -> AssistantMessage:
     """Return the reply with the failed attempts before it in its `meta`."""
     if not tried:
         return message
     attempts: list[dict[str, Json]] = []
     for attempt in tried:
-        said = {
-            name: value for name, value in asdict(attempt).items() if value not in (None, "", 0.0)
-        }
-        attempts.append(said | ({"seconds": round(attempt.seconds, 3)} if attempt.seconds else {}))
+        values = replace(attempt, seconds=round(attempt.seconds, 6))
+        known = {name: value for name, value in asdict(values).items() if value not in _UNKNOWN}
+        attempts.append(known)
     return replace(message, meta={**(message.meta or {}), "attempts": attempts})
 
 

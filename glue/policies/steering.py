@@ -70,7 +70,7 @@ class Steering(_FromSource):
     place = "steering"
 
     def before_request(self, state: State, request: Request) -> Hook:
-        return None if state.in_chain else self._poll()
+        return self._poll()  # the loop reads no source while a reply is continued
 
 
 class FollowUp(_FromSource):

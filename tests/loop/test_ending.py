@@ -252,6 +252,7 @@ async def test_the_end_event_has_the_usage_and_outcome_of_the_result() -> None:
 
     end = events[-1]
     assert isinstance(end, RunEnd)
+    assert 0 <= end.seconds == result.seconds < 3600
     assert end.usage == result.usage
     assert result.usage.input == 102
     assert result.cost == pytest.approx(0.7)

@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
-from fakes.loop import assert_valid, queue
+from fakes.loop import RecordingJournal, assert_valid, queue
 
 import glue
 from glue import (
@@ -728,3 +728,38 @@ async def test_every_nudge_is_emitted_as_an_event() -> None:
 
     nudges = [(event.policy, event.text) for event in events if isinstance(event, Nudge)]
     assert nudges == [("delivery", "Hand it over."), ("auto_continue", "Do it.")]
+
+
+async def test_messages_of_a_policy_stay_in_the_transcript_if_the_journal_fails() -> None:
+    class Two(Policy):
+        def before_request(self, state: State, request: Request) -> Hook:
+            return Say((user("one", origin="steering"), user("two", origin="steering")))
+
+    journal = RecordingJournal(failing=1)  # only the prompt is written
+
+    with pytest.raises(OSError, match="No space left") as caught:
+        await run(Script("never"), "go", policies=[Two()], journal=journal)
+
+    result = caught.value.result  # type: ignore[attr-defined]
+    assert [message.text for message in result.messages] == ["go", "one", "two"]
+    assert [message.text for message in result.new_messages] == ["go", "one", "two"]
+
+
+async def test_a_policy_that_returns_the_same_request_changes_nothing() -> None:
+    events: list[Event] = []
+    asked: list[str] = []
+
+    class Same(Policy):
+        def before_request(self, state: State, request: Request) -> Hook:
+            asked.append("same")
+            return Change(replace(request, temperature=0.5))
+
+    class Shorten(Policy):
+        def before_request(self, state: State, request: Request) -> Hook:
+            asked.append("shorten")
+            return Rewrite(list(request.messages)) if len(asked) == 2 else None
+
+    await run(Script("x"), "go", policies=[Same(), Shorten()], on_event=events.append)
+
+    assert not [event for event in events if isinstance(event, ContextChanged)]
+    assert asked == ["same", "shorten"]  # a policy that changed no message is not asked again

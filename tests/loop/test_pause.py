@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,9 @@ from glue.compaction import Compaction, keep_recent
 from glue.errors import RunPaused
 from glue.events import ToolPending
 from glue.loop.position import position_of
+from glue.loop.state import State
 from glue.permission import Decision, DeferAll, PermissionRequest
+from glue.policies import Hook, Policy
 from glue.stores import MemoryStore
 from glue.testing import Script, call, calls, shape
 from glue.tools import fs
@@ -667,3 +669,19 @@ async def test_a_waiting_call_is_an_event_and_only_a_paused_result_has_pending_c
     assert seen == ["a"]
     assert [each.id for each in paused.pending] == ["a"]
     assert (cancelled.outcome, cancelled.pending) == (Outcome.CANCELLED, ())
+
+
+async def test_after_a_pause_policies_see_the_results_of_the_whole_batch() -> None:
+    seen: list[list[str]] = []
+
+    class Watch(Policy):
+        def after_tools(self, state: State, results: Sequence[glue.ToolMessage]) -> Hook:
+            seen.append([each.text for each in results])
+            return None
+
+    first = agent("", policies=[Watch()])
+    script = Script(calls(call("noop", {"x": 1}), call("deploy", {"x": 2}, id="b")), "done")
+    paused = await first.run("go", model=script, unwrap=False)
+    await first.resume(paused, decisions={"b": glue.allow()}, model=script)
+
+    assert seen == [["noop 1", "deployed 2"]]

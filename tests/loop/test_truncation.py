@@ -548,3 +548,14 @@ async def test_a_limit_of_two_repairs_allows_two() -> None:
     )
 
     assert (result.repairs, ran, result.outcome) == (2, ["noop"], "done")
+
+
+async def test_a_repair_succeeds_if_one_call_of_a_cut_reply_is_complete() -> None:
+    events: list[Event] = []
+    half = Reply(content=(call("noop"), partial("noop")), stop="max_tokens")
+    script = Script(Reply(content=(partial("noop"),), stop="max_tokens"), half, "done")
+
+    await run(script, "go", tools=[noop], on_event=events.append)
+
+    repairs = [event for event in events if isinstance(event, ToolPayloadRepair)]
+    assert [event.success for event in repairs] == [None, True]

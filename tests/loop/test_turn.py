@@ -935,6 +935,6 @@ async def test_a_failed_attempt_is_reported_and_stored_with_the_reply() -> None:
     assert last.meta is not None
     (stored,) = last.meta["attempts"]
     assert (stored["kind"], stored["provider"], stored["delay"]) == ("empty", "script", 0.25)
-    assert stored["seconds"] == round(reported[0].seconds, 3)
+    assert stored["seconds"] == round(reported[0].seconds, 6)
     assert "usage" not in stored
     assert "next_cap" not in stored

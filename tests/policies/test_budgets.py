@@ -189,6 +189,7 @@ async def test_s073_a_prompt_above_the_budget_is_not_sent() -> None:
     result = await run(Script(), "x" * 500_000, limits=Limits(token_budget=100_000))
 
     assert (result.requests, result.outcome, result.stop_reason) == (0, "budget", "token_budget")
+    assert "too small" in str(result.error)
     assert isinstance(result.error, BudgetExceeded)
     assert (result.error.kind, result.error.limit, result.error.used) == (
         "tokens",
