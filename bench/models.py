@@ -2,7 +2,10 @@
 
     make models        # in its own environment, because the package is not a dependency
 
-Each model is one line, so that a diff shows the models that changed.
+Each model is one line, so that a diff shows the models that changed. The rules by which the package
+matches names are kept: "=x" is the name x, "starts:x", "ends:x", "has:x" and "regex:x" describe
+names, a list matches if one of its rules does, and {"all": [...]} if all of them do. The models of a
+provider are in the order of the package, because the first one that matches counts.
 """
 
 from __future__ import annotations
@@ -34,13 +37,15 @@ PROVIDERS = {
     "perplexity": "perplexity",
 }
 PREFIX = {"fireworks": "accounts/fireworks/models/"}
+# The models that `glue models` lists. The others are kept for their prices.
 ONLY = {
     "gemini": r"gemini-|gemma-",
     "openrouter": r"(openai|anthropic|google|deepseek|qwen|x-ai|mistralai|meta-llama|moonshotai"
     r"|z-ai)/[^:]+$",
     "perplexity": r"sonar",
 }
-# Models without a context window are left out here: most of them no longer exist.
+# Models without a context window are left out here: most of them no longer exist, their rules match
+# one name each, and OpenRouter sends the cost with its replies.
 WITH_WINDOW = ("openrouter", "together")
 NO_CHAT = re.compile(
     r"embed|audio|tts|whisper|image|realtime|transcri|moderation|guard|rerank|live|veo|imagen"
@@ -54,7 +59,19 @@ ENDS = {
     ("openai", "gpt-5-nano"): "2026-12-11",
     ("anthropic", "claude-sonnet-4-5"): "2026-11-30",
 }
-FIELDS = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok")
+FIELDS = (
+    "input_mtok",
+    "output_mtok",
+    "cache_read_mtok",
+    "cache_write_mtok",
+    "output_reasoning_mtok",
+)
+CLAUSES = {
+    "ClauseEquals": ("equals", "="),
+    "ClauseStartsWith": ("starts_with", "starts:"),
+    "ClauseEndsWith": ("ends_with", "ends:"),
+    "ClauseContains": ("contains", "has:"),
+}
 
 
 def main() -> None:
@@ -63,39 +80,87 @@ def main() -> None:
 
     now = datetime.now(UTC)
     theirs = {provider.id: provider for provider in providers}
-    models: dict[str, dict[str, Any]] = {}
+    ours = {source: name for name, source in PROVIDERS.items()}
+    models: dict[str, list[dict[str, Any]]] = {}
+    fallbacks: dict[str, list[str]] = {}
     for name, source in PROVIDERS.items():
-        rows = {}
-        for model in theirs[source].models:
-            row = read(model, now)
-            wanted = re.match(ONLY.get(name, ""), model.id) and not NO_CHAT.search(model.id)
-            if row is not None and wanted and ("window" in row or name not in WITH_WINDOW):
-                if end := ENDS.get((name, model.id)):
-                    row["ends"] = end
-                rows[PREFIX.get(name, "") + model.id] = row
-        models[name] = dict(sorted(rows.items()))
-    write(models, f"{now:%Y-%m-%d}", f"genai-prices {__version__}")
+        provider = theirs[source]
+        rows = [row(name, model, now) for model in provider.models]
+        models[name] = [each for each in rows if name not in WITH_WINDOW or "hidden" not in each]
+        others = [ours[each] for each in provider.fallback_model_providers or () if each in ours]
+        if others:
+            fallbacks[name] = others
+    write(models, fallbacks, f"{now:%Y-%m-%d}", f"genai-prices {__version__}")
     for name, rows in models.items():
-        print(f"{name:12} {len(rows):4}")
-    print(f"{'in all':12} {sum(map(len, models.values())):4}  {TARGET.stat().st_size:,} bytes")
+        listed = sum(1 for each in rows if not each.get("hidden"))
+        print(f"{name:12} {listed:4} listed, {len(rows):4} in all")
+    print(f"{sum(map(len, models.values()))} models, {TARGET.stat().st_size:,} bytes")
 
 
-def read(model: Any, now: datetime) -> dict[str, Any] | None:
-    """Return the row of a model: window, USD per million tokens, and prices of long prompts."""
-    prices = vars(model.get_prices(now))
-    found = [prices.get(field) for field in FIELDS]
-    if found[0] is None or found[1] is None:
-        return None
-    row: dict[str, Any] = {}
+def row(provider: str, model: Any, now: datetime) -> dict[str, Any]:
+    """Return the row of a model: its name, the rule for its names, window and prices."""
+    name = PREFIX.get(provider, "") + model.id
+    found: dict[str, Any] = {"name": name}
+    match = rule(model.match)
+    if match != f"={name.lower()}":
+        found["match"] = match
     if model.context_window:
-        row["window"] = model.context_window
-    row["price"] = plain([getattr(value, "base", value) for value in found])
-    starts = sorted({tier.start for value in found for tier in getattr(value, "tiers", ())})
-    if starts:
-        row["tiers"] = [[start, *plain([at(value, start) for value in found])] for start in starts]
+        found["window"] = model.context_window
+    found |= prices(model, now)
     if model.deprecated:
-        row["deprecated"] = True
-    return row
+        found["deprecated"] = True
+    if end := ENDS.get((provider, model.id)):
+        found["ends"] = end
+    wanted = re.match(ONLY.get(provider, ""), model.id) and not NO_CHAT.search(model.id)
+    known = "window" in found or provider not in WITH_WINDOW
+    if not wanted or not known or len(found["price"]) < 2:
+        found["hidden"] = True
+    return found
+
+
+def rule(clause: Any) -> Any:
+    """Return a rule of the package in the form of our data file, in lower case."""
+    kind = type(clause).__name__
+    if kind in CLAUSES:
+        field, sign = CLAUSES[kind]
+        return sign + getattr(clause, field).lower()
+    if kind == "ClauseRegex":
+        return f"regex:{clause.regex}"
+    if kind == "ClauseOr":
+        return [rule(each) for each in clause.or_]
+    if kind == "ClauseAnd":
+        return {"all": [rule(each) for each in clause.and_]}
+    raise TypeError(f"genai-prices has a new kind of rule, {kind}; add it here and to models.py")
+
+
+def prices(model: Any, now: datetime) -> dict[str, Any]:
+    """Return USD per million tokens, those of long prompts and of hours, and the request fee."""
+    every = model.prices if isinstance(model.prices, list) else [model.prices]
+    standard, hours = getattr(every[0], "prices", every[0]), []
+    for each in every[1:]:
+        constraint = each.constraint
+        if hasattr(constraint, "start_time"):
+            times = [constraint.start_time, constraint.end_time]
+            hours.append([time.hour * 60 + time.minute for time in times] + listed(each.prices))
+        elif constraint is None or constraint.active(now):
+            standard = each.prices
+    found: dict[str, Any] = {"price": listed(standard)}
+    values = [getattr(standard, field, None) for field in FIELDS]
+    starts = sorted({tier.start for value in values for tier in getattr(value, "tiers", ())})
+    if starts:
+        found["tiers"] = [
+            [start, *plain([at(value, start) for value in values])] for start in starts
+        ]
+    if hours:
+        found["hours"] = hours
+    if fee := getattr(standard, "requests_kcount", None):
+        found["fee"] = float(fee) / 1000
+    return found
+
+
+def listed(price: Any) -> list[float | None]:
+    values = [getattr(price, field, None) for field in FIELDS]
+    return plain([getattr(value, "base", value) for value in values])
 
 
 def at(value: Any, start: int) -> Any:
@@ -109,14 +174,20 @@ def plain(values: list[Any]) -> list[float | None]:
     return [None if value is None else float(value) for value in values]
 
 
-def write(models: dict[str, dict[str, Any]], date: str, source: str) -> None:
+def write(
+    models: dict[str, list[dict[str, Any]]],
+    fallbacks: dict[str, list[str]],
+    date: str,
+    source: str,
+) -> None:
     parts = []
     for name, rows in models.items():
-        lines = ",\n".join(
-            f"  {json.dumps(model)}: {json.dumps(row)}" for model, row in rows.items()
-        )
-        parts.append(f"{json.dumps(name)}: {{\n{lines}\n}}")
-    head = f'"date": {json.dumps(date)},\n"source": {json.dumps(source)},\n"models": '
+        lines = ",\n".join(f"  {json.dumps(row, separators=(',', ':'))}" for row in rows)
+        parts.append(f"{json.dumps(name)}: [\n{lines}\n]")
+    head = (
+        f'"date": {json.dumps(date)},\n"source": {json.dumps(source)},\n'
+        f'"fallbacks": {json.dumps(fallbacks)},\n"models": '
+    )
     TARGET.write_text("{\n" + head + "{\n" + ",\n".join(parts) + "\n}\n}\n")
 
 

@@ -170,6 +170,7 @@ class ProviderError(GlueError):
         if retryable is not None:  # the server sent it, or waiting does not help
             self.retryable = retryable
         self.ambiguous = False  # whether the server may have processed the request nevertheless
+        self.answered = True  # False if the connection failed before the response began
         self.usage = usage
         self.body = body  # the server's response, shortened, with keys masked
 

@@ -2,7 +2,7 @@
 
 An event carries only the new part, such as a piece of text, not a growing copy of the message. Some
 events are objects of the provider that the loop passes on: `TextDelta`, `ThinkingDelta`,
-`ToolCallDelta` and `Attempt`.
+`ToolCallDelta`, `Attempt` and `Notice`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from glue.codec import Json, to_plain
 from glue.limits import Outcome, StopReason
 from glue.messages import Message, Request, ToolCall, ToolMessage, Usage
 from glue.pending import PendingCall
-from glue.provider import Attempt, TextDelta, ThinkingDelta, ToolCallDelta
+from glue.provider import Attempt, Notice, TextDelta, ThinkingDelta, ToolCallDelta
 
 __all__ = [
     "Attempt",
@@ -33,6 +33,7 @@ __all__ = [
     "Listener",
     "MessageEnd",
     "MessageStart",
+    "Notice",
     "Nudge",
     "OutputCapEscalated",
     "RequestStart",
@@ -336,6 +337,7 @@ Event: TypeAlias = (
     | RunEnd
     | StopReasonObserved
     | Attempt
+    | Notice
     | GateApplied
     | Explanation
 )

@@ -13,6 +13,7 @@ from glue.events import (
     Event,
     Listener,
     MessageEnd,
+    Notice,
     StopReasonObserved,
     TextDelta,
     ToolStart,
@@ -28,7 +29,7 @@ _warned: set[tuple[str, str, str | None]] = set()
 
 
 def log_event(event: Event) -> None:
-    """Log the event if it is an unknown stop reason or the continuation of a cut reply.
+    """Log the event if it is a notice, an unknown stop reason or the continuation of a cut reply.
 
     Each unknown stop reason of a model is logged once in a process.
     """
@@ -42,6 +43,8 @@ def log_event(event: Event) -> None:
                 event.provider,
                 event.model,
             )
+    elif isinstance(event, Notice):
+        logger.warning("%s: %s", event.provider, event.text)
     elif isinstance(event, ContinuationAttempt):
         most = event.attempt + event.left
         logger.info("response truncated at max_tokens, continuing (%d/%d)", event.attempt, most)

@@ -16,6 +16,7 @@ __all__ = [
     "Attempt",
     "Capabilities",
     "Done",
+    "Notice",
     "Opaque",
     "Provider",
     "ProviderEvent",
@@ -72,13 +73,25 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """A warning that a part of the request was changed or left out, because the model refuses it.
+
+    A provider sends each notice once. It is not a part of the reply.
+    """
+
+    provider: str
+    text: str
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
     """The complete reply: the last event of a stream."""
 
     message: AssistantMessage
 
 
-ProviderEvent: TypeAlias = TextDelta | ThinkingDelta | ToolCallDelta | Attempt | Done
+ProviderEvent: TypeAlias = TextDelta | ThinkingDelta | ToolCallDelta | Attempt | Notice | Done
 
 
 def deltas(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from glue.providers.http import HTTP as HTTP
     from glue.providers.http import Deadlines as Deadlines
     from glue.providers.http import HTTPResponse as HTTPResponse
+    from glue.providers.http import Transport as Transport
     from glue.providers.offline import Offline as Offline
     from glue.providers.registry import aliases as aliases
     from glue.providers.registry import capabilities as capabilities
@@ -37,6 +38,7 @@ __all__ = [
     "Deadlines",
     "HTTPResponse",
     "Offline",
+    "Transport",
     "capabilities",
     "default",
     "key_available",
@@ -61,7 +63,7 @@ __getattr__, __dir__ = lazy_names(
         "retry": "with_retries",
         "escalation": "with_escalation",
         "failover": "with_failover",
-        "http": "HTTP HTTPResponse Deadlines",
+        "http": "HTTP HTTPResponse Deadlines Transport",
         "offline": "Offline",
     },
 )

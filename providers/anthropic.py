@@ -1,11 +1,11 @@
-"""The wire of Anthropic's Messages API, and facts about Claude that Bedrock's wire shares."""
+"""The wire of Anthropic's Messages API, and the encoder of Claude that Bedrock's wire shares."""
 
 from __future__ import annotations
 
 import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar
 
 from glue import AssistantMessage, File, StopReason, Text, ToolCall, ToolMessage
 from glue.errors import ProviderError
@@ -137,48 +137,7 @@ BUDGETS: dict[str, int] = {
     "max": 32_000,
 }
 
-_LEVELS = ("none", "low", "medium", "high")
-
-
-class Claude(NamedTuple):
-    """Facts about one generation of Claude models."""
-
-    max_output: int  # `max_tokens` for requests that set none
-    thinking: Literal["", "budget", "adaptive"]
-    sampling: bool  # whether the model accepts a temperature
-    output: bool  # whether the model accepts a schema for its answer
-    levels: tuple[str, ...] = ()  # the levels of adaptive thinking; a budget has all levels
-
-    @property
-    def efforts(self) -> tuple[str, ...]:
-        return ("none", *BUDGETS) if self.thinking == "budget" else self.levels
-
-
-# By version, newest first: the first version that is not newer than the model's counts.
-_FACTS = (
-    ((4, 7), Claude(32_000, "adaptive", False, True, (*_LEVELS, "xhigh", "max"))),
-    ((4, 6), Claude(32_000, "adaptive", True, True, (*_LEVELS, "max"))),
-    ((4, 5), Claude(32_000, "budget", True, True)),
-    ((3, 7), Claude(32_000, "budget", True, False)),
-    ((3, 5), Claude(8_192, "", True, False)),
-    ((0, 0), Claude(4_096, "", True, False)),
-)
-# Other vendors serve their own models on Anthropic's wire.
-_OTHER = Claude(8_192, "budget", True, False)
-
-_NAME = re.compile(r"claude-(?:[a-z]+-)?(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
 _SUFFIX = re.compile(r"(?:-latest|[-@]20\d{6}|-v\d+(?::\d+)?|-0)+$")
-
-
-def facts(model: str) -> Claude:
-    """Return the facts about a model, derived from its name."""
-    if "claude" not in model:
-        return _OTHER
-    found = _NAME.search(model)
-    if found is None:
-        return _FACTS[0][1]  # names without a version belong to newer models
-    version = (int(found[1]), int(found[2] or 0))
-    return next(known for since, known in _FACTS if version >= since)
 
 
 def family(model: str) -> str:
@@ -230,12 +189,8 @@ class ClaudeEncoder(wire.TurnEncoder):
     def mark(self, blocks: bytes) -> bytes:
         """Return encoded blocks with a cache mark on the last one."""
 
-    @property
-    def efforts(self) -> tuple[str, ...]:
-        return facts(self.model).efforts
-
     def takes_output(self, schema: Json, *, tools: bool = False) -> bool:
-        return facts(self.model).output and output_schema(schema) is not None
+        return self.facts.output and output_schema(schema) is not None
 
     def marked_turns(self) -> list[tuple[str, bytes]]:
         """Return the turns, with cache marks on the last messages of the last two requests."""
@@ -266,15 +221,17 @@ class ClaudeEncoder(wire.TurnEncoder):
 
     def thinking(self) -> dict[str, Json]:
         """Return the fields that switch thinking on or off; {} to leave the default."""
-        request, known, effort = self.request, facts(self.model), self.request.reasoning
+        request, known, effort = self.request, self.facts, self.request.reasoning
         # A forced tool and thinking exclude each other; the caller relies on the tool.
-        forced = request.tools and request.tool_choice not in ("auto", "none")
-        if effort is None or not known.thinking or forced:
+        if effort is None or self.is_forced():
+            return {}
+        if not known.thinking:
+            self.level()  # notes that the level is left out
             return {}
         if known.thinking == "adaptive":
             if effort == "none":
                 return {"thinking": {"type": "disabled"}}
-            level = encoding.lower(effort, known.levels)
+            level = self.level()
             # Without `display` the newer models send signatures and no text.
             return {
                 "thinking": {"type": "adaptive", "display": "summarized"},
@@ -282,9 +239,20 @@ class ClaudeEncoder(wire.TurnEncoder):
             }
         # Thinking and answer share one cap, so that at most half of it is for thinking.
         most = (request.max_tokens or known.max_output) // 2
-        budget = min(BUDGETS.get(effort, 0), most)
-        if budget < BUDGETS["minimal"] or self._is_unsigned():
+        wanted = BUDGETS.get(effort, 0)
+        budget = min(wanted, most)
+        if not wanted:
             return {}
+        if budget < BUDGETS["minimal"]:
+            self.notes.append(
+                f"max_tokens={request.max_tokens} leaves no room for thinking; it was left out"
+            )
+            return {}
+        if self._is_unsigned():
+            self.notes.append("this round of tool calls began without thinking; it stays off")
+            return {}
+        if budget < wanted:
+            self.notes.append(f"max_tokens={request.max_tokens} limits thinking to {budget} tokens")
         return {"thinking": {"type": "enabled", "budget_tokens": budget}}
 
     def _is_unsigned(self) -> bool:
@@ -322,7 +290,7 @@ class AnthropicEncoder(ClaudeEncoder):
     filler = b'{"type":"text","text":"(continued)"}'  # Anthropic refuses a blank text
 
     def body(self) -> bytes:
-        request, known = self.request, facts(self.model)
+        request, known = self.request, self.facts
         thoughts = self.thinking() if self.quirks.reasoning else {}
         thinks = encoding.object_of(thoughts.get("thinking")).get("type", "disabled") != "disabled"
         system: Json = encoding.quote(request.system) if request.system.strip() else None
@@ -344,7 +312,7 @@ class AnthropicEncoder(ClaudeEncoder):
             "messages": self.conversation(
                 self.marked_turns() if request.cache else self.turns(self.messages)
             ),
-            "temperature": request.temperature if known.sampling and not thinks else None,
+            "temperature": self.temperature(thinks=thinks),
             "stop_sequences": [text for text in request.stop if text.strip()] or None,
             "stream": request.stream or None,
         }
@@ -352,10 +320,6 @@ class AnthropicEncoder(ClaudeEncoder):
             name: value for name, value in (request.options or {}).items() if name != "betas"
         }
         return encoding.assemble(fields, options)
-
-    @property
-    def efforts(self) -> tuple[str, ...]:
-        return super().efforts if self.quirks.reasoning else ()
 
     def mark(self, blocks: bytes) -> bytes:
         return blocks[:-1] + b',"cache_control":{"type":"ephemeral"}}'

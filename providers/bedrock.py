@@ -15,7 +15,7 @@ from glue.errors import ConfigError, MissingKey, ProviderError
 from glue.messages import Json, ToolSpec
 from glue.provider import ProviderEvent, Thinking
 from glue.providers import anthropic, aws, encoding, wire
-from glue.providers.catalog import LEVELS, Entry
+from glue.providers.catalog import Entry
 from glue.providers.encoding import Said
 from glue.providers.eventstream import EventStream, Frame
 from glue.providers.sigv4 import sign
@@ -174,14 +174,13 @@ class BedrockEncoder(anthropic.ClaudeEncoder):
         return "claude" in self.model
 
     def body(self) -> bytes:
-        request, known = self.request, anthropic.facts(self.model)
+        request, known = self.request, self.facts
         cache = request.cache and (self.is_claude or "nova" in self.model)
         more = self.thinking() if self.is_claude else self._effort()
         thinks = encoding.object_of(more.get("thinking")).get("type")
-        sampling = (known.sampling or not self.is_claude) and thinks not in ("enabled", "adaptive")
         settings = {
             "maxTokens": request.max_tokens or (known.max_output if thinks == "enabled" else None),
-            "temperature": request.temperature if sampling else None,
+            "temperature": self.temperature(thinks=thinks in ("enabled", "adaptive")),
             "stopSequences": [text for text in request.stop if text.strip()] or None,
         }
         system = b'{"text":' + encoding.quote(request.system) + b"}"
@@ -209,22 +208,9 @@ class BedrockEncoder(anthropic.ClaudeEncoder):
         wanted = {"name": encoding.schema_name(schema), "schema": text}
         return {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": wanted}}}
 
-    def takes_output(self, schema: Json, *, tools: bool = False) -> bool:
-        return self.is_claude and super().takes_output(schema)
-
-    @property
-    def efforts(self) -> tuple[str, ...]:
-        if self.is_claude:
-            return super().efforts
-        return (
-            LEVELS
-            if any(name in self.model for name in ("nova-2", "qwen", "gpt-oss", "openai."))
-            else ()
-        )
-
     def _effort(self) -> dict[str, Json]:
         """Return the fields that ask models of other vendors than Anthropic to reason."""
-        level = encoding.lower(self.request.reasoning, LEVELS) if self.efforts else None
+        level = self.level()
         if level is None:
             return {}
         if "nova-2" in self.model:

@@ -22,7 +22,10 @@ LEVELS = ("low", "medium", "high")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quirks:
-    """Differences of a server from its wire; the defaults suit an unknown compatible server."""
+    """Differences of a server from its wire; the defaults suit an unknown compatible server.
+
+    What differs from model to model is in facts.json (see `glue.providers.models`).
+    """
 
     # Requests
     max_tokens: str = "max_tokens"  # OpenAI's reasoning models know only max_completion_tokens
@@ -36,12 +39,9 @@ class Quirks:
     output: Literal["json_schema", "json_object", ""] = "json_schema"
     strict: bool = True  # whether the server knows `strict` next to a schema
     encrypted: bool = False  # Responses: ask for encrypted reasoning, and store nothing
-    # Prefixes of the models that refuse a request for encrypted reasoning.
-    plain_models: tuple[str, ...] = ("gpt-3", "gpt-4", "chatgpt")
     images: tuple[str, ...] = ("image/*",)  # the media types that are sent as images
     files: tuple[str, ...] = ("*/*",)  # if empty, text files are sent as text
-    efforts: tuple[str, ...] = LEVELS  # the reasoning levels
-    openai_models: bool = False  # the models are OpenAI's, each of which has its own levels
+    efforts: tuple[str, ...] = LEVELS  # the reasoning levels, unless facts.json knows the model
     tools: bool = True
     merge: bool = False  # refuses two user messages in a row
 
@@ -103,26 +103,3 @@ ENTRIES = tuple(
     entry_of(name, table)
     for name, table in json.loads(Path(__file__).with_name("catalog.json").read_bytes()).items()
 )
-
-# Reasoning levels of OpenAI's models: the first prefix that matches the model's name counts.
-_EFFORTS = (
-    ("gpt-oss", LEVELS),
-    ("gpt-3", ()),
-    ("gpt-4", ()),
-    ("chatgpt", ()),
-    ("gpt-5.1", ("none", *LEVELS)),
-    ("gpt-5.", ("none", *LEVELS, "xhigh")),
-    ("gpt-5-pro", ("high",)),
-    ("gpt-5", ("minimal", *LEVELS)),
-    ("gpt-", ("none", *LEVELS, "xhigh")),
-    ("o1-mini", ()),
-    ("o", LEVELS),
-)
-
-
-def efforts(entry: Entry, model: str) -> tuple[str, ...]:
-    """Return the reasoning levels that a model distinguishes; () if it cannot reason."""
-    if not entry.quirks.reasoning:
-        return ()
-    own = _EFFORTS if entry.quirks.openai_models else ()
-    return next((levels for start, levels in own if model.startswith(start)), entry.quirks.efforts)

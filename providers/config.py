@@ -19,6 +19,7 @@ _FIELDS: dict[str, Any] = {
     "model": str,
     "window": int,
     "auth": str,
+    "models_from": str,
     "quirks": dict,
 }
 

@@ -25,7 +25,7 @@ from glue import (
 )
 from glue.messages import EFFORTS, Effort, Json, ToolSpec, new_id
 from glue.provider import Opaque
-from glue.providers.catalog import Quirks
+from glue.providers.models import Facts
 
 Said: TypeAlias = Text | Image | File  # the content of a user or tool message
 
@@ -387,12 +387,12 @@ def is_text(part: File) -> bool:
     return kind.startswith("text/") or kind in ("application/json", "application/xml")
 
 
-def taken(parts: Iterable[Part], quirks: Quirks) -> Iterator[Said]:
+def taken(parts: Iterable[Part], facts: Facts) -> Iterator[Said]:
     """Yield the parts that a server accepts, and a text description of each other part."""
     for part in parts:
-        if isinstance(part, Image) and not accepts(quirks.images, image_type(part)):
+        if isinstance(part, Image) and not accepts(facts.images, image_type(part)):
             yield Text(text="(an image)")
-        elif isinstance(part, File) and not accepts(quirks.files, part.media_type):
+        elif isinstance(part, File) and not accepts(facts.files, part.media_type):
             name = part.name or "file"
             words = (
                 f"{name}:\n{part.data.decode('utf-8', 'replace')}"

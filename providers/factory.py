@@ -6,13 +6,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from os import environ
+from typing import Literal
 
 from glue import Provider
 from glue.checks import check_flag, check_text
 from glue.errors import ConfigError, MissingKey
 from glue.providers.aws import find_region
 from glue.providers.catalog import CLOUDS, Entry
-from glue.providers.http import HTTP, Deadlines
+from glue.providers.http import HTTP, Deadlines, Transport
 from glue.providers.retry import with_retries
 from glue.providers.wire import wire_class
 from glue.signature import hinted_as
@@ -32,6 +33,8 @@ def open_entry(
     deadlines: Deadlines | None = None,
     retries: bool = True,
     engine: str = "",
+    transport: Transport | None = None,
+    tools: Literal["native", "prompt"] | None = None,
 ) -> Provider:
     """Return the provider of a catalog entry.
 
@@ -45,6 +48,9 @@ def open_entry(
         deadlines: the timeouts of a request.
         retries: whether a failed request is repeated (`with_retries`).
         engine: "httpx" or "httpx2"; if empty, the installed one.
+        transport: sends the requests in place of glue's own connections.
+        tools: "prompt" describes the tools in the prompt, for models without tool calls; if None,
+            the provider's default.
     """
     if key is not None and not isinstance(key, str):
         raise TypeError(f"key must be a text, not a value of the type {type(key).__name__}")
@@ -72,6 +78,7 @@ def open_entry(
         secrets=[key, *(headers or {}).values()],
         deadlines=deadlines,
         engine=engine,
+        transport=transport,
     )
     provider = wire_class(entry.wire)(entry, http, model)
     return with_retries(provider) if retries else provider

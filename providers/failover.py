@@ -17,6 +17,7 @@ from glue.provider import (
     Capabilities,
     Closeable,
     Done,
+    Notice,
     ProviderEvent,
     TextDelta,
     ThinkingDelta,
@@ -40,6 +41,7 @@ _TRANSIENT = ("transient", "timeout", "overloaded")
 def with_failover(
     *providers: Provider,
     on_refusal: bool = False,
+    buffer: bool = False,
     clock: Callable[[], float] = time.monotonic,
     skipped: Mapping[str, Sequence[str]] | None = None,
 ) -> Failover:
@@ -51,7 +53,9 @@ def with_failover(
     'a,b'
 
     Each provider uses its own model. The first piece of a reply decides, thinking included: before
-    it, an error or an empty reply switches to the next provider; after it, an error is raised.
+    it, an error or an empty reply switches to the next provider; after it, an error is raised. With
+    `buffer=True` the pieces are held back until the reply is complete, so that a provider that
+    fails in the middle of a reply is replaced too; nothing is shown before that.
 
     A provider that failed cools down, which means that later requests skip it:
 
@@ -66,11 +70,14 @@ def with_failover(
     Args:
         providers: the providers, in the order in which they are asked.
         on_refusal: whether a refusal of the model also switches to the next provider.
+        buffer: whether the pieces of a reply are held back until it is complete.
         clock: returns the time in seconds.
         skipped: providers that were left out because no key is set, each with the variables that
             may hold its key. The first request reports them as `Attempt` events.
     """
-    return Failover(providers, on_refusal=on_refusal, clock=clock, skipped=skipped or {})
+    return Failover(
+        providers, on_refusal=on_refusal, buffer=buffer, clock=clock, skipped=skipped or {}
+    )
 
 
 class Failover(Closeable):
@@ -81,6 +88,7 @@ class Failover(Closeable):
         providers: Sequence[Provider],
         *,
         on_refusal: bool,
+        buffer: bool,
         clock: Callable[[], float],
         skipped: Mapping[str, Sequence[str]],
     ) -> None:
@@ -98,6 +106,7 @@ class Failover(Closeable):
         self.skipped = tuple(skipped)
         self._unreported = [_skipped_attempt(*item) for item in skipped.items()]
         self._on_refusal = on_refusal
+        self._buffer = buffer
         self._clock = clock
         # By the provider's position in the list.
         self._failures: dict[int, int] = {}  # transient failures in a row
@@ -122,6 +131,7 @@ class Failover(Closeable):
         for place, index in enumerate(order):
             provider = self.providers[index]
             started, committed, done = time.monotonic(), False, None
+            held: list[ProviderEvent] = []  # the pieces of a reply that is not complete yet
             try:
                 async with opened(provider, request) as events:
                     async for event in events:
@@ -130,16 +140,22 @@ class Failover(Closeable):
                             break
                         if isinstance(event, (TextDelta, ThinkingDelta)) and not event.text:
                             continue  # a bare start; the next provider would start again
-                        committed = committed or not isinstance(event, Attempt)
+                        is_piece = not isinstance(event, (Attempt, Notice))
+                        if is_piece and self._buffer:
+                            held.append(event)
+                            continue
+                        committed = committed or is_piece
                         yield event
                 if done is not None and (committed or not self._is_passed_on(done)):
                     self._failures.pop(index, None)
+                    for piece in held:
+                        yield piece
                     yield done
                     return
                 error = no_reply(provider, request, done, committed)
             except ProviderError as caught:
                 error = caught
-            error.emitted = error.emitted or committed
+            error.emitted = committed or (error.emitted and not self._buffer)
             if error.emitted or (error.kind == "content_filter" and not self._on_refusal):
                 raise error
             cooldown = self._cool_down(index, error)
@@ -214,6 +230,7 @@ class Failover(Closeable):
             last = failed[-1][1]
             error.__cause__, error.status, error.usage = last, last.status, last.usage
             error.retryable = any(failure.retryable for _, failure in failed)
+            error.answered = any(failure.answered for _, failure in failed)
         return error
 
     async def aclose(self) -> None:

@@ -194,7 +194,6 @@ def _get(place: Json, step: str | int) -> Json:
 _FOREIGN = "skip_thought_signature_validator"
 _BUDGETS: dict[str, int] = {"none": 0, "minimal": 512, "low": 2048, "medium": 8192, "high": 24576}
 _CHOICES: dict[str, Json] = {"auto": None, "none": {"mode": "NONE"}, "required": {"mode": "ANY"}}
-_LEAST_PRO_BUDGET = 128  # thinking of 2.5 Pro cannot be switched off
 _UNKNOWN_KEYWORDS = frozenset(
     ("$schema", "const", "discriminator", "examples", "exclusiveMinimum", "exclusiveMaximum")
 )
@@ -226,10 +225,13 @@ class GeminiEncoder(wire.TurnEncoder):
         )
         schema = request.output_schema
         if schema is not None and not self.takes_output(schema, tools=bool(tools)):
+            self.notes.append(
+                f"{self.model} takes either tools or a schema; the schema was left out"
+            )
             schema = None
         settings = {
             "maxOutputTokens": request.max_tokens,
-            "temperature": request.temperature,
+            "temperature": self.temperature(),
             "stopSequences": list(request.stop) or None,
             "responseMimeType": "application/json" if schema is not None else None,
             "responseJsonSchema": _schema(schema),
@@ -249,21 +251,12 @@ class GeminiEncoder(wire.TurnEncoder):
         return encoding.assemble(fields, request.options)
 
     def takes_output(self, schema: Json, *, tools: bool = False) -> bool:
-        return not tools or self.version >= 3  # before version 3: a schema or tools, not both
-
-    @property
-    def efforts(self) -> tuple[str, ...]:
-        if self.version < 2.5:
-            return ()
-        if self.version < 3:
-            return tuple(_BUDGETS)
-        return ("low", "high") if "pro" in self.model else ("minimal", "low", "medium", "high")
+        return not tools or self.facts.output_with_tools
 
     def _thinking(self) -> dict[str, Json]:
-        effort, levels, is_old = self.request.reasoning, self.efforts, self.version < 3
-        level = encoding.lower(effort, levels) or (
-            levels[0] if effort == "none" and levels else None
-        )
+        effort, levels = self.request.reasoning, self.facts.efforts
+        is_old = self.facts.thinking == "budget"
+        level = self.level() or (levels[0] if effort == "none" and levels else None)
         if level is None:
             return {}
         shown = (
@@ -273,9 +266,7 @@ class GeminiEncoder(wire.TurnEncoder):
         )
         if is_old:
             return {
-                "thinkingBudget": max(
-                    _BUDGETS[level], _LEAST_PRO_BUDGET if "pro" in self.model else 0
-                ),
+                "thinkingBudget": max(_BUDGETS[level], self.facts.least_budget),
                 **shown,
             }
         return {"thinkingLevel": level, **shown}

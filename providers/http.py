@@ -1,8 +1,8 @@
 """An HTTP client for one origin, with deadlines, bounded bodies and masked credentials.
 
-This is the only module that imports httpx, or httpx2 if it is installed. It uses their engine,
-httpcore, directly. A read timeout starts again with every byte, so a deadline for the whole request
-must be checked at each read of the socket; httpcore allows that, the clients above it do not.
+This is the only module that imports httpcore, or httpcore2 if it is installed: the engines of httpx
+and httpx2. A read timeout starts again with every byte, so a deadline for the whole request must be
+checked at each read of the socket; httpcore allows that, the clients above it do not.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ import logging
 import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from importlib import import_module
 from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlencode, urlsplit
 
 import anyio
 
-from glue.errors import ConfigError, ErrorKind, ProviderError
+from glue.errors import ConfigError, ErrorKind, GlueError, ProviderError
 from glue.messages import Json
 from glue.overrides import check_origin
 from glue.providers.connection import (
@@ -110,6 +111,29 @@ class HTTPResponse:
             raise ValueError("the JSON is nested too deeply") from error
 
 
+class Response(Protocol):
+    """The response of a `Transport`: its status, its headers, and the blocks of its body."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+    def __aiter__(self) -> AsyncIterator[bytes]: ...
+
+
+class Transport(Protocol):
+    """The way in which requests are sent, if it is not glue's own connections.
+
+    `send` returns an async context manager that sends one request and yields the response. The
+    transport decides about timeouts, proxies and TLS. An exception that it raises counts as a
+    failed connection, a TimeoutError as a timeout.
+    """
+
+    def send(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
+    ) -> AbstractAsyncContextManager[Response]: ...
+
+
 class HTTP:
     """A client that sends requests to one origin with one set of credentials."""
 
@@ -124,6 +148,7 @@ class HTTP:
         deadlines: Deadlines | None = None,
         environ: Mapping[str, str] = os.environ,
         engine: str = "",
+        transport: Transport | None = None,
     ) -> None:
         self.address = Address(base_url, provider, query)
         self.provider = provider
@@ -134,6 +159,8 @@ class HTTP:
         for secret in secrets:
             self.hide(secret)
         self._engine = engine
+        self.transport = transport
+        self._exchange = Exchange if transport is None else Delegated
         self._proxy = proxy_for(self.address, environ)
         self._key = (self.address.origin, self._proxy, engine)
         self._urls: dict[str, Any] = {}
@@ -159,11 +186,11 @@ class HTTP:
 
         Then `async for block in blocks`. Any status but 2xx is raised as a ProviderError.
         """
-        return Exchange(self, "POST", path, body, headers, model=model)
+        return self._exchange(self, "POST", path, body, headers, model=model)
 
     def get(self, path: str, headers: Mapping[str, str] | None = None) -> Exchange:
         """Send a GET request and stream the response, as `post` does."""
-        return Exchange(self, "GET", path, None, headers)
+        return self._exchange(self, "GET", path, None, headers)
 
     async def request(
         self,
@@ -182,7 +209,7 @@ class HTTP:
         """
         if query:
             path += ("&" if "?" in path else "?") + urlencode(query)
-        exchange = Exchange(self, method, path, body, headers, raising=False, most=most)
+        exchange = self._exchange(self, method, path, body, headers, raising=False, most=most)
         async with exchange as blocks:
             received = b"".join([block async for block in blocks])
         return HTTPResponse(status=exchange.status, headers=exchange.headers, body=received)
@@ -251,13 +278,17 @@ class HTTP:
                 self._urls[path] = url
         return url
 
-    async def _connect(self) -> Connection:
+    async def _idle_connection(self) -> Connection | None:
+        """Return the idle connection that was used last, or None if there is none."""
         idle = await idle_connections(self._key)
         while idle:
             connection = idle.pop()
             if not connection.inner.has_expired():
                 return connection
             await connection.close()
+        return None
+
+    def _new_connection(self) -> Connection:
         watch = Watch()
         options: dict[str, Any] = {
             "keepalive_expiry": KEEP_ALIVE,
@@ -310,8 +341,22 @@ class Exchange:
         http = self.http
         if (check := check_origin.get()) is not None:
             check(http.address.origin)
-        connection = self._connection = await http._connect()
-        watch = connection.watch
+        connection = await http._idle_connection()
+        if connection is not None:
+            try:
+                return await self._send(connection)
+            except ProviderError as error:
+                # The server may close an idle connection at the moment at which it is used again.
+                # A request of `HTTP.request` is never sent twice.
+                if not self.raising or not _is_stale(error, connection.watch, self.most):
+                    raise
+                log.debug("%s: the idle connection was closed, opening another", http.provider)
+        return await self._send(http._new_connection())
+
+    async def _send(self, connection: Connection) -> Exchange:
+        """Send the request and read the head of the response."""
+        http, watch = self.http, connection.watch
+        self._connection = connection
         watch.start(http.deadlines.total, http.deadlines.progress, self.most)
         try:
             response = self._response = await connection.inner.handle_async_request(self._request())
@@ -377,7 +422,8 @@ class Exchange:
         if self._response is not None:
             await self._response.stream.aclose()
 
-    def _request(self) -> Any:
+    def _request_headers(self) -> list[tuple[bytes, bytes]]:
+        """Return the headers of the request, and report it to observers and to the log."""
         http = self.http
         extra = http._encode(self.extra or {})
         own = {name for name, _ in extra}
@@ -391,10 +437,14 @@ class Exchange:
                 headers.append((b"content-type", b"application/json"))
         if on_request.get() is not None or log.isEnabledFor(logging.DEBUG):
             self._report(headers)
+        return headers
+
+    def _request(self) -> Any:
+        http = self.http
         return http.engine.Request(
             self.method.encode(),
             http._url(self.path),
-            headers=headers,
+            headers=self._request_headers(),
             content=Content(self.body or b""),
             extensions={"timeout": http.timeouts},
         )
@@ -419,19 +469,8 @@ class Exchange:
         log.debug("%s", "\n".join(lines))
 
     async def _refusal(self, watch: Watch) -> ProviderError:
+        """Return the error for a response that is not a success."""
         http = self.http
-        if 300 <= self.status < 400:
-            what = (
-                f"HTTP {self.status}: a redirect, which is not followed; "
-                "set the base URL that it leads to"
-            )
-            return ProviderError(
-                what,
-                kind="invalid_request",
-                provider=http.provider,
-                model=self.model,
-                status=self.status,
-            )
         watch.shorten(_ERROR_SECONDS)
         body = b""
         try:
@@ -444,6 +483,22 @@ class Exchange:
                 "%s: the body of the error response was cut off (%s)",
                 http.provider,
                 type(error).__name__,
+            )
+        return self._classified(body)
+
+    def _classified(self, body: bytes) -> ProviderError:
+        http = self.http
+        if 300 <= self.status < 400:
+            what = (
+                f"HTTP {self.status}: a redirect, which is not followed; "
+                "set the base URL that it leads to"
+            )
+            return ProviderError(
+                what,
+                kind="invalid_request",
+                provider=http.provider,
+                model=self.model,
+                status=self.status,
             )
         body = http.mask(body[:ERROR_BODY].decode("utf-8", "replace")).encode()
         return classify(self.status, self.headers, body, provider=http.provider, model=self.model)
@@ -461,7 +516,87 @@ class Exchange:
         raised.ambiguous = not isinstance(
             error, (engine.ConnectError, engine.ConnectTimeout, engine.ProxyError)
         )
+        raised.answered = watch.answered
         raise raised from error
+
+
+class Delegated(Exchange):
+    """One request that is sent through the user's own transport."""
+
+    _manager: AbstractAsyncContextManager[Response] | None = None
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._read()
+
+    async def _read(self) -> AsyncGenerator[bytes, None]:
+        left = self.most
+        async for block in self._response:
+            left -= len(block)
+            if left < 0:
+                raise Broken("the answer is longer than allowed", "protocol")
+            yield block
+
+    async def __aenter__(self) -> Exchange:
+        http, address = self.http, self.http.address
+        assert http.transport is not None
+        if (check := check_origin.get()) is not None:
+            check(address.origin)
+        headers = {name.decode(): value.decode() for name, value in self._request_headers()}
+        url = address.origin + address.target(self.path)
+        try:
+            manager = http.transport.send(self.method, url, headers, self.body)
+            self._response = await manager.__aenter__()
+        except Exception as error:
+            raise self._failure(error) from error
+        self._manager = manager
+        self.status = self._response.status
+        self.headers = {name.lower(): value for name, value in self._response.headers.items()}
+        if self.raising and not 200 <= self.status < 300:
+            body = b""
+            try:
+                async for block in self:
+                    body += block
+                    if len(body) >= ERROR_BODY:
+                        break
+                raise self._classified(body)
+            except Exception as error:
+                await self.__aexit__(type(error), error, None)
+                raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        manager, self._manager = self._manager, None
+        if manager is not None:
+            await manager.__aexit__(kind, error, traceback)
+        if isinstance(error, Exception) and not isinstance(error, GlueError):
+            raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> Exception:
+        if isinstance(error, GlueError):
+            return error
+        http = self.http
+        kind: ErrorKind = "timeout" if isinstance(error, TimeoutError) else "transient"
+        if isinstance(error, Broken):
+            kind = "protocol"
+        what = f"{type(error).__name__}: {error}".rstrip(": ")
+        failure = ProviderError(
+            http.mask(f"the transport failed at {http.address.authority}: {what}"),
+            kind=kind,
+            provider=http.provider,
+            model=self.model,
+        )
+        failure.ambiguous, failure.answered = True, self.status != 0
+        return failure
+
+
+def _is_stale(error: ProviderError, watch: Watch, size: int) -> bool:
+    """Return whether a reused connection was closed before the server sent anything."""
+    return error.kind == "transient" and not watch.answered and watch.left == size
 
 
 def _errors(engine: ModuleType) -> tuple[type[Exception], ...]:
@@ -530,17 +665,23 @@ def load_engine(name: str = "") -> ModuleType:
 
 
 def ssl_context(engine: ModuleType) -> ssl.SSLContext:
-    """Return the shared TLS context, with the certificates of SSL_CERT_FILE or of httpx."""
-    client = engine.__name__.replace("httpcore", "httpx")
+    """Return the shared TLS context, with the certificates of SSL_CERT_FILE or of the engine."""
     return _ssl_context(
-        client, os.environ.get("SSL_CERT_FILE", ""), os.environ.get("SSL_CERT_DIR", "")
+        engine, os.environ.get("SSL_CERT_FILE", ""), os.environ.get("SSL_CERT_DIR", "")
     )
 
 
 @functools.cache
-def _ssl_context(client: str, file: str, folder: str) -> ssl.SSLContext:
+def _ssl_context(engine: ModuleType, file: str, folder: str) -> ssl.SSLContext:
+    # The same certificates as those of the client, whose import would take 40 ms more.
+    import ssl  # start-up: only https needs it
+
     try:
-        context: ssl.SSLContext = import_module(client).create_ssl_context()
+        if file or folder:
+            return ssl.create_default_context(cafile=file or None, capath=folder or None)
+        if engine.__name__ == "httpcore":
+            return ssl.create_default_context(cafile=import_module("certifi").where())
+        context: ssl.SSLContext = engine.default_ssl_context()
     except OSError as error:
         name = "SSL_CERT_FILE" if file else "SSL_CERT_DIR"
         raise ConfigError(

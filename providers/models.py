@@ -1,30 +1,37 @@
-"""Context windows and prices of models, from the data file that `make models` writes."""
+"""Facts about models: context windows, prices, reasoning levels, and what each model refuses.
+
+Two data files contain them: `models.json` (windows and prices; `make models` writes it) and
+`facts.json` (what a model accepts; edited by hand). This module is the only one that reads them.
+"""
 
 from __future__ import annotations
 
 import functools
 import json
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from glue import Usage
 from glue.messages import Json
-from glue.providers.catalog import ENTRIES
+from glue.providers.catalog import ENTRIES, Entry, Quirks
 
 VENDORS = tuple(entry.name for entry in ENTRIES if entry.is_vendor)
 _MODELS_FROM = {entry.name: entry.models_from for entry in ENTRIES if entry.models_from}
 
 # The date in gpt-4o-mini-2024-07-18 or claude-haiku-4-5-20251001.
 _DATED = re.compile(r"[-@](\d{8}|\d{4}-\d\d-\d\d|\d{3,4})$")
-_REGION = re.compile(r"^(?:us|us-gov|eu|apac|jp|au|ca)\.")
+_COMPACT_DATE = re.compile(r"(?<=[-@])(20\d\d)([01]\d)([0-3]\d)(?!\d)")
+_DAY = 24 * 60
 
 
 class Model(NamedTuple):
-    """Facts about one model; prices in USD per million tokens.
+    """The window and the prices of one model; prices in USD per million tokens.
 
-    The order of prices is input, output, cached input, cache writes.
+    The order of prices is input, output, cached input, cache writes, reasoning.
     """
 
     name: str
@@ -32,75 +39,175 @@ class Model(NamedTuple):
     price: tuple[float | None, ...]
     # Prices of long prompts: each tier is a number of tokens and the prices above that number.
     tiers: tuple[tuple[float | None, ...], ...] = ()
+    # Prices at certain hours: the first and the last minute of the day in UTC, and the prices.
+    hours: tuple[tuple[float | None, ...], ...] = ()
+    fee: float = 0.0  # USD for each request
     ends: str = ""  # the day on which the model is shut down, if known
     deprecated: bool = False
+    hidden: bool = False  # not a chat model, or not listed for another reason
 
-    def price_at(self, size: int) -> tuple[float | None, ...]:
-        """Return the prices for a prompt of `size` tokens; a tier applies to the whole prompt."""
+    def price_at(self, size: int, minute: int = -1) -> tuple[float | None, ...]:
+        """Return the prices for a prompt of `size` tokens at a minute of the day in UTC.
+
+        A tier applies to the whole prompt. A minute of -1 is outside of all special hours.
+        """
+        for start, end, *prices in self.hours:
+            if (start or 0) <= minute < (end or _DAY):
+                return tuple(prices)
         return next(
             (tier[1:] for tier in reversed(self.tiers) if size > (tier[0] or 0)), self.price
         )
 
+    def is_retired(self, today: str = "") -> bool:
+        """Return whether the vendor has shut the model down or announced that it will."""
+        return self.deprecated or bool(self.ends and self.ends <= (today or _today()))
+
+
+class _Table:
+    """The models of one provider, with the rules that match their names."""
+
+    def __init__(self, rows: Sequence[dict[str, Json]]) -> None:
+        self.models: list[Model] = []
+        self._exact: dict[str, int] = {}  # the position of the first model with exactly this name
+        self._rules: list[tuple[int, Json]] = []  # all other rules, in the order of the models
+        for index, row in enumerate(rows):
+            name = row["name"]
+            self.models.append(_model(row))
+            rules = row.get("match", f"={name.lower()}")
+            for rule in rules if isinstance(rules, list) else [rules]:
+                if isinstance(rule, str) and rule.startswith("="):
+                    self._exact.setdefault(rule[1:], index)
+                else:
+                    self._rules.append((index, rule))
+
+    def find(self, name: str) -> Model | None:
+        """Return the first model whose rule matches a name in lower case."""
+        index = self._exact.get(name, len(self.models))
+        for at, rule in self._rules:
+            if at >= index:
+                break
+            if _matches(rule, name):
+                index = at
+                break
+        return self.models[index] if index < len(self.models) else None
+
+
+def _model(row: dict[str, Json]) -> Model:
+    return Model(
+        row["name"],
+        row.get("window"),
+        tuple(row["price"]),
+        tuple(tuple(tier) for tier in row.get("tiers", ())),
+        tuple(tuple(hours) for hours in row.get("hours", ())),
+        row.get("fee", 0.0),
+        row.get("ends", ""),
+        row.get("deprecated", False),
+        row.get("hidden", False),
+    )
+
+
+def _matches(rule: Json, name: str) -> bool:
+    if isinstance(rule, dict):
+        return all(_matches(each, name) for each in rule["all"])
+    if isinstance(rule, list):
+        return any(_matches(each, name) for each in rule)
+    kind, _, text = rule.partition(":")
+    if kind == "starts":
+        return name.startswith(text)
+    if kind == "ends":
+        return name.endswith(text)
+    if kind == "has":
+        return text in name
+    return re.search(text, name) is not None if kind == "regex" else rule == f"={name}"
+
+
+def _read(file: str) -> bytes:
+    return Path(__file__).with_name(file).read_bytes()
+
 
 @functools.cache
-def _file() -> dict[str, Json]:
-    found: dict[str, Json] = json.loads(Path(__file__).with_name("models.json").read_bytes())
-    return found
+def _file() -> bytes:
+    return _read("models.json")
+
+
+def _value(name: str) -> Json:
+    """Return the value of a key of the file, or None if there is no such key.
+
+    Only this value is parsed, because the whole file takes some milliseconds. A key is at the start
+    of a line, and so is the key or the brace after its value.
+    """
+    found = re.search(rb'\n"%b": (.*?),?\n["}]' % re.escape(name).encode(), _file(), re.DOTALL)
+    return json.loads(found[1]) if found else None
 
 
 def date() -> str:
     """Return the day on which the data was written, as 2026-01-31."""
-    day: str = _file()["date"]
+    day: str = _value("date")
     return day
+
+
+@functools.cache
+def _fallbacks() -> dict[str, list[str]]:
+    """Return, for each provider, others whose models it may serve under the same names."""
+    found: dict[str, list[str]] = _value("fallbacks")
+    for name, source in _MODELS_FROM.items():
+        found[name] = [source, *found.get(source, ()), *found.get(name, ())]
+    return found
+
+
+@functools.cache
+def _table(provider: str) -> _Table:
+    return _Table(_value(provider) or ())
 
 
 def providers_with_models() -> list[str]:
     """Return the names of the providers whose models the data file lists, sorted."""
-    return sorted(_file()["models"])
+    return sorted(name.decode() for name in re.findall(rb'\n"([^"]+)": \[\n', _file()))
 
 
 @functools.cache
 def models_of(provider: str) -> Mapping[str, Model]:
-    """Return the known models of a provider, by name in lower case."""
-    entries = _file()["models"].get(provider, {})
-    models = {}
-    for name, entry in entries.items():
-        tiers = tuple(tuple(tier) for tier in entry.get("tiers", ()))
-        known = (
-            entry.get("window"),
-            tuple(entry["price"]),
-            tiers,
-            entry.get("ends", ""),
-            entry.get("deprecated", False),
-        )
-        models[name.lower()] = Model(name, *known)
-    return {**models_of(_MODELS_FROM[provider]), **models} if provider in _MODELS_FROM else models
+    """Return the models to list for a provider, by name in lower case."""
+    models = {model.name.lower(): model for model in _table(provider).models if not model.hidden}
+    source = _MODELS_FROM.get(provider)
+    return {**models_of(source), **models} if source else models
 
 
 @functools.lru_cache(maxsize=256)
 def find(provider: str, model: str) -> Model | None:
-    """Return the data of a model, or None if unknown; a date or region in its name is ignored."""
-    models, model = models_of(provider), model.lower()
-    plain = _DATED.sub("", model)
-    local = _REGION.sub("", model)  # on Bedrock, the profile of a region may have its own price
-    latest = (plain.removesuffix("-latest"), f"{plain}-latest")
-    names = (model, plain, *latest, f"regional.{local}", local, f"global.{local}")
-    return next((models[name] for name in names if name in models), None)
+    """Return the data of a model by the rules of the data file, or None if it is unknown.
+
+    The rules know dates, regions and the prefixes of vendors, such as `us.anthropic.`.
+    """
+    name = model.lower()
+    dashed = _COMPACT_DATE.sub(r"\1-\2-\3", name)
+    for each in dict.fromkeys((name, dashed)):
+        for source in (provider, *_fallbacks().get(provider, ())):
+            if (found := _table(source).find(each)) is not None:
+                return found
+    return None
 
 
 def vendors_of(model: str) -> list[str]:
-    """Return the vendors that have a model of this name."""
-    return [name for name in VENDORS if find(name, model) is not None]
+    """Return the vendors that have a model of exactly this name; a date in it is ignored."""
+    name = model.lower()
+    plain = _DATED.sub("", name)
+    names = (name, plain, plain.removesuffix("-latest"), f"{plain}-latest")
+    return [vendor for vendor in VENDORS if any(each in models_of(vendor) for each in names)]
 
 
-def cost(provider: str, model: str, usage: Usage) -> float | None:
+def cost(provider: str, model: str, usage: Usage, now: float | None = None) -> float | None:
     """Return the cost of a reply in USD, or None if no price is known."""
     if is_free(provider):
         return 0.0
     known = find(provider, model)
-    if known is None:
+    if known is None or len(known.price) < 2:
         return None
-    plain, output, cached, written = (*known.price_at(usage.input), None, None)[:4]
+    minute = -1
+    if known.hours:
+        minute = int((time.time() if now is None else now) / 60) % _DAY
+    prices = (*known.price_at(usage.input, minute), None, None, None)
+    plain, output, cached, written, thought = prices[:5]
     read, write = usage.cache_read or 0, usage.cache_write or 0
     # Some servers count a token both as read from and as written to the cache; it is paid once.
     write = max(0, min(write, usage.input - read))
@@ -110,7 +217,9 @@ def cost(provider: str, model: str, usage: Usage) -> float | None:
     paid += read * ((plain or 0) if cached is None else cached) + write * (
         (plain or 0) if written is None else written
     )
-    return paid / 1_000_000
+    if thought is not None:
+        paid += (usage.reasoning or 0) * (thought - (output or 0))
+    return paid / 1_000_000 + known.fee
 
 
 @functools.cache
@@ -122,3 +231,81 @@ def is_free(provider: str) -> bool:
         and entry.base_url.startswith("http://localhost")
         for entry in ENTRIES
     )
+
+
+def _today() -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime())
+
+
+# What a model accepts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What a model accepts and refuses; the defaults suit an unknown model."""
+
+    # The reasoning levels that the model distinguishes; empty if it cannot reason.
+    efforts: tuple[str, ...] = ()
+    # How Claude and Gemini are asked to reason: with a budget of tokens, with a level, or with
+    # Claude's adaptive thinking; "" if not at all.
+    thinking: Literal["", "budget", "level", "adaptive"] = ""
+    least_budget: int = 0  # the smallest budget of tokens for reasoning
+    max_output: int = 8192  # `max_tokens` of requests that set none, where the wire requires it
+    sampling: bool = True  # whether the model accepts a temperature
+    # Whether a tool may be forced while the model thinks. If not, a forced tool switches thinking
+    # off: by leaving it out, or, if the model thinks by default, by saying so.
+    forced_thinking: bool = True
+    thinks: bool = False  # whether the model thinks by default
+    output: bool = True  # whether the reply can be forced to fit a schema
+    output_with_tools: bool = True  # whether it can also in a request with tools
+    encrypted: bool = True  # Responses: whether encrypted reasoning may be asked for
+    images: tuple[str, ...] = ()  # the media types that are sent as images
+    files: tuple[str, ...] = ()  # if empty, text files are sent as text
+
+
+@functools.cache
+def _facts_file() -> dict[str, Json]:
+    found: dict[str, Json] = json.loads(_read("facts.json"))
+    return found
+
+
+def facts(entry: Entry, model: str) -> Facts:
+    """Return what a model of an entry accepts: by the rules of facts.json, else by its quirks."""
+    return _facts(entry.name, entry.models_from, entry.wire, entry.quirks, model)
+
+
+@functools.lru_cache(maxsize=256)
+def _facts(name: str, source: str, wire: str, quirks: Quirks, model: str) -> Facts:
+    model = model.lower()
+    found: dict[str, Any] = {}
+    for rule in _facts_file()["rules"]:
+        if (
+            ("at" not in rule or name in rule["at"] or source in rule["at"])
+            and ("wires" not in rule or wire in rule["wires"])
+            and _fits(rule, model)
+        ):
+            found = {**rule, **found}  # the first rule that names a fact decides it
+    found = {"images": quirks.images, "files": quirks.files, "efforts": quirks.efforts, **found}
+    if not quirks.reasoning:
+        found["efforts"] = ()
+    known: dict[str, Any] = {}
+    for field in fields(Facts):
+        if field.name in found:
+            value = found[field.name]
+            known[field.name] = tuple(value) if isinstance(value, list) else value
+    return Facts(**known)
+
+
+def _fits(rule: dict[str, Json], model: str) -> bool:
+    """Return whether a rule is about a model: by a pattern, and by the version of its family."""
+    if "match" in rule and not re.search(rule["match"], model):
+        return False
+    if "family" not in rule:
+        return True
+    if rule["family"] not in model:
+        return False
+    found = re.search(_facts_file()["versions"][rule["family"]], model)
+    # A name without a version, such as gemini-flash-latest, belongs to a new model.
+    version = [int(number or 0) for number in found.groups()] if found else [99]
+    since: list[int] = rule.get("since", [0])
+    return version >= since

@@ -367,6 +367,8 @@ class OpenAIEncoder(wire.Encoder):
     def offered(self, named: Json) -> tuple[list[bytes], Json]:
         """Return the encoded tools and the tool choice; `named` is the choice of one tool."""
         tools = self.tools(self.request.tools) if self.quirks.tools else []
+        if self.request.tools and not tools:
+            self.notes.append(f"{self.entry.name} takes no tools; they were left out")
         return tools, _CHOICES.get(self.request.tool_choice, named) if tools else None
 
     def cache_key(self) -> str | None:
@@ -436,7 +438,7 @@ class ChatEncoder(OpenAIEncoder):
             "tools": tools or None,
             "tool_choice": choice,
             quirks.max_tokens: request.max_tokens,
-            "temperature": request.temperature,
+            "temperature": self.temperature(),
             "stop": request.stop or None,
             "response_format": self._response_format(),
             "prompt_cache_key": self.cache_key(),
@@ -549,6 +551,9 @@ class ChatEncoder(OpenAIEncoder):
 
     def _reasoning(self) -> dict[str, Json]:
         style, effort = self.quirks.reasoning, self.request.reasoning
+        if self.is_forced():
+            # A model that thinks by default must be asked not to.
+            return {"thinking": {"type": "disabled"}} if self.facts.thinks else {}
         if effort is None or not style:
             return {}
         on = effort != "none"
@@ -559,7 +564,7 @@ class ChatEncoder(OpenAIEncoder):
             return {"thinking": thinking}
         if style == "enable":
             return {"enable_thinking": on}
-        level = encoding.lower(effort, self.efforts)
+        level = self.level()
         if style == "object":
             return {"reasoning": {"effort": level} if level and on else {"enabled": False}}
         if level is None:

@@ -246,16 +246,18 @@ def _parts(item: dict[str, Json], following: Json, *, complete: bool) -> Iterato
 
 
 class ResponsesEncoder(OpenAIEncoder):
-    """An encoder of typed items. Stop sequences are not sent: this wire does not know them."""
+    """An encoder of typed items. The API does not know stop sequences."""
 
     wire = WIRE
 
     def body(self) -> bytes:
         request, quirks = self.request, self.quirks
         tools, choice = self.offered({"type": "function", "name": request.tool_choice})
-        level = encoding.lower(request.reasoning, self.efforts) if quirks.reasoning else None
+        level = self.level() if quirks.reasoning else None
         wanted = self.output_format()
-        sealed = quirks.encrypted and not self.model.startswith(quirks.plain_models)
+        sealed = quirks.encrypted and self.facts.encrypted
+        if request.stop:
+            self.notes.append("the Responses API takes no stop sequences; they were left out")
         fields = {
             "model": self.model,
             "input": self.pieces(),
@@ -264,7 +266,7 @@ class ResponsesEncoder(OpenAIEncoder):
             "tools": tools or None,
             "tool_choice": choice,
             "max_output_tokens": request.max_tokens,
-            "temperature": request.temperature,
+            "temperature": self.temperature(),
             "reasoning": {"effort": level} if level is not None else None,
             "text": {"format": wanted} if wanted else None,
             "prompt_cache_key": self.cache_key(),

@@ -17,7 +17,7 @@ from glue.errors import ConfigError, MissingKey, UnknownProvider
 from glue.provider import Capabilities, common
 from glue.providers import config
 from glue.providers.catalog import CLOUDS, ENTRIES, Entry
-from glue.providers.models import VENDORS, find, models_of, vendors_of
+from glue.providers.models import VENDORS, models_of, vendors_of
 from glue.providers.wire import capabilities_of
 
 log = logging.getLogger("glue.failover")
@@ -90,7 +90,8 @@ def new(spec: str = "", **options: Any) -> Provider:
     Args:
         spec: the provider and its model, or several with commas.
         options: passed to the provider's factory. The built-in ones accept `key`, `base_url`,
-            `headers`, `wire`, `deadlines`, and `retries=False` to raise every error at once.
+            `headers`, `wire`, `deadlines`, `transport`, `tools`, and `retries=False` to raise
+            every error at once. A failover list accepts `buffer=True` too (see `with_failover`).
     """
     if not isinstance(spec, str):
         raise TypeError(
@@ -98,13 +99,18 @@ def new(spec: str = "", **options: Any) -> Provider:
         )
     specs = split(spec.strip() or default())
     if len(specs) > 1:
-        return _failover_list(specs, options)
+        return _failover_list(specs, **options)
+    if options.pop("buffer", False):
+        raise ConfigError(
+            f"buffer needs several providers, such as new('{spec or 'anthropic'},gemini', "
+            "buffer=True)"
+        )
     name, model = resolve(specs[0]) if specs else ("", "")
     _, factory = _find(name)
     return factory(model, **options)
 
 
-def _failover_list(specs: Sequence[str], options: Mapping[str, Any]) -> Provider:
+def _failover_list(specs: Sequence[str], *, buffer: bool = False, **options: Any) -> Provider:
     """Return a failover list of the providers whose key is set.
 
     The list is retried as a whole, so that retries of one provider do not delay the next.
@@ -120,7 +126,9 @@ def _failover_list(specs: Sequence[str], options: Mapping[str, Any]) -> Provider
     available = [spec for spec in specs if spec not in keyless]
     skipped = {resolve(spec)[0]: lookup(spec).key for spec in keyless}
     failover = providers.with_failover(
-        *(new(spec, **{**options, "retries": False}) for spec in available), skipped=skipped
+        *(new(spec, **{**options, "retries": False}) for spec in available),
+        buffer=buffer,
+        skipped=skipped,
     )
     return providers.with_retries(failover) if options.get("retries", True) else failover
 
@@ -265,7 +273,7 @@ def _find(name: str) -> tuple[Entry, Factory]:
 
 def _similar(name: str, names: Sequence[str]) -> list[str]:
     """Return up to three names of providers or models that the user may have meant."""
-    exact = [f"{provider}:{name}" for provider in names if find(provider, name)][:3]
+    exact = [f"{provider}:{name}" for provider in names if name in models_of(provider)][:3]
     if exact:
         return exact
     if close := get_close_matches(name, names, 3, 0.65):

@@ -19,7 +19,16 @@ from glue import AssistantMessage, Provider, Request, StopReason, user
 from glue.backoff import Backoff
 from glue.errors import EmptyReply, ProviderError
 from glue.loop.transcript import has_content
-from glue.provider import Attempt, Done, ProviderEvent, TextDelta, ThinkingDelta, Wrapper, opened
+from glue.provider import (
+    Attempt,
+    Done,
+    Notice,
+    ProviderEvent,
+    TextDelta,
+    ThinkingDelta,
+    Wrapper,
+    opened,
+)
 from glue.providers.errors import is_refused_call
 
 Sleep: TypeAlias = Callable[[float], Awaitable[object]]
@@ -33,9 +42,10 @@ REFUSED = (
     "Call again with arguments that fit, or answer without it."
 )
 
-# The cause of a repeated request: the server is busy, the reply was empty, the connection broke
-# before any output, or the server refused a tool call of the model.
-_Cause: TypeAlias = Literal["busy", "empty", "lost", "call"]
+# The cause of a repeated request, by what was lost: no reply began, because the server is busy or
+# cannot be reached; the reply was empty; the reply broke before any output; or the server refused a
+# tool call of the model.
+_Cause: TypeAlias = Literal["unanswered", "empty", "lost", "call"]
 _BACKOFFS: dict[_Cause, Backoff] = {
     "empty": Backoff(first=0.25, cap=0.5, attempts=3, jitter=0),
     "lost": Backoff(first=0.5, cap=0.5, attempts=2, jitter=0),
@@ -60,13 +70,15 @@ def with_retries(
     >>> provider.name
     'script'
 
-    How often and when depends on the failure:
+    How often and when depends on what was lost:
 
-    - The server is busy (rate limited, overloaded, HTTP 5xx): `attempts` attempts in all. The
+    - No reply began (connection refused or reset, DNS or TLS failure, rate limited, overloaded,
+      HTTP 5xx, timeout before the response): `attempts` attempts in all with the same request. The
       wrapper waits as long as the server advises, else `first` seconds, doubled each time up to
-      `cap`. If the server advises more than `cap` seconds, the error is raised at once.
+      `cap`. If the server advises more than `cap` seconds, the error is raised at once. With the
+      defaults, a server that cannot be reached is tried for at least 22 seconds.
     - The reply is empty: three attempts.
-    - The connection broke before any output: two attempts, the second with a hint and less
+    - The reply began and broke before any output: two attempts, the second with a hint and less
       reasoning.
     - The server refused the model's tool call: three attempts that quote the server's error.
 
@@ -75,8 +87,8 @@ def with_retries(
 
     Args:
         provider: the provider to wrap.
-        attempts: attempts in all at a busy server, the first one included.
-        first: seconds to wait after the first failure of a busy server.
+        attempts: attempts in all while no reply begins, the first one included.
+        first: seconds to wait after the first of these failures.
         cap: seconds to wait at most.
         sleep: awaited with the seconds to wait.
         jitter: returns a number from 0 to 1; a quarter of it is taken off each wait.
@@ -88,9 +100,9 @@ def with_retries(
 class Retries(Wrapper):
     """The provider that `with_retries` returns."""
 
-    def __init__(self, provider: Provider, busy: Backoff, sleep: Sleep) -> None:
+    def __init__(self, provider: Provider, backoff: Backoff, sleep: Sleep) -> None:
         super().__init__(provider)
-        self._backoffs = {**_BACKOFFS, "busy": busy}
+        self._backoffs: dict[_Cause, Backoff] = {**_BACKOFFS, "unanswered": backoff}
         self._sleep = sleep
 
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
@@ -128,7 +140,7 @@ class Retries(Wrapper):
     ) -> float | None:
         """Return the seconds to wait before the next attempt, or None to give up."""
         failures[cause] += 1
-        advised = error.retry_after if cause == "busy" else None
+        advised = error.retry_after if cause == "unanswered" else None
         return self._backoffs[cause].delay(failures[cause], advised)
 
 
@@ -136,7 +148,7 @@ def _is_output(event: ProviderEvent) -> bool:
     """Return whether an event rules out another attempt: thinking and blank text do not."""
     if isinstance(event, TextDelta):
         return bool(event.text.strip())
-    return not isinstance(event, (Attempt, ThinkingDelta))
+    return not isinstance(event, (Attempt, Notice, ThinkingDelta))
 
 
 def _adapted(request: Request, cause: _Cause | None, error: ProviderError) -> Request:
@@ -207,9 +219,10 @@ def _cause(error: ProviderError) -> _Cause | None:
         return "empty"
     if is_refused_call(error):
         return "call"
-    if error.status is None and error.kind in ("transient", "timeout", "protocol"):
+    broke = error.answered and error.status is None
+    if broke and error.kind in ("transient", "timeout", "protocol"):
         return "lost" if error.retryable or error.kind == "protocol" else None
-    return "busy" if error.retryable else None
+    return "unanswered" if error.retryable else None
 
 
 def _final(error: ProviderError) -> ProviderError:

@@ -28,6 +28,7 @@ from glue.provider import (
     Capabilities,
     Closeable,
     Done,
+    Notice,
     Opaque,
     ProviderEvent,
     TextDelta,
@@ -36,10 +37,10 @@ from glue.provider import (
     ToolCallDelta,
 )
 from glue.providers import encoding
-from glue.providers.catalog import ENTRIES, Entry, Quirks, efforts
+from glue.providers.catalog import ENTRIES, Entry, Quirks
 from glue.providers.encoding import Said
 from glue.providers.errors import classify_event
-from glue.providers.models import cost, find, is_free
+from glue.providers.models import cost, facts, find, is_free
 from glue.providers.sse import Parser
 from glue.text import one_line
 
@@ -59,6 +60,9 @@ class Encoder(ABC):
         self.entry = entry
         self.quirks = entry.quirks
         self.model = model
+        self.facts = facts(entry, model)
+        # Texts of what this request lacks, because the server or the model refuses it.
+        self.notes: list[str] = []
         self.messages = encoding.unique_calls(request.messages)
         # The key of the stored bytes of a message. A string, because its hash is computed once.
         self.key = f"{self.wire} {entry.name} {model} {hash(entry.quirks)}"
@@ -88,14 +92,47 @@ class Encoder(ABC):
         """Return the parts of a tool result that must be sent as a user message, encoded."""
         return ()
 
-    @property
-    def efforts(self) -> tuple[str, ...]:
-        """The reasoning levels that the model distinguishes; empty if it cannot reason."""
-        return efforts(self.entry, self.model)
+    def level(self) -> str | None:
+        """Return the reasoning level to ask for, and note it if the model refuses the given one.
+
+        None means that the request should not name a level.
+        """
+        effort, levels = self.request.reasoning, self.facts.efforts
+        level = encoding.lower(effort, levels)
+        if level == effort:
+            return level
+        if level is not None:
+            self.notes.append(f"{self.model} has no reasoning level {effort!r}; it gets {level!r}")
+        elif effort != "none":
+            self.notes.append(f"{self.model} has no reasoning levels; {effort!r} was left out")
+        elif levels:
+            self.notes.append(f"{self.model} cannot stop reasoning; it gets its default level")
+        return level
+
+    def is_forced(self) -> bool:
+        """Return whether the request forces a tool that excludes thinking, and note it."""
+        request = self.request
+        if self.facts.forced_thinking or not request.tools:
+            return False
+        forced = request.tool_choice not in ("auto", "none")
+        if forced and request.reasoning not in (None, "none"):
+            self.notes.append(
+                f"{self.model} cannot think while a tool is forced; reasoning was left out"
+            )
+        return forced
+
+    def temperature(self, *, thinks: bool = False) -> float | None:
+        """Return the temperature to send, and note it if the model refuses one."""
+        temperature = self.request.temperature
+        if temperature is None or (self.facts.sampling and not thinks):
+            return temperature
+        reason = " while it thinks" if self.facts.sampling else ""
+        self.notes.append(f"{self.model} takes no temperature{reason}; it was left out")
+        return None
 
     def takes_output(self, schema: Json, *, tools: bool = False) -> bool:
         """Return whether the server can force a reply to fit a schema."""
-        return self.quirks.output == "json_schema"
+        return self.quirks.output == "json_schema" and self.facts.output
 
     def tools(self, tools: Iterable[ToolSpec]) -> list[bytes]:
         """Return encoded tool definitions; each is encoded once and then reused."""
@@ -147,12 +184,26 @@ class Encoder(ABC):
             return b"", b""
         if isinstance(message, AssistantMessage):
             return encoding.join(self.reply(message)), b""
-        content = tuple(encoding.taken(message.content, self.quirks))
+        content = tuple(encoding.taken(message.content, self.facts))
+        if any(isinstance(part, (Image, File)) for part in message.content):
+            self._note_attachments(message.content)
         if isinstance(message, ToolMessage):
             return encoding.dumps(self.result(message, content)), encoding.join(
                 self.pictures(message, content)
             )
         return encoding.join(self.user(message, content)), b""
+
+    def _note_attachments(self, parts: Iterable[Part]) -> None:
+        """Note the images and files that the server gets as a description only."""
+        for part in parts:
+            if isinstance(part, Image):
+                kinds, kind = self.facts.images, encoding.image_type(part)
+            elif isinstance(part, File) and not encoding.is_text(part):
+                kinds, kind = self.facts.files, part.media_type
+            else:
+                continue
+            if not encoding.accepts(kinds, kind):
+                self.notes.append(f"{self.model} takes no {kind}; it gets a description instead")
 
 
 class TurnEncoder(Encoder):
@@ -588,11 +639,21 @@ class Wire(Closeable):
         self.http = http
         self.name = entry.name
         self.model = model or entry.model
+        self._noted: set[str] = set()  # the texts of the notices that were sent
 
     @classmethod
     def encode(cls, request: Request, entry: Entry, model: str) -> bytes:
         """Return the body of a request."""
         return cls.encoder(request, entry, model).body()
+
+    def _notices(self, texts: Iterable[str], model: str) -> list[Notice]:
+        """Return the notices that this provider has not sent yet."""
+        found = []
+        for text in texts:
+            if text not in self._noted:
+                self._noted.add(text)
+                found.append(Notice(provider=self.name, text=text, model=model))
+        return found
 
     def target(self, model: str, stream: bool) -> str:
         """Return the path to send a request to."""
@@ -631,6 +692,7 @@ class Wire(Closeable):
 
         Attachments of earlier turns are replaced by a description when they are encoded.
         """
+        known = facts(self.entry, model)
         for message in reversed(request.messages):
             if isinstance(message, AssistantMessage):
                 return
@@ -641,7 +703,7 @@ class Wire(Closeable):
                     what, kind = "files", part.media_type
                 else:
                     continue
-                if not encoding.accepts(getattr(self.entry.quirks, what), kind):
+                if not encoding.accepts(getattr(known, what), kind):
                     others = [
                         entry.name
                         for entry in ENTRIES
@@ -658,7 +720,10 @@ class Wire(Closeable):
         model = request.model or self.model
         self._check(request, model)
         decoder = self.decoder(self.entry.quirks, self.name, model)
-        target, body = self.target(model, request.stream), self.encode(request, self.entry, model)
+        encoder = self.encoder(request, self.entry, model)
+        target, body = self.target(model, request.stream), encoder.body()
+        for notice in self._notices(encoder.notes, model) if encoder.notes else ():
+            yield notice
         headers = await self.headers(request.options or {}, target, body)
         emitted = False
         try:
@@ -723,14 +788,15 @@ def capabilities_of(entry: Entry, model: str = "") -> Capabilities:
         price = (0.0, 0.0)
     window = found.window if found else None
     wire = wire_class(entry.wire).encoder(Request(), entry, model) if entry.wire else None
+    known = facts(entry, model)
     return Capabilities(
         provider=entry.name,
         model=model,
         window=window or (entry.window if model == entry.model else None),
         tools=entry.quirks.tools,
-        images=entry.quirks.images,
-        files=entry.quirks.files if wire else (),
-        efforts=wire.efforts if wire else (),
+        images=known.images,
+        files=known.files if wire else (),
+        efforts=known.efforts if wire else (),
         local=entry.quirks.local,
         otel_names=((entry.name, entry.otel),) if entry.otel else (),
         input_price=price[0],

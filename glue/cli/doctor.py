@@ -103,7 +103,7 @@ def checks(reach: bool, names: tuple[str, ...]) -> Iterator[Check]:
 def _package() -> Iterator[Check]:
     folder = Path(glue.__file__).parent
     versions: dict[str, str] = {}
-    for name in ("glue-agents", "glue-core", "glueviz", "httpx2", "httpx", "sniffio"):
+    for name in ("glue-agents", "glue-core", "glueviz", "httpcore2", "httpcore", "sniffio"):
         with suppress(PackageNotFoundError):
             versions[name] = version(name)
     if "glue-agents" in versions:
@@ -114,7 +114,7 @@ def _package() -> Iterator[Check]:
     if other:
         advice = "it has a package `glue` too; install each in its own virtual environment"
         yield Check("clash", f"{other} {versions[other]} is installed here", advice)
-    engine = "httpx2" if "httpx2" in versions else "httpx"
+    engine = "httpcore2" if "httpcore2" in versions else "httpcore"
     if engine in versions:
         yield Check("http", f"{engine} {versions[engine]}")
     missing = next((name for name in (engine, "sniffio") if name not in versions), "")

@@ -166,6 +166,12 @@ _OUTPUT: tuple[Callable[[Any], Any], ...] = (
         "--show-wire", is_flag=True, help="Print every request on stderr, with keys masked."
     ),
     click.option("--as-curl", is_flag=True, help="With --show-wire: print curl commands."),
+    click.option(
+        "--buffer",
+        is_flag=True,
+        help="With several models: show a reply only when it is complete, so that the next model "
+        "can replace one that fails in the middle.",
+    ),
     click.option("--record", **FILE_TO_WRITE, help="Record the run to a cassette file."),
     click.option(
         "--replay",

@@ -36,8 +36,8 @@ from glue.limits import Outcome
 from glue.listeners import join
 from glue.pending import PendingCall
 from glue.permission import Decision, PermissionRequest, defer
-from glue.provider import Provider
-from glue.providers import lookup
+from glue.provider import Provider, close
+from glue.providers import lookup, new
 from glue.result import RunResult, error_to_json, result_to_json
 from glue.stores import open_store, store_name
 from glue.tasks import background
@@ -211,6 +211,7 @@ class Run:
         self.session_id = ""
         self.log: RunLog | None = None  # set if the setting `log` is on
         self.servers: Servers | None = None  # of --mcp, while they are connected
+        self.buffered: Provider | None = None  # the failover list of --buffer, once it is opened
         self.cancel = Cancel()
         ask = self._ask if is_interactive() else None
         self.settings = sources.overrides(ask or (_defer if defers else None))
@@ -228,6 +229,9 @@ class Run:
     def overrides(self) -> dict[str, Any]:
         """Return the settings that win over the agent's own, with the tools of MCP servers."""
         model: Any = self.settings.get("model") or self.agent.settings.model
+        if self.sources.given.get("buffer") and isinstance(model, str):
+            self.buffered = self.buffered or new(model, buffer=True)
+            model = self.buffered
         if self.wrap is not None and not isinstance(model, str):
             model = self.wrap(model)
         connected = self.servers.tools if self.servers is not None else ()
@@ -257,6 +261,7 @@ class Run:
                     return await self._prompt(prompt, decisions)
             finally:
                 with anyio.CancelScope(shield=True):
+                    await close(self.buffered)
                     await self.agent.aclose()
 
     async def _prompt(self, prompt: Any, decisions: Mapping[str, Any] | None) -> RunResult[Any]:

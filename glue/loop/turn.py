@@ -42,7 +42,7 @@ from glue.pending import VOTES, CallDeferred, Decided, inner_decisions
 from glue.permission import Decision, PermissionRequest, remember_decision
 from glue.policies import Stop
 from glue.policies.budgets import out_of_time
-from glue.provider import Attempt, Done, ProviderEvent, TextDelta, opened
+from glue.provider import Attempt, Done, Notice, ProviderEvent, TextDelta, opened
 
 
 @dataclass(slots=True)
@@ -106,6 +106,9 @@ async def _stream(state: State, stream: AsyncIterator[ProviderEvent]) -> Answere
         elif isinstance(event, Attempt):
             if (stop := _attempted(state, event)) is not None:
                 return Answered(stop=stop)
+            continue
+        elif isinstance(event, Notice):
+            state.emit(event)
             continue
         if not state.reply_id:
             state.reply_id = new_id()

@@ -33,7 +33,16 @@ from glue.messages import (
     Usage,
 )
 from glue.permission import Decision, Permission, PermissionRequest, decide
-from glue.provider import Attempt, Done, Provider, ProviderEvent, Wrapper, capabilities, opened
+from glue.provider import (
+    Attempt,
+    Done,
+    Notice,
+    Provider,
+    ProviderEvent,
+    Wrapper,
+    capabilities,
+    opened,
+)
 from glue.secrets import mask_secrets
 
 try:
@@ -322,7 +331,7 @@ class _TracedProvider(Wrapper):
                     elif isinstance(event, Attempt):
                         attempt.retry(event, in_failover_list="," in self.name)
                         attempt = new_span(attempt.number + 1, event.delay)
-                    else:
+                    elif not isinstance(event, Notice):
                         attempt.chunk()
                     yield event
                 attempt.end("protocol")  # without effect if the reply was complete

@@ -18,6 +18,7 @@ from glue.overrides import provider_names
 from glue.provider import (
     Attempt,
     Done,
+    Notice,
     Provider,
     ProviderEvent,
     TextDelta,
@@ -36,6 +37,7 @@ _EVENTS: dict[str, type] = {
     "thinking": ThinkingDelta,
     "tool_call": ToolCallDelta,
     "attempt": Attempt,
+    "notice": Notice,
     "done": Done,
 }
 _NAMES = {cls: name for name, cls in _EVENTS.items()}

@@ -1,4 +1,4 @@
-"""The entries of the catalog have the right types and reasoning levels."""
+"""The entries of the catalog have the right types."""
 
 from __future__ import annotations
 
@@ -29,16 +29,3 @@ def check(kind: Any, value: Any) -> None:
             check(get_args(kind)[0], each)
     else:
         assert type(value) is kind
-
-
-def test_models_of_openai_have_their_own_levels_wherever_they_are_served() -> None:
-    plain = catalog.entry_of("acme", {"base_url": "https://a"})
-    openai = catalog.entry_of("acme", {"base_url": "https://a", "quirks": {"openai_models": True}})
-
-    assert catalog.efforts(openai, "gpt-5-nano") == ("minimal", "low", "medium", "high")
-    assert catalog.efforts(openai, "gpt-4o") == ()
-    assert catalog.efforts(plain, "gpt-5-nano") == catalog.LEVELS
-    assert [entry.name for entry in catalog.ENTRIES if entry.quirks.openai_models] == [
-        "openai",
-        "azure",
-    ]

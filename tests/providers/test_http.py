@@ -31,7 +31,7 @@ from glue.providers.connection import Address, proxy_for
 from glue.providers.http import ERROR_BODY, HTTP, Deadlines, Sent, load_engine, on_request
 
 SECRET = "sk-" + "not" + "-a-real-one-0123456789"
-ENGINES = [name for name in ("httpx", "httpx2") if importlib.util.find_spec(name)]
+ENGINES = ["httpx", *(["httpx2"] if importlib.util.find_spec("httpcore2") else [])]
 
 
 def answer(body: bytes, status: str = "200 OK", **headers: str) -> bytes:
