@@ -44,8 +44,7 @@ ONLY = {
     r"|z-ai)/[^:]+$",
     "perplexity": r"sonar",
 }
-# Models without a context window are left out here: most of them no longer exist, their rules match
-# one name each, and OpenRouter sends the cost with its replies.
+# Models without a context window are not listed here: most of them no longer exist.
 WITH_WINDOW = ("openrouter", "together")
 NO_CHAT = re.compile(
     r"embed|audio|tts|whisper|image|realtime|transcri|moderation|guard|rerank|live|veo|imagen"
@@ -85,8 +84,7 @@ def main() -> None:
     fallbacks: dict[str, list[str]] = {}
     for name, source in PROVIDERS.items():
         provider = theirs[source]
-        rows = [row(name, model, now) for model in provider.models]
-        models[name] = [each for each in rows if name not in WITH_WINDOW or "hidden" not in each]
+        models[name] = [row(name, model, now) for model in provider.models]
         others = [ours[each] for each in provider.fallback_model_providers or () if each in ours]
         if others:
             fallbacks[name] = others
@@ -107,6 +105,8 @@ def row(provider: str, model: Any, now: datetime) -> dict[str, Any]:
     if model.context_window:
         found["window"] = model.context_window
     found |= prices(model, now)
+    if model.id.endswith(":free"):
+        found["price"] = found["price"] or [0.0, 0.0]
     if model.deprecated:
         found["deprecated"] = True
     if end := ENDS.get((provider, model.id)):

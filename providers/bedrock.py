@@ -88,10 +88,8 @@ class BedrockDecoder(wire.Decoder):
             )
         elif kind == "citationsContent":
             block = Block("text", {kind: fields})
-            block.texts = [
-                encoding.text_of(piece.get("text"))
-                for piece in encoding.list_of(fields.get("content"))
-            ]
+            for piece in encoding.list_of(fields.get("content")):
+                self._say(block, encoding.text_of(piece.get("text")), events)
         self.blocks[int(at)] = block
 
     def _delta(self, at: int, delta: dict[str, Json], events: list[ProviderEvent]) -> None:

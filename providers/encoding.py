@@ -100,7 +100,8 @@ def assemble(fields: Mapping[str, Json], options: Mapping[str, Json] | None = No
     """Return the JSON body of a request.
 
     Fields that are None are left out. Bytes are JSON already; a list of bytes becomes an array.
-    Options replace fields of the same name, but objects are merged and `tools` are appended.
+    Options replace fields of the same name, but objects are merged, and `tools` and `include` are
+    appended.
     """
     body = {name: value for name, value in fields.items() if value is not None}
     for name, value in (options or {}).items():
@@ -109,6 +110,8 @@ def assemble(fields: Mapping[str, Json], options: Mapping[str, Json] | None = No
             value = merged(ours, value)
         elif name == "tools" and isinstance(ours, list) and isinstance(value, Sequence):
             value = [*ours, *map(dumps, value)]
+        elif name == "include" and isinstance(ours, list) and isinstance(value, Sequence):
+            value = list(dict.fromkeys((*ours, *value)))
         body[name] = value
     pieces = [b"{"]
     for name, value in body.items():

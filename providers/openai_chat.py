@@ -124,7 +124,9 @@ class ChatDecoder(wire.Decoder):
             self._add("thinking", thought, events)
         content = delta.get("content")
         if content:
-            if type(content) is not str:
+            if isinstance(content, dict):  # one server sends structured output as an object
+                self._add("text", encoding.json_text(content), events)
+            elif type(content) is not str:
                 self._content_list(content, events)
             elif self._tags is not None:
                 self._tagged(content, events)
@@ -188,7 +190,9 @@ class ChatDecoder(wire.Decoder):
         """Add the fragments of tool calls to their calls; ids and indexes differ by server."""
         for fragment in fragments:
             function = fragment.get("function") or {}
-            text = encoding.json_text(function.get("arguments"))
+            custom = {} if function else fragment.get("custom") or {}  # arguments in plain text
+            function = function or custom
+            text = encoding.json_text(function.get("input" if custom else "arguments"))
             name = encoding.text_of(function.get("name"))
             call = self._call(
                 fragment.get("index"), encoding.text_of(fragment.get("id")), name, text
@@ -196,6 +200,8 @@ class ChatDecoder(wire.Decoder):
             call.texts.append(text)
             if fragment.get("extra_content"):
                 call.fields = {"extra_content": fragment["extra_content"]}
+            if custom:
+                call.fields = {"type": "custom"}
             if call.id or call.name or text:
                 events.append(
                     ToolCallDelta(index=call.index, id=call.id, name=call.name, arguments=text)
@@ -242,6 +248,9 @@ class ChatDecoder(wire.Decoder):
     def _whole(self, reply: Json) -> None:
         self.seen = True
         if reply.get("choices") or reply.get("error") or reply.get("object") == "error":
+            for choice in reply.get("choices") or ():
+                if choice.get("message"):
+                    choice.pop("delta", None)  # one server sends an empty delta beside the message
             super()._whole(reply)
         elif reply.get("detail"):
             raise self.error(reply)
@@ -495,9 +504,11 @@ class ChatEncoder(OpenAIEncoder):
         for call in message.calls:
             function = {"name": encoding.call_name(call.name), "arguments": argument_text(call)}
             extra = encoding.kept_of(call, WIRE) if own else {}
-            calls.append(
-                {"id": self.call_id(call.id), "type": "function", "function": function, **extra}
-            )
+            encoded = {"id": self.call_id(call.id), "type": "function", "function": function}
+            if extra.get("type") == "custom":
+                del encoded["function"]
+                encoded["custom"] = {"name": function["name"], "input": call.arguments}
+            calls.append({**encoded, **extra})
         text = message.text
         body: dict[str, Json] = {"role": "assistant", "content": text or None}
         if calls:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from glue import AssistantMessage, Image, Part, StopReason, Text, ToolCall, ToolMessage
+import anyio
+
+from glue import AssistantMessage, Image, Message, Part, StopReason, Text, ToolCall, ToolMessage
+from glue.backoff import Backoff
+from glue.errors import ProviderError
 from glue.messages import Json, ToolSpec
 from glue.provider import (
     Opaque,
@@ -22,6 +27,16 @@ from glue.providers.encoding import Said
 from glue.providers.openai_chat import OpenAIEncoder, argument_text, data_url
 
 WIRE = "openai_responses"
+
+# Calls that the client must answer, but glue cannot. If the server answers one, its output follows.
+_UNANSWERABLE = (
+    "shell_call",
+    "local_shell_call",
+    "apply_patch_call",
+    "computer_call",
+    "mcp_approval_request",
+)
+_POLL = Backoff(first=1.0, cap=10.0, factor=1.5, jitter=0)  # for responses in the background
 
 _TERMINAL = (
     "response.completed",
@@ -72,7 +87,10 @@ class ResponsesDecoder(wire.Decoder):
         ):
             if text := self._show(event):
                 events.append(ThinkingDelta(text=text))
-        elif kind == "response.function_call_arguments.delta":
+        elif kind in (
+            "response.function_call_arguments.delta",
+            "response.custom_tool_call_input.delta",
+        ):
             index = self._index(event)
             item = self._items.get(index, {})
             name, call_id = (
@@ -173,19 +191,47 @@ class ResponsesDecoder(wire.Decoder):
             # If the reply was cut, its last call is complete only if the arguments are valid JSON.
             if complete and self.raw_stop != "completed" and following is None:
                 complete = encoding.is_object(encoding.json_text(item.get("arguments")))
-            if index not in self._whole_items or not (item.get("arguments") or item.get("content")):
+            if index not in self._whole_items or not (
+                item.get("arguments") or item.get("content") or item.get("input")
+            ):
                 text = "".join(self._shown.get(index, ()))
                 if item.get("type") == "function_call":
                     item = {**item, "arguments": text}
+                elif item.get("type") == "custom_tool_call":
+                    item = {**item, "input": text}
                 elif item.get("type") == "message" and text:
                     item = {**item, "content": [{"type": "output_text", "text": text}]}
             content[:0] = _parts(item, identity(following), complete=complete)
             following = self._items[index]
         return content
 
+    def _check_answerable(self) -> None:
+        """Raise ProviderError if the model waits for an answer that glue cannot give."""
+        items = self._items.values()
+        answered = {
+            item.get("call_id") or item.get("approval_request_id")
+            for item in items
+            if encoding.text_of(item.get("type")).endswith(("_output", "_response"))
+        }
+        for item in items:
+            kind = item.get("type")
+            is_open = kind in _UNANSWERABLE or (
+                kind == "tool_search_call" and item.get("execution") == "client"
+            )
+            if is_open and (item.get("call_id") or item.get("id")) not in answered:
+                raise ProviderError(
+                    f"the model sent a {kind}, which glue cannot answer; leave the tool that "
+                    'allows it out of options["tools"], or let the server run it',
+                    kind="invalid_request",
+                    provider=self.provider,
+                    model=self.model,
+                    usage=self._usage(),
+                )
+
     def _stop_reason(self) -> StopReason:
         if self.raw_stop == "failed":
             raise self.error({"message": "the server failed without a reason"})
+        self._check_answerable()
         if self.raw_stop == "incomplete":
             return self._known_stop(
                 encoding.object_of(self._response.get("incomplete_details")).get("reason")
@@ -222,13 +268,17 @@ def _parts(item: dict[str, Json], following: Json, *, complete: bool) -> Iterato
                 )
             elif text := encoding.text_of(block.get("text")):
                 yield Text(text=text, opaque=Opaque(wire=WIRE, data=kept) if kept else None)
-    elif kind == "function_call":
+    elif kind in ("function_call", "custom_tool_call"):
+        # The namespace is that of a tool that the server's search found; it is sent back.
+        kept = {name: item[name] for name in ("id", "namespace") if item.get(name)}
+        if kind == "custom_tool_call":
+            kept["custom"] = True
         yield ToolCall(
             id=encoding.text_of(item.get("call_id")) or encoding.text_of(item.get("id")),
             name=encoding.text_of(item.get("name")),
-            arguments=encoding.json_text(item.get("arguments")),
+            arguments=encoding.json_text(item.get("input" if "custom" in kept else "arguments")),
             complete=complete,
-            opaque=Opaque(wire=WIRE, data={"id": item["id"]}) if item.get("id") else None,
+            opaque=Opaque(wire=WIRE, data=kept) if kept else None,
         )
     elif kind == "reasoning":
         blocks = (*(item.get("summary") or ()), *(item.get("content") or ()))
@@ -256,6 +306,9 @@ class ResponsesEncoder(OpenAIEncoder):
         level = self.level() if quirks.reasoning else None
         wanted = self.output_format()
         sealed = quirks.encrypted and self.facts.encrypted
+        stored = encoding.text_of((request.options or {}).get("previous_response_id"))
+        if stored:
+            self.messages = _messages_after(self.messages, stored)
         if request.stop:
             self.notes.append("the Responses API takes no stop sequences; they were left out")
         fields = {
@@ -271,7 +324,7 @@ class ResponsesEncoder(OpenAIEncoder):
             "text": {"format": wanted} if wanted else None,
             "prompt_cache_key": self.cache_key(),
             # The loop stores the transcript; the server stores nothing and encrypts its reasoning.
-            "store": False if quirks.encrypted else None,
+            "store": False if quirks.encrypted and not stored else None,
             "include": ["reasoning.encrypted_content"] if sealed else None,
         }
         return encoding.assemble(fields, request.options)
@@ -285,10 +338,23 @@ class ResponsesEncoder(OpenAIEncoder):
 
     def result(self, message: ToolMessage, content: Sequence[Said]) -> Json:
         call_id, output = self.call_id(message.call_id), self.content(content)
-        return {"type": "function_call_output", "call_id": call_id, "output": output or ""}
+        kind = "custom_tool_call" if self._is_custom(message.call_id) else "function_call"
+        return {"type": f"{kind}_output", "call_id": call_id, "output": output or ""}
+
+    def _is_custom(self, call_id: str) -> bool:
+        """Return whether the call of a result is a custom call of this model."""
+        for message in reversed(self.messages):
+            if isinstance(message, AssistantMessage) and self._is_own(message):
+                for call in message.calls:
+                    if call.id == call_id:
+                        return bool(encoding.kept_of(call, WIRE).get("custom"))
+        return False
+
+    def _is_own(self, message: AssistantMessage) -> bool:
+        return message.provider == self.entry.name and message.model == self.model
 
     def reply(self, message: AssistantMessage) -> list[Json]:
-        own = message.provider == self.entry.name and message.model == self.model
+        own = self._is_own(message)
         items: list[Json] = []
         sealed: list[tuple[Json, Json]] = []  # reasoning items, each with the item that followed it
         for part in message.content:
@@ -329,12 +395,12 @@ class ResponsesEncoder(OpenAIEncoder):
     def _words(self, part: Part, kept: dict[str, Json]) -> dict[str, Json]:
         named = {"id": kept["id"]} if kept.get("id") else {}
         if isinstance(part, ToolCall):
-            call = {
-                "type": "function_call",
-                "call_id": self.call_id(part.id),
-                "name": encoding.call_name(part.name),
-            }
-            return {**call, "arguments": argument_text(part), **named}
+            call = {"call_id": self.call_id(part.id), "name": encoding.call_name(part.name)}
+            if kept.get("custom"):
+                return {"type": "custom_tool_call", **call, "input": part.arguments, **named}
+            if kept.get("namespace"):
+                named["namespace"] = kept["namespace"]
+            return {"type": "function_call", **call, "arguments": argument_text(part), **named}
         if not isinstance(part, Text) or not part.text:
             return {}
         message = {"type": "message", "role": "assistant", **named}
@@ -356,6 +422,18 @@ class ResponsesEncoder(OpenAIEncoder):
         return {**body, **encoding.description(tool)}
 
 
+def _messages_after(messages: Sequence[Message], response: str) -> Sequence[Message]:
+    """Return the messages after the reply with this response id, which the server has stored.
+
+    All messages are returned if none has the id: the response is not part of this conversation.
+    """
+    for index in range(len(messages) - 1, -1, -1):
+        message = messages[index]
+        if isinstance(message, AssistantMessage) and (message.meta or {}).get("id") == response:
+            return tuple(messages[index + 1 :])
+    return messages
+
+
 class OpenAIResponses(wire.Wire):
     """A provider on OpenAI's responses API."""
 
@@ -363,3 +441,30 @@ class OpenAIResponses(wire.Wire):
     path = "/responses"
     encoder = ResponsesEncoder
     decoder = ResponsesDecoder
+
+    async def settled(self, decoder: wire.Decoder, model: str) -> wire.Decoder:
+        """Wait until a response that the server makes in the background is complete."""
+        polls, end = 0, time.monotonic() + self.http.deadlines.total
+        while decoder.failure is None and (waiting := _background_id(decoder)):
+            polls += 1
+            if time.monotonic() > end:
+                text = f"the response {waiting} is still not complete"
+                raise ProviderError(text, kind="timeout", provider=self.name, model=model)
+            await anyio.sleep(_POLL.delay(polls) or _POLL.cap)
+            async with self.http.get(f"{self.path}/{waiting}") as blocks:
+                body = b"".join([block async for block in blocks])
+            decoder = self.decoder(self.entry.quirks, self.name, model)
+            decoder.feed(body)
+        return decoder
+
+
+def _background_id(decoder: wire.Decoder) -> str:
+    """Return the id of a response that is not complete yet, or "" if the body is complete."""
+    if not decoder.parser.is_body:
+        return ""
+    try:
+        reply = encoding.object_of(encoding.loads(decoder.parser.body or b""))
+    except encoding.BAD_SHAPE:
+        return ""
+    is_open = reply.get("status") in ("queued", "in_progress")
+    return encoding.text_of(reply.get("id")) if is_open else ""

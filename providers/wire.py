@@ -665,6 +665,10 @@ class Wire(Closeable):
         """Return the headers of this request, in addition to those of every request."""
         return {}
 
+    async def settled(self, decoder: Decoder, model: str) -> Decoder:
+        """Return the decoder of the complete body; a subclass may have to fetch the rest of it."""
+        return decoder
+
     @property
     def capabilities(self) -> Capabilities:
         return capabilities_of(self.entry, self.model)
@@ -739,6 +743,7 @@ class Wire(Closeable):
                 # The reply is complete; only the end of the body is missing.
                 if not decoder.closed or error.kind not in ("timeout", "transient"):
                     raise
+            decoder = await self.settled(decoder, model)
             done = decoder.finish()
         except ProviderError as error:
             # An error inside the stream may quote the key, as the body of an error response may.
