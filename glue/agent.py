@@ -195,6 +195,11 @@ class Agent(Closeable, Generic[DepsT, OutputT]):
         """
         check_model(model)
         check_agent(locals())
+        if isinstance(model, str) and provider_names.get() is None:
+            # Loads the catalog, which `from glue import Agent` does without.
+            from glue.providers import check_names
+
+            check_names(model)
         settings = checked(locals())
         settings["tools"] = tuple(tool_table(tools or ()).values())
         settings["policies"] = tuple(policies or ())

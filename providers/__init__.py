@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from glue.providers.http import HTTPResponse as HTTPResponse
     from glue.providers.http import Transport as Transport
     from glue.providers.offline import Offline as Offline
+    from glue.providers.prompt_tools import with_prompt_tools as with_prompt_tools
     from glue.providers.registry import aliases as aliases
     from glue.providers.registry import capabilities as capabilities
+    from glue.providers.registry import check_names as check_names
     from glue.providers.registry import default as default
     from glue.providers.registry import key_available as key_available
     from glue.providers.registry import known as known
@@ -50,17 +52,19 @@ __all__ = [
     "tool_rules",
     "with_escalation",
     "with_failover",
+    "with_prompt_tools",
     "with_retries",
 ]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "registry": "aliases capabilities default key_available known lookup new parse register"
+        "registry": "aliases capabilities check_names default key_available known lookup new parse register"
         " split",
         "factory": "find_base_url open_entry",
         "wire": "tool_rules",
         "retry": "with_retries",
+        "prompt_tools": "with_prompt_tools",
         "escalation": "with_escalation",
         "failover": "with_failover",
         "http": "HTTP HTTPResponse Deadlines Transport",

@@ -14,6 +14,7 @@ from glue.errors import ConfigError, MissingKey
 from glue.providers.aws import find_region
 from glue.providers.catalog import CLOUDS, Entry
 from glue.providers.http import HTTP, Deadlines, Transport
+from glue.providers.prompt_tools import with_prompt_tools
 from glue.providers.retry import with_retries
 from glue.providers.wire import wire_class
 from glue.signature import hinted_as
@@ -57,6 +58,8 @@ def open_entry(
     if base_url is not None:
         check_text("base_url", base_url)
     check_flag("retries", retries)
+    if tools not in (None, "native", "prompt"):
+        raise ValueError(f"tools must be 'native' or 'prompt', not {tools!r}")
     if key is None:
         # Only the first variable of a cloud contains a key; the cloud's wire reads the others.
         variables = entry.key[:1] if entry.auth in CLOUDS else entry.key
@@ -80,7 +83,9 @@ def open_entry(
         engine=engine,
         transport=transport,
     )
-    provider = wire_class(entry.wire)(entry, http, model)
+    provider: Provider = wire_class(entry.wire)(entry, http, model)
+    if tools == "prompt":
+        provider = with_prompt_tools(provider)
     return with_retries(provider) if retries else provider
 
 

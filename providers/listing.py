@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from glue import Request, user
 from glue.errors import ConfigError, GlueError
+from glue.messages import Effort
 from glue.provider import ask, close
-from glue.providers.models import find, models_of, providers_with_models
+from glue.providers.encoding import lower
+from glue.providers.models import facts, find, models_of, providers_with_models
 from glue.providers.registry import key_available, known, lookup, new, plugins
 
 
@@ -42,16 +44,24 @@ def _provider(name: str, environ: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def list_models(provider: str = "") -> list[dict[str, Any]]:
+def list_models(
+    provider: str = "", words: Sequence[str] = (), level: Effort | None = None
+) -> list[dict[str, Any]]:
     """Return a row for each known model of a provider, or of all providers.
 
-    Prices are in USD per million tokens.
+    Prices are in USD per million tokens. If `words` are given, the name of the model must contain
+    all of them. If a reasoning level is given, the row has the level that the model gets for it.
     """
     rows: list[dict[str, Any]] = []
+    wanted = [word.lower() for word in words]
     for name in [provider] if provider else providers_with_models():
-        default = lookup(name).model.lower()
+        entry = lookup(name)
+        default = entry.model.lower()
         for model in models_of(name).values():
+            if not all(word in f"{name}:{model.name}".lower() for word in wanted):
+                continue
             price = (*model.price, None, None)
+            efforts = facts(entry, model.name).efforts
             rows.append(
                 {
                     "model": f"{name}:{model.name}",
@@ -63,6 +73,9 @@ def list_models(provider: str = "") -> list[dict[str, Any]]:
                     "tiers": [list(tier) for tier in model.tiers],
                     "ends": model.ends or None,
                     "deprecated": model.deprecated,
+                    "retired": model.is_retired(),
+                    "reasoning": list(efforts),
+                    "becomes": lower(level, efforts),
                 }
             )
     return rows

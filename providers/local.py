@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import threading
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from glue import Provider, Request
 from glue.errors import ConfigError
 from glue.messages import Json
+from glue.provider import ProviderEvent, opened
+from glue.providers import encoding
 from glue.providers.http import HTTP
 from glue.providers.openai_chat import OpenAIChat
+from glue.providers.prompt_tools import with_prompt_tools
 from glue.tasks import finish_in_thread
 
 
@@ -27,7 +32,35 @@ _lock = threading.Lock()
 
 
 class LocalModel(OpenAIChat):
-    """A provider that starts its own server at the first request, on loopback with a random key."""
+    """A provider that starts its own server at the first request, on loopback with a random key.
+
+    llama.cpp drops tools without a word if the chat template of the model has none. They are then
+    described in the prompt (see `glue.providers.prompt_tools`).
+    """
+
+    _has_tools: bool | None = None  # whether the chat template has tools, once it is known
+
+    async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
+        provider: Provider = _Native(self, super().stream)
+        if request.tools and not await self._knows_tools():
+            text = "the chat template of this model has no tools; they are described in the prompt"
+            for notice in self._notices([text], self.model):
+                yield notice
+            provider = with_prompt_tools(provider)
+        async with opened(provider, request) as events:
+            async for event in events:
+                yield event
+
+    async def _knows_tools(self) -> bool:
+        if self._has_tools is None:
+            headers = await self.headers({}, "", b"")
+            root = HTTP(self.http.address.origin, provider=self.name)
+            response = await root.request("GET", "/props", headers=headers)
+            await root.aclose()
+            template = encoding.object_of(response.json()).get("chat_template")
+            # A server that does not show its template is trusted.
+            self._has_tools = re.search(r"\btools\b", str(template or "tools")) is not None
+        return self._has_tools
 
     async def headers(
         self, options: Mapping[str, Json], target: str, body: bytes
@@ -36,6 +69,14 @@ class LocalModel(OpenAIChat):
         if self.http.base_url != f"{served.address}/v1":
             self.http = HTTP(f"{served.address}/v1", provider=self.name, secrets=[served.key])
         return {"authorization": f"Bearer {served.key}"}
+
+
+class _Native:
+    """The provider without the fallback for tools."""
+
+    def __init__(self, outer: LocalModel, stream: Callable[..., Any]) -> None:
+        self.name, self.model, self.capabilities = outer.name, outer.model, outer.capabilities
+        self.stream = stream
 
 
 def serve(path: str, window: int) -> _Served:

@@ -377,7 +377,10 @@ class OpenAIEncoder(wire.Encoder):
         """Return the encoded tools and the tool choice; `named` is the choice of one tool."""
         tools = self.tools(self.request.tools) if self.quirks.tools else []
         if self.request.tools and not tools:
-            self.notes.append(f"{self.entry.name} takes no tools; they were left out")
+            self.notes.append(
+                f"{self.entry.name} takes no tools; they were left out "
+                '(providers.new(..., tools="prompt") describes them in the prompt)'
+            )
         return tools, _CHOICES.get(self.request.tool_choice, named) if tools else None
 
     def cache_key(self) -> str | None:

@@ -444,10 +444,10 @@ class OpenAIResponses(wire.Wire):
 
     async def settled(self, decoder: wire.Decoder, model: str) -> wire.Decoder:
         """Wait until a response that the server makes in the background is complete."""
-        polls, end = 0, time.monotonic() + self.http.deadlines.total
+        polls, started = 0, time.monotonic()
         while decoder.failure is None and (waiting := _background_id(decoder)):
             polls += 1
-            if time.monotonic() > end:
+            if time.monotonic() - started > self.http.deadlines.total:
                 text = f"the response {waiting} is still not complete"
                 raise ProviderError(text, kind="timeout", provider=self.name, model=model)
             await anyio.sleep(_POLL.delay(polls) or _POLL.cap)

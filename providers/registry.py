@@ -180,6 +180,17 @@ def lookup(name: str) -> Entry:
     return _find(resolve(name)[0])[0]
 
 
+def check_names(spec: str) -> None:
+    """Raise UnknownProvider if a name in a spec is not that of a provider, model or alias.
+
+    Nothing is opened, no key is needed, and no other package is loaded.
+    """
+    for each in split(spec):
+        name = resolve(each)[0]
+        if not _is_known(name):
+            _find(name)
+
+
 def known() -> tuple[str, ...]:
     """Return the names of all providers, sorted.
 
@@ -263,7 +274,7 @@ def _find(name: str) -> tuple[Entry, Factory]:
     if name in _registry:
         return _registry[name]
     names = known()
-    close = _similar(name, names)
+    close = _similar(name, (*names, *_aliases))
     hint = f"did you mean {' or '.join(close)}? " if close else ""
     faults = "".join(f"{fault}; " for fault in _config_faults)
     raise UnknownProvider(

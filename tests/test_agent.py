@@ -36,6 +36,7 @@ from glue.errors import (
     InvalidContinuation,
     MaxTurnsExceeded,
     ProviderError,
+    UnknownProvider,
 )
 from glue.events import Event, RunEnd, RunStart
 from glue.policies import Policy
@@ -357,11 +358,25 @@ async def test_an_error_of_a_writer_does_not_end_the_run() -> None:
     assert out.getvalue() == "heard"
 
 
-async def test_an_agent_opens_its_provider_at_the_first_run() -> None:
-    agent = Agent("no-such-provider:x")
+async def test_an_agent_opens_its_provider_at_the_first_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("GROQ_API_KEY", raising=False)
+    agent = Agent("groq:x")
 
-    with pytest.raises(ConfigError, match="no-such-provider"):
+    with pytest.raises(ConfigError, match="GROQ_API_KEY"):
         await agent.run("x")
+
+
+@pytest.mark.parametrize("name", ["opnai:x", "openai:x,antropic"])
+def test_a_misspelt_provider_is_refused_when_the_agent_is_made(name: str) -> None:
+    with pytest.raises(UnknownProvider, match="did you mean"):
+        Agent(name)
+
+
+def test_a_name_is_not_checked_while_another_function_opens_names() -> None:
+    with use_provider(lambda name: Script(f"I am {name}")):
+        assert Agent("anything").run_sync("x").text == "I am anything"
 
 
 async def test_an_agent_closes_the_providers_that_it_opened() -> None:
@@ -371,15 +386,15 @@ async def test_an_agent_closes_the_providers_that_it_opened() -> None:
         async def aclose(self) -> None:
             closed.append(self.name)
 
-    agent = Agent("named")
-    agent._opened["named"] = Closing("hi", name="named")
+    agent = Agent("offline")
+    agent._opened["offline"] = Closing("hi", name="named")
 
     async with agent:
         assert (await agent.run("x")).text == "hi"
 
     assert closed == ["named"]
     with use_provider(lambda name: Script(f"I am {name}")):
-        assert (await agent.run("x")).text == "I am named"
+        assert (await agent.run("x")).text == "I am offline"
 
 
 def test_the_repr_of_an_agent_has_its_name_or_model() -> None:

@@ -10,13 +10,14 @@ import click
 from glue.cli.settings import write_setting
 from glue.cli.tables import json_option, print_json, print_rows
 from glue.errors import ConfigError
+from glue.messages import EFFORTS, Effort
 from glue.providers import aliases, default, known, listing, lookup, split
 from glue.providers.models import date
 from glue.text import one_line
 
 
 class ModelsGroup(click.Group):
-    """A group whose first word may be the name of a provider; it then runs `list`."""
+    """A group whose first word may be a provider or a word to search for; it then runs `list`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args or args[0] not in (*self.commands, "--help", "-h"):
@@ -26,32 +27,49 @@ class ModelsGroup(click.Group):
 
 @click.group(cls=ModelsGroup)
 def models() -> None:
-    """List known models with their windows and prices (`glue models PROVIDER`), or alias one."""
+    """List or search known models (`glue models PROVIDER`, `glue models WORD`), or alias one."""
 
 
 @models.command(name="list")
-@click.argument("provider", required=False)
+@click.argument("words", nargs=-1, metavar="[PROVIDER] [WORD]...")
 @click.option("--server", is_flag=True, help="Ask the provider's server for its models.")
+@click.option(
+    "--reasoning",
+    type=click.Choice(EFFORTS),
+    help="Show the reasoning level that each model gets if you ask for this one.",
+)
 @json_option
-def list_models(provider: str | None, server: bool, as_json: bool) -> None:
-    """List known models with their windows and prices, of PROVIDER or of all providers."""
+def list_models(
+    words: tuple[str, ...], server: bool, reasoning: Effort | None, as_json: bool
+) -> None:
+    """List known models with their windows, prices and reasoning levels.
+
+    \b
+    glue models anthropic            the models of a provider
+    glue models haiku                the models whose name contains a word
+    glue models openai mini          both
+    glue models --reasoning xhigh    what becomes of a reasoning level
+    """
     if server:
         import anyio  # slow to load; a list needs no event loop
 
-        names = anyio.run(listing.server_models, provider or default())
+        names = anyio.run(listing.server_models, words[0] if words else default())
         if as_json:
             print_json(names)
         else:
             click.echo("\n".join(map(one_line, names)))
         return
-    name = lookup(provider).name if provider else ""
-    rows = listing.list_models(name)
-    heads = ("model", ">window?", ">input", ">output", ">cached?", "note?")
+    name, words = _split_words(words)
+    rows = listing.list_models(name, words, reasoning)
+    if words and not rows:
+        where = f" of {name}" if name else ""
+        raise ConfigError(f"no model{where} has {' and '.join(map(repr, words))} in its name")
+    heads = ("model", ">window?", ">input", ">output", ">cached?", "reasoning?", "note?")
     empty = f"no models of {name} are in the list; you can use any model by its name"
-    print_rows(rows, heads, _model_cells, as_json, empty)
+    print_rows(rows, heads, lambda row: _model_cells(row, reasoning), as_json, empty)
     if as_json or not rows:
         return
-    if not name:
+    if not name and not words:
         for alias, model in sorted(aliases().items()):
             click.echo(f"{alias} = {model}")
     click.echo(
@@ -60,19 +78,30 @@ def list_models(provider: str | None, server: bool, as_json: bool) -> None:
     )
 
 
-def _model_cells(row: dict[str, Any]) -> tuple[object, ...]:
+def _split_words(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """Return the provider that the first word names, or "", and the words to search for."""
+    if words and words[0].lower() in (*known(), *aliases()):
+        return lookup(words[0]).name, words[1:]
+    return "", words
+
+
+def _model_cells(row: dict[str, Any], level: Effort | None) -> tuple[object, ...]:
     notes = ["default"] if row["default"] else []
-    if row["ends"]:
+    if row["retired"]:
+        notes.append("retired")
+    elif row["ends"]:
         notes.append(f"ends {row['ends']}")
-    elif row["deprecated"]:
-        notes.append("deprecated")
     notes += [f"costs more above {tier[0]:,}" for tier in row["tiers"]]
+    levels = " ".join(row["reasoning"])
+    if level is not None:
+        levels = f"{level} -> {row['becomes'] or 'left out'}" if level != row["becomes"] else level
     return (
         row["model"],
         row["window"],
         row["input"],
         row["output"],
         row["cached"],
+        levels,
         ", ".join(notes),
     )
 

@@ -46,7 +46,9 @@ def test_models_are_listed_with_end_dates_and_from_a_server(
     rows = json.loads(cli("models", "openai", "--json").out)
 
     nano = next(line for line in listed.splitlines() if line.startswith("openai:gpt-5-nano "))
-    assert " ".join(nano.split()) == "openai:gpt-5-nano 400,000 0.05 0.4 0.005 ends 2026-12-11"
+    assert " ".join(nano.split()) == (
+        "openai:gpt-5-nano 400,000 0.05 0.4 0.005 minimal low medium high ends 2026-12-11"
+    )
     assert next(row for row in rows if row["default"])["model"] == "openai:gpt-5.4-nano"
     assert cli("models", "vllm", "--server").out == "one\ntwo␛[2J\n"
     assert json.loads(cli("models", "vllm", "--server", "--json").out) == ["one", "two\x1b[2J"]

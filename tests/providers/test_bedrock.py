@@ -577,6 +577,7 @@ def test_a_complete_reply_is_decoded() -> None:
     assert decoder.late == [
         ThinkingDelta(text="hm"),
         TextDelta(text="yes"),
+        TextDelta(text=" cited"),
         ToolCallDelta(index=0, id="a", name="weather", arguments='{"x":1}'),
     ]
 
