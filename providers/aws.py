@@ -1,11 +1,35 @@
-"""Credentials and region for Amazon Web Services, from variables and the files of the AWS tools."""
+"""Credentials and region for Amazon Web Services.
+
+Keys in variables and in the files of the AWS tools are read here. Every other login (SSO, assumed
+roles, web identity, containers, instances) is left to botocore, if the extra `[aws]` is installed.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from configparser import Error, RawConfigParser
+from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from glue.errors import ConfigError, MissingKey, ProviderError
+from glue.text import one_line
+
+VARIABLES = ("AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID")
+# Keys of a profile, or variables, that ask for a login which only botocore can do.
+_PROFILE_LOGINS = (
+    "role_arn",
+    "sso_session",
+    "sso_start_url",
+    "web_identity_token_file",
+    "credential_process",
+)
+_VARIABLE_LOGINS = (
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+)
 
 
 class Credentials(NamedTuple):
@@ -22,12 +46,15 @@ class Credentials(NamedTuple):
 def find_credentials(environ: Mapping[str, str]) -> Credentials | None:
     """Return credentials from variables, ~/.aws/credentials or ~/.aws/config, in this order.
 
-    Returns None if no credentials are found.
+    Returns None if no credentials are found, or if the profile asks for another login.
     """
     if environ.get("AWS_ACCESS_KEY_ID") and environ.get("AWS_SECRET_ACCESS_KEY"):
         token = environ.get("AWS_SESSION_TOKEN", "")
         return Credentials(environ["AWS_ACCESS_KEY_ID"], environ["AWS_SECRET_ACCESS_KEY"], token)
-    for section in (_section(environ, "credentials"), _section(environ, "config")):
+    sections = _section(environ, "credentials"), _section(environ, "config")
+    if any("role_arn" in section for section in sections):
+        return None  # the keys, if there are any, are those that may assume the role
+    for section in sections:
         if "aws_access_key_id" in section and "aws_secret_access_key" in section:
             token = section.get("aws_session_token", "")
             return Credentials(
@@ -37,8 +64,79 @@ def find_credentials(environ: Mapping[str, str]) -> Credentials | None:
 
 
 def has_credentials(environ: Mapping[str, str]) -> bool:
-    """Return whether a bearer token or an access key pair can be found."""
-    return bool(environ.get("AWS_BEARER_TOKEN_BEDROCK")) or find_credentials(environ) is not None
+    """Return whether a bearer token, an access key pair or another login is configured.
+
+    Nothing is sent, so the role of an instance is not seen.
+    """
+    if environ.get("AWS_BEARER_TOKEN_BEDROCK") or find_credentials(environ) is not None:
+        return True
+    return bool(_asked_for(environ))
+
+
+def _asked_for(environ: Mapping[str, str]) -> str:
+    """Return the variable or the key of the profile that asks for a login, or ""."""
+    for name in _VARIABLE_LOGINS:
+        if environ.get(name):
+            return name
+    for file in ("credentials", "config"):
+        section = _section(environ, file)
+        for key in _PROFILE_LOGINS:
+            if key in section:
+                return f"{key} of the profile {environ.get('AWS_PROFILE') or 'default'!r}"
+    return ""
+
+
+class Login:
+    """Credentials from botocore's chain, which are renewed before they expire."""
+
+    def __init__(self) -> None:
+        self._found: Any = None  # botocore's credentials, once they are loaded
+
+    def get(self) -> Credentials:
+        """Return valid credentials; raise an error that names the step that failed.
+
+        This may send requests and block, so it must run in a thread.
+        """
+        try:
+            session = import_module("botocore.session")
+        except ImportError:
+            if asked := _asked_for(os.environ):
+                raise ConfigError(
+                    f"bedrock: {asked} needs botocore; pip install 'glue-agents[aws]'"
+                ) from None
+            raise MissingKey("bedrock", VARIABLES) from None
+        if self._found is None:
+            self._found = self._load(session)
+        try:
+            frozen = self._found.get_frozen_credentials()
+        except Exception as error:  # botocore has many classes for errors of a login
+            raise _failed(self._found.method, error) from error
+        return Credentials(frozen.access_key, frozen.secret_key, frozen.token or "")
+
+    def _load(self, session: Any) -> Any:
+        profile = os.environ.get("AWS_PROFILE")
+        try:
+            steps = session.Session(profile=profile).get_component("credential_provider").providers
+        except Exception as error:
+            raise _failed("profile", error) from error
+        for step in steps:
+            try:
+                found = step.load()
+            except Exception as error:
+                raise _failed(step.METHOD, error) from error
+            if found is not None:
+                return found
+        raise MissingKey("bedrock", VARIABLES)
+
+
+def _failed(step: str, error: Exception) -> ProviderError:
+    profile = os.environ.get("AWS_PROFILE")
+    where = f" of the profile {profile!r}" if profile else ""
+    return ProviderError(
+        f"the login{where} failed at the step {step!r}: {one_line(str(error), 300)}",
+        kind="auth",
+        provider="bedrock",
+    )
 
 
 def find_region(environ: Mapping[str, str]) -> str:

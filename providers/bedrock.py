@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from urllib.parse import quote
 
 from glue import AssistantMessage, File, StopReason, Text, ToolCall, ToolMessage, UserMessage
-from glue.errors import ConfigError, MissingKey, ProviderError
+from glue.errors import ConfigError, ProviderError
 from glue.messages import Json, ToolSpec
 from glue.provider import ProviderEvent, Thinking
 from glue.providers import anthropic, aws, encoding, wire
@@ -20,6 +20,7 @@ from glue.providers.encoding import Said
 from glue.providers.eventstream import EventStream, Frame
 from glue.providers.sigv4 import sign
 from glue.providers.wire import Block
+from glue.tasks import finish_in_thread
 
 WIRE = "bedrock"
 
@@ -335,6 +336,7 @@ class Bedrock(wire.Wire):
     ) -> None:
         super().__init__(entry, http, model)
         self._credentials = credentials
+        self._login = aws.Login()
 
     async def models(self) -> list[str]:
         raise ConfigError(
@@ -353,7 +355,7 @@ class Bedrock(wire.Wire):
         # Read for each request: session credentials expire and are replaced.
         credentials = self._credentials or aws.find_credentials(os.environ)
         if credentials is None:
-            raise MissingKey(self.name, ("AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID"))
+            credentials = await finish_in_thread(self._login.get)
         self.http.hide(credentials.token)
         address = self.http.address
         found = re.search(r"\.([a-z]{2}(?:-[a-z]+)+-\d+)\.", address.host)

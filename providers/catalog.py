@@ -82,6 +82,8 @@ class Entry:
     compatible_wire: str = ""
     is_vendor: bool = False  # the provider makes the models that it serves
     models_from: str = ""  # the provider whose models this one serves under the same names
+    # The module with the login that is used if no key is set and the login's package is installed.
+    login: Literal["", "azure"] = ""
     otel: str = ""  # the name in OpenTelemetry's GenAI conventions, if it differs
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib import import_module
 from os import environ
 from typing import Literal
 
@@ -66,7 +67,9 @@ def open_entry(
         values = (environ.get(name, "").strip() for name in variables)
         key = next(filter(None, values), "")
     url = base_url or find_base_url(entry, environ)
-    if not key and entry.key and not entry.quirks.local and entry.auth not in CLOUDS:
+    login = import_module(f"glue.providers.{entry.login}") if entry.login and not key else None
+    can_log_in = entry.auth in CLOUDS or (login is not None and login.is_installed())
+    if not key and entry.key and not entry.quirks.local and not can_log_in:
         raise MissingKey(entry.name, entry.key)
     if not (model or entry.model):
         raise ConfigError(f"{entry.name}: no model; name one as {entry.name}:MODEL")
@@ -83,7 +86,10 @@ def open_entry(
         engine=engine,
         transport=transport,
     )
-    provider: Provider = wire_class(entry.wire)(entry, http, model)
+    wired = wire_class(entry.wire)(entry, http, model)
+    if login is not None:
+        wired.login = login.Login()
+    provider: Provider = wired
     if tools == "prompt":
         provider = with_prompt_tools(provider)
     return with_retries(provider) if retries else provider

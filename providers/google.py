@@ -1,4 +1,8 @@
-"""Access tokens for Google Cloud: from a variable, a user's login, or a service account."""
+"""Access tokens for Google Cloud: from a variable, a user's login, or a service account.
+
+Every other login (the metadata server of a machine, workload identity, impersonation) is left to
+google-auth, if the extra `[google]` is installed.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,9 @@ import json
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, TypeAlias
 from urllib.parse import urlencode, urlsplit
 
@@ -14,10 +20,13 @@ from glue import providers
 from glue.errors import ConfigError, ProviderError
 from glue.messages import Json
 from glue.providers.encoding import BAD_SHAPE, base64_text, loads
+from glue.tasks import finish_in_thread
+from glue.text import one_line
 
 VARIABLES = ("VERTEX_ACCESS_TOKEN", "GOOGLE_OAUTH_ACCESS_TOKEN", "CLOUDSDK_AUTH_ACCESS_TOKEN")
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _TOKEN_URI = "https://oauth2.googleapis.com/token"
+_OWN = ("authorized_user", "service_account")  # the types of logins that this module can do
 _EARLY = 60.0  # a token is renewed so many seconds before it expires
 
 # Sends a form to a URL and returns the body of the response.
@@ -39,6 +48,7 @@ class Tokens:
         self._clock = clock
         self._token = ""
         self._end = 0.0
+        self._delegated: Any = None  # google-auth's credentials, once they are loaded
 
     async def get(self) -> str:
         """Return a token that is valid for at least another minute."""
@@ -47,7 +57,10 @@ class Tokens:
             return given.strip()
         if self._token and self._clock() < self._end - _EARLY:
             return self._token
-        login = find_login(self._environ)
+        login = self._login()
+        if login is None:
+            await finish_in_thread(self._delegate)
+            return self._token
         address = login.get("token_uri") or _TOKEN_URI
         if urlsplit(address).scheme != "https":
             raise ConfigError(f"vertex: token_uri must be an https address, not {address!r}")
@@ -60,6 +73,51 @@ class Tokens:
             text = "the response of the token server does not contain access_token"
             raise ProviderError(text, kind="auth", provider="vertex") from None
         return self._token
+
+    def _login(self) -> dict[str, Json] | None:
+        """Return a login that this module can do, or None if google-auth has to do it."""
+        try:
+            login = find_login(self._environ)
+        except ConfigError:
+            # Without a file, the machine itself may have a login: its metadata server knows.
+            if self._environ.get("GOOGLE_APPLICATION_CREDENTIALS") or not self._can_delegate():
+                raise
+            return None
+        return login if login.get("type") in _OWN or not self._can_delegate() else None
+
+    def _can_delegate(self) -> bool:
+        # google-auth reads the variables of the process only.
+        return self._environ is os.environ and _google_auth()
+
+    def _delegate(self) -> None:
+        """Get a token through google-auth. This may send requests and block."""
+        auth = import_module("google.auth")
+        transport = import_module("google.auth.transport.requests")
+        try:
+            if self._delegated is None:
+                self._delegated, _ = auth.default(scopes=[_SCOPE])
+        except Exception as error:
+            find_login(self._environ)  # raises a ConfigError with advice if there is no file
+            raise _failed("default", error) from error
+        try:
+            self._delegated.refresh(transport.Request())
+        except Exception as error:  # google-auth has several classes for errors of a login
+            raise _failed(type(self._delegated).__module__, error) from error
+        self._token = str(self._delegated.token)
+        expiry = self._delegated.expiry
+        self._end = expiry.replace(tzinfo=UTC).timestamp() if expiry else self._clock() + 3600
+
+
+def _failed(step: str, error: Exception) -> ProviderError:
+    text = f"the login failed at the step {step!r}: {one_line(str(error), 300)}"
+    return ProviderError(text, kind="auth", provider="vertex")
+
+
+def _google_auth() -> bool:
+    """Return whether google-auth is installed with the HTTP client that it needs."""
+    return find_spec("google") is not None and all(
+        find_spec(name) is not None for name in ("google.auth", "requests")
+    )
 
 
 def has_credentials(environ: Mapping[str, str]) -> bool:
@@ -119,8 +177,7 @@ def _form(login: Mapping[str, Json], now: float) -> dict[str, str]:
     except KeyError as missing:
         raise ConfigError(f"vertex: the credentials do not contain {missing}") from None
     raise ConfigError(
-        f"vertex: credentials of type {kind!r} are not supported; "
-        "use authorized_user or service_account"
+        f"vertex: credentials of type {kind!r} need google-auth; pip install 'glue-agents[google]'"
     )
 
 

@@ -223,9 +223,10 @@ def key_available(name: str, environ: Mapping[str, str] = environ) -> bool:
     entry = lookup(name)
     if not entry.key or entry.quirks.local or any(environ.get(each) for each in entry.key):
         return True
-    if entry.auth not in CLOUDS:
+    module = entry.auth if entry.auth in CLOUDS else entry.login
+    if not module:
         return False
-    return bool(import_module(f"glue.providers.{entry.auth}").has_credentials(environ))
+    return bool(import_module(f"glue.providers.{module}").has_credentials(environ))
 
 
 def capabilities(spec: str) -> Capabilities:

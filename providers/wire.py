@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
-from typing import Any, ClassVar, NamedTuple, TypeGuard
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeGuard
 
 from glue import (
     AssistantMessage,
@@ -625,6 +625,14 @@ class ToolRules(NamedTuple):
     needs_letter: bool = False  # whether the name of a tool must begin with a letter
 
 
+class Login(Protocol):
+    """A source of access tokens."""
+
+    async def headers(self) -> Mapping[str, str]:
+        """Return the headers that authorize a request; a token is renewed before it expires."""
+        ...
+
+
 class Wire(Closeable):
     """A provider on one wire: it encodes a request, sends it, and decodes the reply."""
 
@@ -633,6 +641,7 @@ class Wire(Closeable):
     models_path: ClassVar[str] = "/models"
     encoder: ClassVar[type[Encoder]]
     decoder: ClassVar[type[Decoder]]
+    login: Login | None = None  # the source of tokens, if no key is set
 
     def __init__(self, entry: Entry, http: Any, model: str = "") -> None:
         self.entry = entry
@@ -663,7 +672,12 @@ class Wire(Closeable):
         self, options: Mapping[str, Json], target: str, body: bytes
     ) -> Mapping[str, str]:
         """Return the headers of this request, in addition to those of every request."""
-        return {}
+        if self.login is None:
+            return {}
+        headers = await self.login.headers()
+        for value in headers.values():
+            self.http.hide(value.removeprefix("Bearer "))
+        return headers
 
     async def settled(self, decoder: Decoder, model: str) -> Decoder:
         """Return the decoder of the complete body; a subclass may have to fetch the rest of it."""

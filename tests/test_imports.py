@@ -19,11 +19,14 @@ FOLDERS = (*SHIPPED, "tests", "bench", "examples", "docs")
 # Modules whose name is not the name of their distribution.
 DISTRIBUTIONS = {
     "acp": "agent-client-protocol",
+    "azure.identity": "azure-identity",
+    "google.auth": "google-auth",
     "markdown_it": "markdown-it-py",
     "opentelemetry": "opentelemetry-api",
     "opentelemetry.exporter": "opentelemetry-exporter-otlp-proto-http",
     "opentelemetry.sdk": "opentelemetry-sdk",
     "opentelemetry.semconv": "opentelemetry-semantic-conventions",
+    "yaml": "pyyaml",
 }
 # Shipped modules import these only if the user's program has loaded them already.
 LOADED_BY_THE_USER = {
@@ -116,7 +119,7 @@ def test_every_declared_dependency_is_imported() -> None:
         distribution(module) for _, tree in sources(*SHIPPED) for module in imported_modules(tree)
     }
 
-    assert names - used == set()
+    assert names - used == {"requests"}  # the transport of google-auth imports it
 
 
 def test_the_core_imports_only_its_dependencies_when_its_modules_load() -> None:

@@ -27,7 +27,7 @@ async def test_a_token_in_a_variable_needs_no_login() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"type": "external_account"}, "credentials of type 'external_account' are not supported"),
+        ({"type": "external_account"}, "credentials of type 'external_account' need google-auth"),
         ({"type": "authorized_user"}, "the credentials do not contain 'client_id'"),
         ({**USER, "token_uri": "http://x.example"}, "token_uri must be an https address"),
     ],
