@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from glue.errors import ConfigError, MissingKey, ProviderError
 from glue.text import one_line
 
+REGION = "us-east-1"  # the default
 VARIABLES = ("AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID")
 # Keys of a profile, or variables, that ask for a login which only botocore can do.
 _PROFILE_LOGINS = (
@@ -116,7 +117,10 @@ class Login:
     def _load(self, session: Any) -> Any:
         profile = os.environ.get("AWS_PROFILE")
         try:
-            steps = session.Session(profile=profile).get_component("credential_provider").providers
+            opened = session.Session(profile=profile)
+            # botocore itself does not read AWS_REGION, and some steps need a region.
+            opened.set_config_variable("region", find_region(os.environ) or REGION)
+            steps = opened.get_component("credential_provider").providers
         except Exception as error:
             raise _failed("profile", error) from error
         for step in steps:

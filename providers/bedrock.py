@@ -147,8 +147,6 @@ class BedrockDecoder(wire.Decoder):
 
 # Requests
 
-REGION = "us-east-1"
-
 _FORMATS = {
     "application/pdf": "pdf",
     "text/csv": "csv",
@@ -363,7 +361,7 @@ class Bedrock(wire.Wire):
             body,
             host=address.authority,
             path=address.target(target),
-            region=found[1] if found else aws.find_region(os.environ) or REGION,
+            region=found[1] if found else aws.find_region(os.environ) or aws.REGION,
             credentials=credentials,
             now=datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ"),
         )

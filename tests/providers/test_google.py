@@ -1,9 +1,11 @@
-"""Access tokens for Google Cloud, from variables and files of credentials."""
+"""Access tokens for Google Cloud: variables, files of credentials, logins through google-auth."""
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,3 +69,87 @@ async def test_a_token_response_without_a_token_is_an_auth_error(tmp_path: Path)
     with pytest.raises(ProviderError, match="does not contain access_token") as caught:
         await Tokens(environ=login(tmp_path, **USER), post=post).get()
     assert caught.value.kind == "auth"
+
+
+# Logins through google-auth, each against a token server on the loopback
+
+
+def response(body: object, status: str = "200 OK") -> bytes:
+    data = json.dumps(body).encode()
+    head = (
+        f"HTTP/1.1 {status}\r\nmetadata-flavor: Google\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(data)}\r\nconnection: close\r\n\r\n"
+    )
+    return head.encode() + data
+
+
+TOKEN = response({"access_token": "from-server", "expires_in": 3600, "token_type": "Bearer"})
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home without a login, and an environment without the variables of Google's tools."""
+    pytest.importorskip("google.auth", reason="the extra [google] is not installed")
+    for name in list(os.environ):
+        if name.startswith(("GOOGLE_", "CLOUDSDK_", "VERTEX_", "GCE_")) or "_proxy" in name.lower():
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "p")
+    return tmp_path
+
+
+async def test_the_metadata_server_of_a_machine_is_asked(
+    home: Path, loopback: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = loopback(
+        response({}), response("project"), response({"email": "me", "scopes": []}), TOKEN
+    )
+    monkeypatch.delenv("NO_GCE_CHECK")
+    for name in ("GCE_METADATA_HOST", "GCE_METADATA_IP", "GCE_METADATA_ROOT"):
+        monkeypatch.setenv(name, f"127.0.0.1:{server.port}")
+    tokens = Tokens()
+
+    assert await tokens.get() == "from-server"
+    asked = len(server.seen)
+    assert await tokens.get() == "from-server"
+    assert len(server.seen) == asked  # the token is reused
+
+
+def external_account(home: Path, url: str) -> None:
+    (home / "subject").write_text("jwt")
+    account = {
+        "type": "external_account",
+        "audience": "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/x",
+        "subject_token_type": "urn:ietf:params:oauth:token-type:jwt",
+        "token_url": f"{url}/token",
+        "credential_source": {"file": str(home / "subject")},
+    }
+    (home / "login.json").write_text(json.dumps(account))
+
+
+async def test_a_workload_identity_is_exchanged_for_a_token(
+    home: Path, loopback: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = loopback(TOKEN)
+    external_account(home, server.url)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(home / "login.json"))
+
+    assert await Tokens().get() == "from-server"
+    assert b"subject_token=jwt" in server.seen[0].body
+
+
+async def test_a_failed_login_names_the_step(
+    home: Path, loopback: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = loopback(response({"error": "invalid_grant"}, "400 Bad Request"))
+    external_account(home, server.url)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(home / "login.json"))
+
+    with pytest.raises(ProviderError, match=r"step 'google.auth.identity_pool': .*invalid_grant"):
+        await Tokens().get()
+
+
+async def test_no_login_at_all_names_the_variables(home: Path) -> None:
+    with pytest.raises(ConfigError, match="set VERTEX_ACCESS_TOKEN"):
+        await Tokens().get()

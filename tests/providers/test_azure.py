@@ -1,0 +1,126 @@
+"""Access tokens for Azure OpenAI from Entra, through azure-identity."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import ssl
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glue import providers
+from glue.errors import MissingKey, ProviderError
+from glue.messages import Request, user
+from glue.provider import ask
+from glue.providers import azure
+
+TENANT = "11111111-2222-3333-4444-555555555555"
+
+
+def response(body: object, status: str = "200 OK") -> bytes:
+    data = json.dumps(body).encode()
+    head = (
+        f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(data)}\r\nconnection: close\r\n\r\n"
+    )
+    return head.encode() + data
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment with the credentials of a client, and without a key."""
+    pytest.importorskip("azure.identity", reason="the extra [azure] is not installed")
+    for name in list(os.environ):
+        if name.startswith(("AZURE_", "IDENTITY_")) or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("AZURE_TENANT_ID", TENANT)
+    monkeypatch.setenv("AZURE_CLIENT_ID", "66666666-7777-8888-9999-000000000000")
+    monkeypatch.setenv("AZURE_CLIENT_SECRET", "hush")
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("openssl") is None:
+        pytest.skip("needs the openssl command")
+    folder = tmp_path_factory.mktemp("entra")
+    options = (
+        "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost "
+        "-addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout key.pem -out cert.pem"
+    )
+    subprocess.run(["openssl", *options.split()], cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture
+def entra(client: None, loopback: Any, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Start a token server on the loopback that Entra's library trusts."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate / "cert.pem"))
+
+    def start(token: bytes) -> Any:
+        where = f"/{TENANT}/oauth2/v2.0"
+
+        def answer(connection: Any) -> bool:
+            line = server.seen[-1].line
+            url = server.url + where
+            known = {
+                "token_endpoint": f"{url}/token",
+                "authorization_endpoint": f"{url}/authorize",
+                "issuer": f"{server.url}/{TENANT}/v2.0",
+            }
+            connection.sendall(response(known) if "openid-configuration" in line else token)
+            return False
+
+        server = loopback(answer, context=context)
+        monkeypatch.setenv("AZURE_AUTHORITY_HOST", server.url)
+        return server
+
+    return start
+
+
+async def test_client_credentials_are_exchanged_for_a_token(
+    entra: Any, loopback: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = entra(response({"access_token": "from-entra", "expires_in": 3600}))
+    chunk = {"choices": [{"index": 0, "delta": {"content": "ok"}, "finish_reason": "stop"}]}
+    body = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode()
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n"
+    model = loopback(head % len(body) + body)
+    provider = providers.new("azure:gpt-4o", base_url=model.url)
+
+    for _ in range(2):
+        reply = await ask(provider, Request(messages=(user("hi"),)))
+    await provider.aclose()  # type: ignore[attr-defined]
+
+    assert providers.key_available("azure")
+    assert reply is not None
+    assert reply.text == "ok"
+    assert [seen.headers["authorization"] for seen in model.seen] == ["Bearer from-entra"] * 2
+    tokens = [seen for seen in server.seen if "/token" in seen.line]
+    assert len(tokens) == 1
+    assert b"cognitiveservices.azure.com" in tokens[0].body
+
+
+async def test_a_refused_login_is_an_auth_error_that_names_what_was_tried(entra: Any) -> None:
+    refused = {"error": "invalid_client", "error_description": "AADSTS7000215: wrong secret"}
+    entra(response(refused, "401 Unauthorized"))
+
+    with pytest.raises(ProviderError, match=r"EnvironmentCredential.*AADSTS7000215") as caught:
+        await azure.Login().headers()
+
+    assert caught.value.kind == "auth"
+
+
+def test_without_the_package_the_key_is_required(
+    client: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(azure, "is_installed", lambda: False)
+
+    assert not providers.key_available("azure")
+    with pytest.raises(MissingKey, match="AZURE_OPENAI_API_KEY"):
+        providers.new("azure:gpt-4o", base_url="https://acme.example")
