@@ -526,15 +526,20 @@ class Delegated(Exchange):
     _manager: AbstractAsyncContextManager[Response] | None = None
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._read()
+        self._blocks = self._read()
+        return self._blocks
 
     async def _read(self) -> AsyncGenerator[bytes, None]:
-        left = self.most
-        async for block in self._response:
-            left -= len(block)
-            if left < 0:
-                raise Broken("the answer is longer than allowed", "protocol")
-            yield block
+        left, blocks = self.most, aiter(self._response)
+        try:
+            async for block in blocks:
+                left -= len(block)
+                if left < 0:
+                    raise Broken("the answer is longer than allowed", "protocol")
+                yield block
+        finally:
+            if hasattr(blocks, "aclose"):
+                await blocks.aclose()
 
     async def __aenter__(self) -> Exchange:
         http, address = self.http, self.http.address
@@ -571,8 +576,11 @@ class Delegated(Exchange):
         traceback: TracebackType | None,
     ) -> None:
         manager, self._manager = self._manager, None
-        if manager is not None:
-            await manager.__aexit__(kind, error, traceback)
+        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLOSE_SECONDS):
+            if self._blocks is not None:
+                await self._blocks.aclose()
+            if manager is not None:
+                await manager.__aexit__(kind, error, traceback)
         if isinstance(error, Exception) and not isinstance(error, GlueError):
             raise self._failure(error) from error
 

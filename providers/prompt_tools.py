@@ -153,7 +153,7 @@ def _texts(messages: Iterable[Message]) -> Iterable[Message]:
     for message in messages:
         if isinstance(message, ToolMessage):
             if not message.excluded:
-                results += _result(message)
+                results += _result(message, is_first=not results)
             continue
         if results:
             yield user(*results)
@@ -169,9 +169,10 @@ def _texts(messages: Iterable[Message]) -> Iterable[Message]:
         yield user(*results)
 
 
-def _result(message: ToolMessage) -> list[Part]:
+def _result(message: ToolMessage, *, is_first: bool) -> list[Part]:
     kind = ' is_error="true"' if message.is_error else ""
-    text = f'<tool_result name="{message.name}"{kind}>\n{message.text}\n</tool_result>'
+    start = "" if is_first else "\n"
+    text = f'{start}<tool_result name="{message.name}"{kind}>\n{message.text}\n</tool_result>'
     others = [part for part in message.content if not isinstance(part, Text)]
     return [Text(text=text), *others]
 

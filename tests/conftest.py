@@ -89,12 +89,13 @@ class Loopback:
         self,
         *answers: bytes | Callable[[socket.socket], object],
         context: ssl.SSLContext | None = None,
+        port: int = 0,
     ) -> None:
         self.seen: list[Seen] = []
         self.connections = 0
         self._answers = list(answers)
         self._context = context
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self._listener = socket.create_server(("127.0.0.1", port), backlog=64)
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._threads = [threading.Thread(target=self._accept, daemon=True)]

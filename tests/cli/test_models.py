@@ -72,3 +72,35 @@ def test_an_alias_is_a_short_name_of_a_model(cli: Cli) -> None:
     assert aliases() == {}
     assert "cannot be an alias" in cli("models", "alias", "openai", "offline").err
     assert "unknown provider" in cli("models", "alias", "quick", "nobody:x").err
+
+
+def test_models_are_searched_by_words(cli: Cli) -> None:
+    found, both = cli("models", "haiku").out, cli("models", "openai", "mini").out
+
+    assert "anthropic:claude-haiku-5-5" in found
+    assert all("haiku" in line for line in found.splitlines()[1:-1])
+    assert all(line.startswith("openai:") and "mini" in line for line in both.splitlines()[1:-1])
+    missing = cli("models", "openai", "haiku")
+    assert (missing.code, "no model of openai has 'haiku' in its name" in missing.err) == (2, True)
+
+
+def test_the_list_shows_levels_what_becomes_of_one_and_retired_models(cli: Cli) -> None:
+    rows = json.loads(cli("models", "--json").out)
+    nano = next(
+        line
+        for line in cli("models", "gpt-5-nano", "--reasoning", "xhigh").out.splitlines()
+        if line.startswith("openai:gpt-5-nano")
+    )
+
+    assert "xhigh -> high" in nano
+    retired = [row["model"] for row in rows if row["retired"]]
+    assert retired
+    name = retired[0].partition(":")[2]
+    assert "retired" in cli("models", name).out
+
+
+def test_buffer_needs_several_models(cli: Cli) -> None:
+    ran = cli("run", "-m", "offline", "--buffer", "hi")
+
+    assert (ran.code, "buffer needs several providers" in ran.err) == (2, True)
+    assert cli("run", "-m", "offline,offline", "--buffer", "hi").code == 0

@@ -430,3 +430,28 @@ def test_any_body_and_any_headers_are_classified(
 @given(st.binary(max_size=60))
 def test_garbage_is_classified(body: bytes) -> None:
     assert classify(500, {}, body).kind == "transient"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (400, {"error": "Incorrect API key provided. You can obtain one at x.ai."}, "auth"),
+        (400, {"error": "Model not found: grok-9"}, "not_found"),
+        (400, {"message": "Input Tokens Exceeded: Number of input tokens ..."}, "context_overflow"),
+        (
+            400,
+            {"error": {"type": "too_many_prompt_tokens", "message": "Too long."}},
+            "context_overflow",
+        ),
+        (
+            400,
+            {"error": {"message": "The supported API model names are a or b"}},
+            "not_found",
+        ),
+        (500, {"error": {"message": "tools param requires --jinja flag"}}, "invalid_request"),
+    ],
+)
+def test_errors_of_recorded_servers_have_their_kind(status: int, body: Any, kind: str) -> None:
+    error = classify(status, {}, json.dumps(body).encode())
+
+    assert (error.kind, error.retryable) == (kind, False)

@@ -328,3 +328,51 @@ async def test_each_failure_of_a_failover_list_is_reported_once() -> None:
     result = await Agent(providers).run("go", unwrap=False)
 
     assert [attempt.detail for attempt in result.attempts] == ["script: one", "script: two"]
+
+
+# Buffering
+
+
+BROKEN = Reply(content=say("one two three", chunk=4).content, error=fail("transient", status=503))
+
+
+async def test_s160_a_provider_that_dies_in_the_middle_is_replaced_if_replies_are_buffered() -> (
+    None
+):
+    a, b = pair(BROKEN)
+
+    events = await collect(with_failover(a, b, buffer=True))
+
+    assert [type(event).__name__ for event in events] == ["Attempt", "TextDelta", "Done"]
+    assert [event.text for event in events if isinstance(event, TextDelta)] == ["from b"]
+
+
+async def test_s160_without_buffering_the_partial_text_was_shown_and_the_run_fails() -> None:
+    a, b = pair(BROKEN)
+    shown: list[str] = []
+
+    def listen(event: Any) -> None:
+        shown.extend([event.text] if isinstance(event, TextDelta) else [])
+
+    result = await run(with_failover(a, b), [ASK], on_event=listen)
+
+    assert (result.outcome, len(b.requests)) == (Outcome.FAILED, 0)
+    assert "".join(shown) == "one two three"
+
+
+async def test_a_buffered_reply_is_passed_on_piece_by_piece_when_it_is_complete() -> None:
+    a, b = pair(say("one two", chunk=4))
+
+    events = await collect(with_failover(a, b, buffer=True))
+
+    texts = [event.text for event in events if isinstance(event, TextDelta)]
+    assert (texts, len(b.requests)) == (["one ", "two"], 0)
+
+
+async def test_an_error_of_a_wire_after_output_counts_as_before_it_if_buffered() -> None:
+    error = ProviderError("lost", kind="transient", emitted=True)
+    a, b = pair(Reply(content=say("half").content, error=error))
+
+    result = await run(with_failover(a, b, buffer=True), [ASK])
+
+    assert (result.text, [attempt.kind for attempt in result.attempts]) == ("from b", ["transient"])

@@ -27,6 +27,7 @@ from glue import providers
 from glue.errors import ConfigError, ProviderError
 from glue.messages import AssistantMessage, Request, user
 from glue.provider import Done
+from glue.provider import ask as reply_to
 from glue.providers.connection import Address, proxy_for
 from glue.providers.http import ERROR_BODY, HTTP, Deadlines, Sent, load_engine, on_request
 
@@ -1008,3 +1009,123 @@ async def test_an_observer_sees_each_request_with_its_secrets_masked(loopback: A
         '{"key":"***"}',
     )
     assert ("authorization", "Bearer ***") in seen[0].headers
+
+
+# Stale connections and transports
+
+
+async def test_a_request_of_a_tool_is_never_sent_twice(loopback: Any, engine: str) -> None:
+    server = loopback(answer(b"{}"), lambda connection: False, answer(b"{}"))
+    http = HTTP(server.url, engine=engine)
+
+    await http.request("POST", "/x", body=b"{}")
+    with pytest.raises(ProviderError, match="closed the connection before it responded") as caught:
+        await http.request("POST", "/x", body=b"{}")
+    await http.aclose()
+
+    assert (len(server.seen), caught.value.ambiguous) == (2, True)
+
+
+async def test_a_connection_that_failed_before_the_response_says_so(
+    loopback: Any, engine: str
+) -> None:
+    closed = loopback(lambda connection: False)
+    cut = loopback(play(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc", close=True))
+
+    assert not (await failure(HTTP(closed.url, engine=engine))).answered
+    assert (await failure(HTTP(cut.url, engine=engine))).answered
+
+
+def test_the_tls_context_is_built_without_the_client() -> None:
+    program = (
+        "import sys; from glue.providers.http import load_engine, ssl_context;"
+        f"context = [ssl_context(load_engine(name)) for name in {ENGINES!r}];"
+        "print(context[0].verify_mode.name, context[0].check_hostname,"
+        " [name for name in ('httpx', 'httpx2') if name in sys.modules])"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+
+    assert done.stdout == "CERT_REQUIRED True []\n"
+
+
+class Played:
+    """A transport that answers from memory."""
+
+    def __init__(self, *blocks: bytes | Exception, status: int = 200) -> None:
+        self.blocks, self.status = blocks, status
+        self.headers = {"Content-Type": "text/event-stream"}
+        self.seen: list[tuple[str, str, dict[str, str], bytes | None]] = []
+        self.closed = 0
+
+    @contextlib.asynccontextmanager
+    async def send(self, method: str, url: str, headers: Any, body: bytes | None) -> Any:
+        self.seen.append((method, url, dict(headers), body))
+        if isinstance(self.blocks[0], Exception):
+            raise self.blocks[0]
+        try:
+            yield self
+        finally:
+            self.closed += 1
+
+    async def __aiter__(self) -> Any:
+        for block in self.blocks:
+            if isinstance(block, Exception):
+                raise block
+            yield block
+
+
+CHUNK = b'data: {"choices":[{"index":0,"delta":{"content":"ok"},"finish_reason":"stop"}]}\n\n'
+
+
+async def test_a_transport_sends_the_requests_of_a_provider() -> None:
+    transport = Played(CHUNK[:20], CHUNK[20:], b"data: [DONE]\n\n")
+    provider = providers.new(
+        "groq:m", key=SECRET, base_url="http://127.0.0.1:9/v1", transport=transport
+    )
+
+    reply = await reply_to(provider, Request(messages=(user("hi"),)))
+
+    assert reply is not None
+    assert (reply.text, transport.closed) == ("ok", 1)
+    ((method, url, headers, body),) = transport.seen
+    assert (method, url) == ("POST", "http://127.0.0.1:9/v1/chat/completions")
+    assert headers["authorization"] == f"Bearer {SECRET}"
+    assert json.loads(body or b"")["model"] == "m"
+
+
+@pytest.mark.parametrize(
+    ("blocks", "kind", "answered"),
+    [
+        ((OSError("no route"),), "transient", False),
+        ((TimeoutError("slow"),), "timeout", False),
+        ((b"data: ", ValueError("odd " + SECRET)), "transient", True),
+    ],
+)
+async def test_a_transport_that_fails_is_a_failed_connection(
+    blocks: Any, kind: str, answered: bool
+) -> None:
+    transport = Played(*blocks)
+    http = HTTP("http://127.0.0.1:9", secrets=[SECRET], transport=transport)
+
+    error = await failure(http)
+
+    assert (error.kind, error.answered, error.retryable) == (kind, answered, True)
+    assert SECRET not in str(error)
+
+
+async def test_an_error_response_through_a_transport_is_classified() -> None:
+    transport = Played(b'{"error": {"message": "slow down"}}', status=429)
+
+    error = await failure(HTTP("http://127.0.0.1:9", transport=transport))
+
+    assert (error.kind, error.status, transport.closed) == ("rate_limited", 429, 1)
+
+
+async def test_a_body_through_a_transport_is_limited() -> None:
+    http = HTTP("http://127.0.0.1:9", transport=Played(b"x" * 100))
+
+    with pytest.raises(ProviderError, match="longer than allowed"):
+        await http.request("GET", "/x", most=10)

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from glue import Agent, providers
+from glue import Agent, providers, tool
 from glue.errors import ConfigError
+from glue.provider import Notice
 from glue.providers import local
 from glue.providers.listing import server_models
 
@@ -97,3 +98,39 @@ async def test_a_file_that_cannot_be_served_is_a_config_error(
 def test_without_a_file_the_error_shows_how_to_name_a_model() -> None:
     with pytest.raises(ConfigError, match="local: no model"):
         providers.new("local")
+
+
+PROPS = json.dumps({"chat_template": "{% for message in messages %}...{% endfor %}"}).encode()
+
+
+async def test_a_template_without_tools_is_said_and_tools_go_into_the_prompt(
+    loopback: Any, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answered(body: bytes) -> bytes:
+        return b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
+
+    text = '<tool_call>{"name": "look", "arguments": {}}</tool_call>'
+    called = {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": "stop"}]}
+    server = loopback(
+        answered(PROPS), answered(f"data: {json.dumps(called)}\n\n".encode()), answered(BODY)
+    )
+    monkeypatch.setattr(local, "serve", lambda path, window: local._Served(None, server.url, "key"))
+    seen: list[Any] = []
+
+    @tool
+    def look() -> str:
+        """Look around."""
+        return "a garden"
+
+    agent = Agent(f"local:{tmp_path}/m.gguf", tools=[look])
+    result = await agent.run("go", on_event=seen.append)
+    await agent.aclose()
+
+    notices = [event.text for event in seen if isinstance(event, Notice)]
+    assert notices == [
+        "the chat template of this model has no tools; they are described in the prompt"
+    ]
+    assert result.text == "hello"
+    bodies = [json.loads(request.body) for request in server.seen[1:]]
+    assert all("tools" not in body for body in bodies)
+    assert "a garden" in bodies[1]["messages"][-1]["content"]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from dataclasses import fields, replace
 
 import pytest
 
 from glue import providers
 from glue.messages import Usage
 from glue.providers import listing, models
+from glue.providers.catalog import LEVELS
 
 pytestmark = pytest.mark.usefixtures("bare_environment")
 
@@ -122,3 +125,123 @@ def test_the_file_of_models_is_read_only_when_a_price_or_window_is_needed() -> N
     )
 
     assert done.stdout == "0\n"
+
+
+# Rules of names, fees and hours
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "name"),
+    [
+        ("bedrock", "us.anthropic.claude-sonnet-4-5-20250929-v1:0", "regional.anthropic"),
+        ("openai", "gpt-5.2-20251211", "gpt-5.2"),
+        ("azure", "claude-haiku-4-5", "claude-haiku-4-5"),
+        ("vertex", "claude-sonnet-4-5@20250929", "claude-sonnet-4-5"),
+        ("anthropic", "claude-haiku-4.5", "claude-haiku-4-5"),
+    ],
+)
+def test_a_name_is_matched_by_rules(provider: str, model: str, name: str) -> None:
+    found = models.find(provider, model)
+
+    assert found is not None
+    assert found.name.startswith(name)
+
+
+def test_a_part_of_the_file_is_read_as_the_whole_file_is() -> None:
+    whole = json.loads(models._file())
+
+    assert models.providers_with_models() == sorted(whole["models"])
+    for provider, rows in whole["models"].items():
+        assert models._value(provider) == rows
+    assert models.date() == whole["date"]
+
+
+def test_a_fee_for_each_request_is_part_of_the_cost() -> None:
+    assert models.cost("perplexity", "sonar", Usage(input=1_000_000)) == pytest.approx(1.012)
+
+
+def test_a_model_may_cost_more_at_certain_hours() -> None:
+    usage = Usage(input=1_000_000)
+    cheap, dear = (
+        models.cost("deepseek", "deepseek-v4-flash", usage, now=hour * 3600.0) for hour in (0, 2)
+    )
+
+    assert cheap is not None
+    assert dear == pytest.approx(2 * cheap)
+
+
+def test_a_model_is_retired_from_its_last_day() -> None:
+    model = models.Model("m", None, (1.0, 1.0), ends="2026-12-11")
+
+    assert not model.is_retired("2026-12-10")
+    assert model.is_retired("2026-12-11")
+
+
+# What a model accepts
+
+
+def levels(provider: str, model: str) -> tuple[str, ...]:
+    return models.facts(providers.lookup(provider), model).efforts
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "first", "last"),
+    [
+        ("openai", "gpt-5-nano", "minimal", "high"),
+        ("openai", "gpt-5.1", "none", "high"),
+        ("azure", "gpt-5.4-mini", "none", "xhigh"),
+        ("openai", "gpt-5.6", "none", "max"),
+        ("openai", "gpt-5-pro", "high", "high"),
+        ("openai", "o4-mini", "low", "high"),
+        ("mistral", "mistral-small-latest", "none", "high"),
+        ("xai", "grok-4.3", "low", "high"),
+        ("anthropic", "claude-opus-4-8", "none", "max"),
+        ("bedrock", "us.anthropic.claude-opus-4-6-v1:0", "none", "max"),
+        ("gemini", "gemini-2.5-pro", "none", "high"),
+        ("vertex", "gemini-3-pro", "low", "high"),
+        ("gemini", "gemini-flash-latest", "minimal", "high"),
+    ],
+)
+def test_reasoning_levels_are_those_of_the_model(
+    provider: str, model: str, first: str, last: str
+) -> None:
+    found = levels(provider, model)
+
+    assert (found[0], found[-1]) == (first, last)
+
+
+def test_levels_that_recorded_servers_accepted_are_known() -> None:
+    assert "medium" in levels("xai", "grok-4.3")
+    assert "medium" not in levels("xai", "grok-4.20")
+    assert levels("openai", "gpt-4o") == levels("gemini", "gemma-3-27b-it") == ()
+    assert levels("mistral", "mistral-large-latest") == ()
+
+
+def test_rules_of_a_vendor_hold_for_others_that_serve_its_models() -> None:
+    own = replace(providers.lookup("vllm"), models_from="openai")
+
+    assert models.facts(own, "gpt-5-nano").efforts == levels("openai", "gpt-5-nano")
+    assert models.facts(providers.lookup("vllm"), "gpt-5-nano").efforts == LEVELS
+
+
+def test_facts_name_what_a_model_refuses() -> None:
+    openai, anthropic = providers.lookup("openai"), providers.lookup("anthropic")
+
+    assert not models.facts(openai, "o3").sampling
+    assert models.facts(openai, "gpt-5.4-nano").sampling
+    assert models.facts(openai, "gpt-3.5-turbo").images == ()
+    assert models.facts(openai, "gpt-4o").images
+    assert not models.facts(openai, "gpt-4o").encrypted
+    assert not models.facts(anthropic, "claude-opus-4-8").sampling
+    assert not models.facts(anthropic, "claude-3-5-haiku-latest").output
+    assert models.facts(anthropic, "claude-haiku-4-5").output
+
+
+def test_every_rule_has_known_keys() -> None:
+    allowed = {field.name for field in fields(models.Facts)}
+    allowed |= {"at", "wires", "match", "family", "since"}
+
+    for rule in models._facts_file()["rules"]:
+        assert rule.keys() <= allowed
+        assert set(rule.get("at", ())) <= set(providers.known())
+        assert rule.get("family", "gpt-") in models._facts_file()["versions"]

@@ -32,7 +32,7 @@ from glue.messages import (
     user,
 )
 from glue.provider import Done, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
-from glue.providers.catalog import Entry, Quirks
+from glue.providers.catalog import ENTRIES, Entry, Quirks
 from glue.providers.errors import is_refused_call
 from glue.providers.openai_chat import ChatDecoder, OpenAIChat
 
@@ -1246,3 +1246,42 @@ async def test_the_provider_emits_events_for_a_complete_reply() -> None:
     ]
 
     assert seen[0] == TextDelta(text="x")
+
+
+# Other shapes of calls and contents
+
+
+def test_a_custom_call_is_a_call_whose_arguments_are_text() -> None:
+    custom = {"id": "c9", "type": "custom", "custom": {"name": "math", "input": "4 + 4"}}
+
+    reply = whole({"content": None, "tool_calls": [custom]}, "tool_calls")
+
+    assert (reply.calls[0].name, reply.calls[0].arguments) == ("math", "4 + 4")
+    assert sent(user("go"), reply)[1]["tool_calls"] == [custom]
+
+
+def test_content_that_is_an_object_is_json_text() -> None:
+    assert whole({"content": {"name": "Ada"}}).text == '{"name":"Ada"}'
+
+
+def test_an_empty_delta_beside_a_message_is_ignored() -> None:
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": "Paris"},
+        "delta": {"role": "assistant", "content": ""},
+        "finish_reason": "stop",
+    }
+    reply = json.dumps({"id": "c1", "choices": [choice]}).encode()
+
+    assert ChatDecoder(Quirks(), "perplexity", "sonar").decode(reply).message.text == "Paris"
+
+
+def test_a_forced_tool_switches_the_thinking_of_deepseek_off() -> None:
+    deepseek = next(entry for entry in ENTRIES if entry.name == "deepseek")
+
+    def asked(choice: str) -> Any:
+        request = Request(messages=(user("a"),), tools=(LOOK,), tool_choice=choice)
+        return json.loads(OpenAIChat.encode(request, deepseek, "deepseek-v4-flash"))
+
+    assert "thinking" not in asked("auto")
+    assert asked("required")["thinking"] == asked("look")["thinking"] == {"type": "disabled"}

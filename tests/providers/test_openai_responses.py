@@ -33,7 +33,12 @@ from glue.messages import (
 )
 from glue.provider import Done, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from glue.providers.catalog import Entry, Quirks
-from glue.providers.openai_responses import OpenAIResponses, ResponsesDecoder
+from glue.providers.http import HTTP
+from glue.providers.openai_responses import (
+    OpenAIResponses,
+    ResponsesDecoder,
+    ResponsesEncoder,
+)
 
 ENTRY = Entry(
     "acme",
@@ -784,3 +789,137 @@ async def test_the_provider_emits_events_for_a_complete_reply() -> None:
     ]
 
     assert seen[0] == TextDelta(text="x")
+
+
+# Calls of other kinds
+
+
+CUSTOM = {
+    "type": "custom_tool_call",
+    "id": "ctc_1",
+    "call_id": "call_9",
+    "name": "math",
+    "input": "4 + 4",
+    "status": "completed",
+}
+
+
+def test_a_custom_call_is_a_call_whose_arguments_are_text() -> None:
+    added = {**CUSTOM, "input": "", "status": "in_progress"}
+    seen, reply = decode(
+        events(
+            {"type": "response.output_item.added", "output_index": 0, "item": added},
+            {
+                "type": "response.custom_tool_call_input.delta",
+                "output_index": 0,
+                "item_id": "ctc_1",
+                "delta": "4 + 4",
+            },
+            {"type": "response.output_item.done", "output_index": 0, "item": CUSTOM},
+            {"type": "response.completed", "response": response(CUSTOM)},
+        )
+    )
+
+    assert [event.arguments for event in seen if isinstance(event, ToolCallDelta)] == ["4 + 4"]
+    assert (reply.stop_reason, reply.calls[0].arguments) == (StopReason.TOOL_USE, "4 + 4")
+    answer = ToolMessage(call_id="call_9", name="math", content=(Text(text="8"),))
+    back = sent(user("go"), reply, answer)
+    assert back[1] == {key: value for key, value in CUSTOM.items() if key != "status"}
+    assert back[2] == {"type": "custom_tool_call_output", "call_id": "call_9", "output": "8"}
+    foreign = replace(reply, provider="other")
+    answer = replace(answer, id="other")
+    assert [item["type"] for item in sent(user("go"), foreign, answer)[1:]] == [
+        "function_call",
+        "function_call_output",
+    ]
+
+
+def test_the_namespace_of_a_found_tool_is_sent_back() -> None:
+    item = {**function(), "namespace": "crm"}
+
+    assert sent(user("go"), whole(item), result("ok"))[1]["namespace"] == "crm"
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"type": "shell_call", "id": "s", "call_id": "c", "action": {"commands": ["ls"]}},
+        {"type": "local_shell_call", "id": "s", "call_id": "c"},
+        {"type": "apply_patch_call", "id": "s", "call_id": "c"},
+        {"type": "computer_call", "id": "s", "call_id": "c"},
+        {"type": "mcp_approval_request", "id": "m", "name": "x"},
+        {"type": "tool_search_call", "call_id": "c", "execution": "client"},
+    ],
+)
+def test_a_call_that_glue_cannot_answer_is_a_clear_error(item: dict[str, Any]) -> None:
+    with pytest.raises(ProviderError, match=f"{item['type']}, which glue cannot answer") as caught:
+        whole(item)
+
+    assert (caught.value.kind, caught.value.retryable) == ("invalid_request", False)
+
+
+def test_a_call_that_the_server_answered_is_not_an_error() -> None:
+    called = {"type": "shell_call", "id": "s", "call_id": "c"}
+    output = {"type": "shell_call_output", "call_id": "c", "output": []}
+
+    assert whole(called, output, message("done")).text == "done"
+
+
+# Options
+
+
+def test_include_is_added_to_our_own() -> None:
+    asked = body(user("a"), options={"include": ["message.output_text.logprobs"]})
+
+    assert asked["include"] == ["reasoning.encrypted_content", "message.output_text.logprobs"]
+
+
+def test_with_a_previous_response_only_the_new_messages_are_sent() -> None:
+    old = replace(assistant("old"), meta={"id": "resp_1"})
+    history = (user("a"), old, user("b"))
+
+    asked = body(*history, options={"previous_response_id": "resp_1"})
+    other = body(*history, options={"previous_response_id": "resp_2"})
+
+    assert [item["content"] for item in asked["input"]] == ["b"]
+    assert asked["previous_response_id"] == "resp_1"
+    assert "store" not in asked
+    assert len(other["input"]) == 3
+
+
+async def test_a_response_in_the_background_is_awaited(
+    loopback: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no_sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    def answered(reply: Any) -> bytes:
+        data = json.dumps(reply).encode()
+        return b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(data), data)
+
+    waited: list[float] = []
+    monkeypatch.setattr("anyio.sleep", no_sleep)
+    pending = response(status="queued")
+    server = loopback(
+        answered(pending),
+        answered({**pending, "status": "in_progress"}),
+        answered(response(message("done"))),
+    )
+    provider = OpenAIResponses(ENTRY, HTTP(server.url))
+    request = Request(messages=(user("go"),), stream=False, options={"background": True})
+
+    found = [event async for event in provider.stream(request)]
+    await provider.aclose()
+
+    assert isinstance(done := found[-1], Done)
+    assert (done.message.text, waited) == ("done", [1.0, 1.5])
+    assert [seen.line.split()[:2] for seen in server.seen[1:]] == [
+        ["GET", f"/responses/{pending['id']}"]
+    ] * 2
+
+
+def test_a_stop_sequence_is_noted_because_the_api_takes_none() -> None:
+    encoder = ResponsesEncoder(Request(stop=("END",)), ENTRY, "acme-1")
+
+    assert b"END" not in encoder.body()
+    assert encoder.notes == ["the Responses API takes no stop sequences; they were left out"]

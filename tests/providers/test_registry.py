@@ -328,3 +328,24 @@ def test_keys_and_region_of_the_aws_files_count_everywhere(
     )
     failover = providers.new("bedrock,offline")
     assert failover.skipped == ()  # type: ignore[attr-defined]
+
+
+def test_buffer_needs_a_failover_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROQ_API_KEY", "k")
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+
+    assert providers.new("groq,openai", buffer=True).name == "groq,openai"
+    with pytest.raises(ConfigError, match="buffer needs several providers"):
+        providers.new("groq", buffer=True)
+
+
+def test_a_mistyped_alias_gets_a_hint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "glue").mkdir()
+    (tmp_path / "glue/config.toml").write_text('[aliases]\nquickest = "offline"\n')
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+    with pytest.raises(UnknownProvider, match="did you mean quickest"):
+        providers.new("quickes")
+    with pytest.raises(UnknownProvider, match="did you mean quickest"):
+        registry.check_names("quickes")
+    registry.check_names("quickest,openai:gpt-5.4-nano,claude-haiku-5-5")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import random
+import socket
+import threading
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -10,7 +14,7 @@ import anyio
 import pytest
 from fakes.loop import no_sleep, noop
 
-from glue import AssistantMessage, Cancel, Text
+from glue import AssistantMessage, Cancel, Text, providers
 from glue.errors import EmptyReply, FailoverError, ProviderError
 from glue.events import Event
 from glue.limits import Limits, Outcome
@@ -422,3 +426,133 @@ async def test_s072_no_retry_is_made_if_no_request_is_left() -> None:
     result = await run(with_retries(provider, sleep=no_sleep), "go", limits=Limits(max_requests=1))
 
     assert (result.outcome, len(provider.requests), provider.open_streams) == ("max_turns", 1, 0)
+
+
+# By what was lost, over real connections
+
+
+def reply_of(text: str) -> bytes:
+    chunk = {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": "stop"}]}
+    body = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode()
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n"
+    return head % len(body) + body
+
+
+class Outage:
+    """A clock, and a server that begins to listen when the clock reaches a time."""
+
+    def __init__(self, loopback: Any, seconds: float) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            self.port = listener.getsockname()[1]
+        self.now, self._end, self._loopback = 0.0, seconds, loopback
+        self.server: Any = None
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        if self.now >= self._end and self.server is None:
+            self.server = self._loopback(reply_of("here again"), port=self.port)
+
+
+def chat_at(url: str) -> Any:
+    return providers.new("openai-compatible:m", base_url=url, key="none", retries=False)
+
+
+async def test_s157_an_outage_of_ten_seconds_is_survived(loopback: Any) -> None:
+    for seed in range(100):
+        outage = Outage(loopback, 10.0)
+        jitter = random.Random(seed).random
+        provider = with_retries(
+            chat_at(f"http://127.0.0.1:{outage.port}"), sleep=outage.sleep, jitter=jitter
+        )
+
+        result = await run(provider, [ASK], request=Request(reasoning="high"))
+
+        assert (result.outcome, result.text) == (Outcome.DONE, "here again")
+        assert {attempt.kind for attempt in result.attempts} == {"transient"}
+        await provider.aclose()
+        outage.server.close()
+
+
+async def test_s158_a_reset_before_the_response_repeats_the_same_body(loopback: Any) -> None:
+    server = loopback(lambda connection: False, reply_of("ok"))
+    sleeps = Sleeps()
+    provider = wrapped(chat_at(server.url), sleeps)
+
+    result = await run(provider, [ASK], request=Request(reasoning="high"))
+    await provider.aclose()
+
+    first, second = (seen.body for seen in server.seen)
+    assert (result.text, sleeps) == ("ok", [2.0])
+    assert first == second
+    assert json.loads(first)["reasoning_effort"] == "high"
+
+
+async def test_a_timeout_before_the_response_repeats_the_same_body(loopback: Any) -> None:
+    release = threading.Event()
+    server = loopback(lambda connection: release.wait(20) and False, reply_of("ok"))
+    sleeps = Sleeps()
+    provider = providers.new(
+        "openai-compatible:m",
+        base_url=server.url,
+        key="none",
+        retries=False,
+        deadlines=providers.Deadlines(read=0.05),
+    )
+
+    result = await run(wrapped(provider, sleeps), [ASK])
+    release.set()
+    await provider.aclose()  # type: ignore[attr-defined]
+
+    assert (result.text, [attempt.kind for attempt in result.attempts]) == ("ok", ["timeout"])
+    assert server.seen[0].body == server.seen[1].body
+
+
+async def test_a_reply_that_began_and_broke_is_repeated_with_a_hint(loopback: Any) -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 900\r\n\r\n"
+
+    def broken(connection: socket.socket) -> bool:
+        connection.sendall(head + b": wait\n\n")
+        return False
+
+    server = loopback(broken, reply_of("ok"))
+    provider = wrapped(chat_at(server.url), Sleeps())
+
+    result = await run(provider, [ASK], request=Request(reasoning="high"))
+    await provider.aclose()
+
+    assert result.text == "ok"
+    second = json.loads(server.seen[1].body)
+    assert (second["messages"][-1]["content"], second["reasoning_effort"]) == (HINT, "low")
+
+
+async def test_s159_an_idle_connection_that_the_server_closes_is_replaced_at_once(
+    loopback: Any,
+) -> None:
+    # The server reads the second request on the old connection and closes it without a word.
+    answers: list[Any] = [reply_of("one"), lambda connection: False, reply_of("two")]
+    server = loopback(*answers)
+    sleeps = Sleeps()
+    provider = wrapped(chat_at(server.url), sleeps)
+
+    first = await run(provider, [ASK])
+    second = await run(provider, [ASK])
+    await provider.aclose()
+
+    assert (first.text, second.text, sleeps) == ("one", "two", [])
+    assert (second.attempts, second.requests) == ((), 1)
+    assert (len(server.seen), server.connections) == (3, 2)
+    assert server.seen[1].body == server.seen[2].body
+
+
+async def test_a_failed_list_of_unreachable_providers_is_repeated_unchanged(loopback: Any) -> None:
+    outage = Outage(loopback, 3.0)
+    servers = [chat_at(f"http://127.0.0.1:{outage.port}") for _ in range(2)]
+    provider = with_retries(providers.with_failover(*servers), sleep=outage.sleep)
+
+    result = await run(provider, [ASK])
+    await provider.aclose()
+
+    assert result.text == "here again"
+    assert json.loads(outage.server.seen[0].body)["messages"] == [
+        {"role": "user", "content": "hello"}
+    ]

@@ -12,6 +12,7 @@ from fakes.eventstream import encode_frame
 from glue import providers
 from glue.errors import ProviderError
 from glue.limits import StopReason
+from glue.loop.run import run
 from glue.messages import (
     AssistantMessage,
     File,
@@ -24,8 +25,8 @@ from glue.messages import (
     ToolSpec,
     user,
 )
-from glue.provider import Done, TextDelta
-from glue.providers.catalog import Entry, Quirks
+from glue.provider import Done, Notice, TextDelta
+from glue.providers.catalog import ENTRIES, Entry, Quirks
 from glue.providers.encoding import call_name, lower
 from glue.providers.wire import capabilities_of, wire_class
 
@@ -479,3 +480,99 @@ async def test_a_failover_list_reports_once_which_providers_were_left_out_and_wh
     details = [event.detail for event in told if hasattr(event, "detail")]
     assert details == ["anthropic: left out because no key is set; set ANTHROPIC_API_KEY"]
     assert sum(isinstance(event, Done) for event in told) == 2
+
+
+# Notices
+
+
+def noted(spec: str, **fields: Any) -> list[str]:
+    """Return the notes of the request that a provider would send."""
+    name, _, model = spec.partition(":")
+    entry = next(entry for entry in ENTRIES if entry.name == name)
+    encoder = wire_class(entry.wire).encoder(
+        Request(**{"messages": (user("a"),), **fields}), entry, model
+    )
+    encoder.body()
+    return encoder.notes
+
+
+LOOK = ToolSpec(name="look", description="Look.")
+
+
+@pytest.mark.parametrize(
+    ("spec", "fields", "part"),
+    [
+        ("openai:gpt-5-nano", {"reasoning": "xhigh"}, "no reasoning level 'xhigh'; it gets 'high'"),
+        ("openai:gpt-4o", {"reasoning": "high"}, "has no reasoning levels; 'high' was left out"),
+        ("openai:o3", {"reasoning": "none"}, "cannot stop reasoning"),
+        ("openai:o3", {"temperature": 0.5}, "takes no temperature; it was left out"),
+        ("openai:gpt-5.4-nano", {"stop": ("x",)}, "takes no stop sequences"),
+        ("anthropic:claude-opus-4-8", {"temperature": 0.5}, "takes no temperature"),
+        (
+            "anthropic:claude-haiku-4-5",
+            {"temperature": 0.5, "reasoning": "high"},
+            "takes no temperature while it thinks",
+        ),
+        ("anthropic:claude-3-5-haiku-latest", {"reasoning": "low"}, "has no reasoning levels"),
+        (
+            "anthropic:claude-haiku-4-5",
+            {"reasoning": "high", "max_tokens": 100},
+            "max_tokens=100 leaves no room for thinking",
+        ),
+        (
+            "anthropic:claude-haiku-4-5",
+            {"reasoning": "high", "max_tokens": 8000},
+            "max_tokens=8000 limits thinking to 4000 tokens",
+        ),
+        (
+            "anthropic:claude-haiku-4-5",
+            {"reasoning": "high", "tools": (LOOK,), "tool_choice": "look"},
+            "cannot think while a tool is forced",
+        ),
+        (
+            "deepseek:deepseek-v4-flash",
+            {"reasoning": "high", "tools": (LOOK,), "tool_choice": "required"},
+            "cannot think while a tool is forced",
+        ),
+        ("perplexity:sonar", {"tools": (LOOK,)}, "takes no tools"),
+        ("gemini:gemini-3-pro", {"reasoning": "max"}, "it gets 'high'"),
+        ("bedrock:amazon.nova-micro-v1:0", {"reasoning": "low"}, "has no reasoning levels"),
+    ],
+)
+def test_what_a_model_refuses_is_noted(spec: str, fields: dict[str, Any], part: str) -> None:
+    (note,) = noted(spec, **fields)
+
+    assert part in note
+
+
+@pytest.mark.parametrize(
+    ("spec", "fields"),
+    [
+        ("openai:gpt-5-nano", {"reasoning": "minimal", "tools": (LOOK,)}),
+        ("openai:gpt-4o", {"reasoning": "none", "temperature": 0.5}),
+        ("mistral:mistral-small-latest", {"reasoning": "high"}),
+        ("anthropic:claude-opus-4-8", {"reasoning": "max"}),
+        ("deepseek:deepseek-v4-flash", {"tools": (LOOK,), "tool_choice": "required"}),
+        ("gemini:gemini-2.5-flash", {"reasoning": "none"}),
+    ],
+)
+def test_a_request_that_is_sent_as_it_is_has_no_notes(spec: str, fields: dict[str, Any]) -> None:
+    assert noted(spec, **fields) == []
+
+
+async def test_a_notice_is_sent_once_and_is_not_part_of_the_reply(loopback: Any) -> None:
+    chunk = {"choices": [{"index": 0, "delta": {"content": "ok"}, "finish_reason": "stop"}]}
+    body = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode()
+    server = loopback(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+    provider = providers.new("groq:m", base_url=server.url, key="none")
+    seen: list[Any] = []
+
+    for _ in range(2):
+        result = await run(provider, "go", request=Request(reasoning="max"), on_event=seen.append)
+        assert result.text == "ok"
+    await provider.aclose()  # type: ignore[attr-defined]
+
+    notices = [event for event in seen if isinstance(event, Notice)]
+    assert [(notice.provider, notice.model) for notice in notices] == [("groq", "m")]
+    assert notices[0].text == "m has no reasoning level 'max'; it gets 'high'"
+    assert json.loads(server.seen[1].body)["reasoning_effort"] == "high"
