@@ -24,6 +24,7 @@ from glue import run as run_loop
 from glue.events import Compacted, ContinuationAttempt
 from glue.limits import Outcome, StopReason
 from glue.messages import AssistantMessage, Message, Request, Text, ToolCall, ToolMessage, user
+from glue.policies import Policy
 from glue.provider import Provider, ProviderEvent, TextDelta
 from glue.providers.listing import server_models
 
@@ -447,3 +448,46 @@ def test_a_model_file_runs_without_a_server(model: str, row: Row, tmp_path: Path
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout.strip()
     row(repr(ran.stdout.strip()[:60]))
+
+
+class ForceFirst(Policy):
+    """A policy that forces a tool in the first request: the model is too small to call it alone."""
+
+    def before_request(self, state: Any, request: Request) -> Request | None:
+        return replace(request, tool_choice="weather") if state.turns == 0 else None
+
+
+@pytest.mark.parametrize("spec", ["local", "llamacpp"])
+async def test_a_tool_in_the_prompt_is_called(spec: str, model: str, server: str, row: Row) -> None:
+    cities: list[str] = []
+    seen: list[Any] = []
+
+    @tool
+    def weather(city: str) -> str:
+        """Return the weather in a city."""
+        cities.append(city)
+        return f"{city}: 21 degrees and sunny"
+
+    if spec == "local":
+        provider = providers.new(f"local:{model}")  # its template has no tools
+    else:
+        provider = providers.new("llamacpp", base_url=f"{server}/v1", tools="prompt")
+    agent = Agent(
+        provider,
+        tools=[weather],
+        policies=[ForceFirst()],
+        limits=Limits(max_turns=2),
+        max_tokens=60,
+        temperature=0.0,
+    )
+
+    with anyio.fail_after(SECONDS):
+        result = await agent.run("What is the weather in Oslo?", on_event=seen.append, unwrap=False)
+    await provider.aclose()  # type: ignore[attr-defined]
+
+    assert len(cities) >= 1
+    assert "21 degrees" in result.messages[2].text
+    said = [event.text for event in seen if type(event).__name__ == "Notice"]
+    assert len(said) == (1 if spec == "local" else 0)
+    forced = "call forced by the grammar of the server"
+    row(f"{forced}: weather({cities[0]!r}); then {result.text.strip()[:40]!r}")
