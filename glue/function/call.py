@@ -178,6 +178,8 @@ async def _ask_permission(tool: Tool[..., Any], step: Step) -> ToolResult | None
     decided = step.context.decided
     try:
         request = _permission_request(tool, step)
+        if request is None:
+            return None
         if decided is None:
             decision = await _decide(step, request)
         elif decided.covers(request):
@@ -218,10 +220,13 @@ async def supplied_result(tool: Any, value: Any) -> ToolResult:
     return await _finished(tool, as_result(tool.spec.name, value))
 
 
-def _permission_request(tool: Tool[..., Any], step: Step) -> PermissionRequest:
+def _permission_request(tool: Tool[..., Any], step: Step) -> PermissionRequest | None:
+    """Return the question for a call, or None if the tool's own `target` requires none."""
     target: Any = tool.target
     if callable(target):
         target = target(step.arguments)
+        if target is None:
+            return None
     elif target:
         default = tool.spec.parameters["properties"][target].get("default", "")
         target = step.arguments.get(target, default)

@@ -104,7 +104,7 @@ class Tool(Generic[P, R]):
             raise TypeError(f"tool {name_of(function)}: {error}") from None
         self.spec = ToolSpec(
             name=name or name_of(function),
-            description=description or " ".join(doc_of(function).split("\n\n", 1)[0].split()),
+            description=description or " ".join(_SUMMARY.split(doc_of(function), 1)[0].split()),
             parameters=self.signature.shape.schema,
         )
         self.timeout = timeout
@@ -259,7 +259,7 @@ def tool(
         needs_permission: True asks for permission before each call; a text names the action that
             a decision is remembered for.
         target: The parameter that names the object of the call, for permission rules; or a
-            function of the arguments that returns it.
+            function of the arguments that returns it, or None if the call needs no permission.
         terminates: If True, a successful call votes to end the run. The run ends if every call of
             the reply votes so.
         advisory: If True, calls of this tool are ignored in that vote.
@@ -483,20 +483,58 @@ def _inner(function: Any) -> Any:
     return function
 
 
+# The end of the first paragraph: a blank line, or the fields of Sphinx.
+_SUMMARY = re.compile(r"\n\n|\n(?=[ \t]*:(?:param|arg|type|returns?|rtype|raises)\b)")
 _SECTION = re.compile(
     r"^([ \t]*)(?:Args|Arguments|Parameters):[ \t]*\n((?:[ \t]*\n|\1[ \t]+.*\n?)*)", re.MULTILINE
 )
 _ENTRY = re.compile(r"\*{0,2}(\w+)(?:\s*\([^)]*\))?:\s*(.*)")
+# NumPy: a heading that is underlined, then "name : type" with an indented text.
+_NUMPY = re.compile(
+    r"^([ \t]*)(?:Other )?Parameters[ \t]*\n\1-{3,}[ \t]*\n(.*?)(?=\n\1\S[^\n]*\n\1-{3,}|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+_NUMPY_ENTRY = re.compile(r"(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?")
+# Sphinx: ":param type name: text", continued on indented lines.
+_SPHINX = re.compile(
+    r"^([ \t]*):(?:param|parameter|arg|argument|key|keyword)\b[^:\n]*?(\w+)[ \t]*:"
+    r"[ \t]*(.*(?:\n\1[ \t]+\S.*)*)",
+    re.MULTILINE,
+)
 
 
 def arguments_section(doc: str) -> dict[str, str]:
-    """Return the texts of the section `Args:` of a docstring, by the names of the parameters."""
-    section = _SECTION.search(doc)
+    """Return the descriptions of the parameters in a docstring, by their names.
+
+    The section `Args:` of Google's style is read, the section `Parameters` of NumPy's style, and
+    the fields `:param name:` of Sphinx.
+    """
+    if section := _SECTION.search(doc):
+        return _google_entries(section[2])
+    if sections := _NUMPY.findall(doc):
+        return {name: text for _, body in sections for name, text in _numpy_entries(body).items()}
+    return {name: " ".join(text.split()) for _, name, text in _SPHINX.findall(doc)}
+
+
+def _google_entries(section: str) -> dict[str, str]:
     texts: dict[str, str] = {}
     name = ""
-    for line in inspect.cleandoc(f"\n{section[2]}").splitlines() if section else ():
+    for line in inspect.cleandoc(f"\n{section}").splitlines():
         if entry := _ENTRY.match(line):
             name, texts[entry[1]] = entry[1], entry[2]
         elif name:
             texts[name] = f"{texts[name]} {line.strip()}".strip()
     return texts
+
+
+def _numpy_entries(section: str) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    names: list[str] = []
+    for line in inspect.cleandoc(f"\n{section}").splitlines():
+        if line[:1].strip():
+            entry = _NUMPY_ENTRY.fullmatch(line.rstrip())
+            names = [name.strip().lstrip("*") for name in entry[1].split(",")] if entry else []
+            texts |= dict.fromkeys(names, "")
+        for name in names if not line[:1].strip() else ():
+            texts[name] = f"{texts[name]} {line.strip()}".strip()
+    return {name: text for name, text in texts.items() if text}

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from glue.text import clean_text, one_line
@@ -84,6 +84,15 @@ def find_faults(error: Any, resolve: Resolve) -> Iterator[tuple[Path, str]]:
         for name in value:
             if name not in names:
                 yield (*path, name), f"unknown name; {known}"
+    elif keyword in ("anyOf", "oneOf") and (tags := _tags(error, resolve)):
+        name, options = tags
+        if name not in value:
+            yield (*path, name), f"missing, expected {_one_of(options)}"
+        elif (tag := show_json(value[name])) not in options:
+            yield (*path, name), f"got {tag}, expected {_one_of(options)}"
+        else:
+            for inner in _errors_by_option(error).get(options[tag], ()):
+                yield from find_faults(inner, resolve)
     elif keyword in ("anyOf", "oneOf") and (errors := _errors_of_intended_option(error)):
         for inner in errors:
             yield from find_faults(inner, resolve)
@@ -93,11 +102,53 @@ def find_faults(error: Any, resolve: Resolve) -> Iterator[tuple[Path, str]]:
         yield path, one_line(error.message, 300)
 
 
-def _errors_of_intended_option(error: Any) -> list[Any]:
-    """Return the errors of the only option of a union whose type fits the value, or nothing."""
+def _tags(error: Any, resolve: Resolve) -> tuple[str, dict[str, int]] | None:
+    """Return the tag of a union of objects, and the index of the option for each of its values.
+
+    A tag is a property that every object of the union has and whose values differ between all of
+    them, such as `kind` in `{"kind": "circle", ...}` and `{"kind": "square", ...}`. Returns None if
+    the union has no tag, or the value is not an object.
+    """
+    if not isinstance(error.instance, Mapping):
+        return None
+    objects: dict[int, Mapping[str, Any]] = {}
+    for index, option in enumerate(error.validator_value):
+        schema = resolve(option)
+        if isinstance(schema, Mapping) and isinstance(schema.get("properties"), Mapping):
+            objects[index] = schema["properties"]
+    first = next(iter(objects.values()), {})
+    for name in first if len(objects) > 1 else ():
+        pairs = [
+            (show_json(value), index)
+            for index, properties in objects.items()
+            for value in _fixed_values(resolve(properties.get(name)))
+        ]
+        found = dict(pairs)
+        if len(found) == len(pairs) and len(set(found.values())) == len(objects):
+            return name, found
+    return None
+
+
+def _fixed_values(schema: Any) -> list[Any]:
+    if not isinstance(schema, Mapping):
+        return []
+    return [schema["const"]] if "const" in schema else list(schema.get("enum") or ())
+
+
+def _one_of(values: Iterable[str]) -> str:
+    return "one of " + ", ".join(values)
+
+
+def _errors_by_option(error: Any) -> dict[int, list[Any]]:
     options: dict[int, list[Any]] = {}
     for inner in error.context or ():
         options.setdefault(next(iter(inner.schema_path), -1), []).append(inner)
+    return options
+
+
+def _errors_of_intended_option(error: Any) -> list[Any]:
+    """Return the errors of the only option of a union whose type fits the value, or nothing."""
+    options = _errors_by_option(error)
     fitting = [errors for errors in options.values() if not any(map(_is_wrong_type, errors))]
     return fitting[0] if len(fitting) == 1 else []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import enum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pytest
 
@@ -105,3 +105,53 @@ def test_only_twenty_faults_are_listed_and_the_others_counted() -> None:
 
     assert len(found) == 21
     assert found[-1] == "and 30 more faults"
+
+
+@dataclasses.dataclass
+class Circle:
+    kind: Literal["circle"]
+    radius: float
+
+
+@dataclasses.dataclass
+class Square:
+    kind: Literal["square", "box"]
+    side: float
+
+
+@pytest.mark.parametrize(
+    ("value", "lines"),
+    [
+        ({"kind": "hexagon", "side": 1}, [
+            'kind: got "hexagon", expected one of "circle", "square", "box"'
+        ]),
+        ({"side": 1}, ['kind: missing, expected one of "circle", "square", "box"']),
+        ({"kind": "box"}, ["side: missing, expected a number"]),
+        ({"kind": "circle", "radius": "x", "side": 1}, [
+            'radius: got "x", expected a number',
+            "side: unknown name; there are: kind, radius",
+        ]),
+        ({"kind": ["circle"], "radius": 1}, [
+            'kind: got ["circle"], expected one of "circle", "square", "box"'
+        ]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("annotation", [Circle | Square, Circle | Square | None])
+def test_a_fault_in_a_tagged_union_names_the_allowed_kinds(
+    annotation: Any, value: Any, lines: list[str]
+) -> None:
+    assert sorted(faults(annotation, value)) == sorted(lines)
+
+
+def test_a_union_without_a_tag_describes_its_options() -> None:
+    @dataclasses.dataclass
+    class Named:
+        name: str
+
+    @dataclasses.dataclass
+    class Numbered:
+        number: int
+
+    assert faults(Named | Numbered, {}) == [
+        "got {}, expected an object with name or an object with number"
+    ]
