@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 import time
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from ipaddress import ip_address, ip_network
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -170,12 +178,22 @@ class Watch:
             self.progress = time.monotonic() + self.patience
 
 
-class WatchedBackend:
-    """A network backend for httpcore whose streams enforce the limits of a Watch."""
+# A function that returns the addresses to connect to for a host and a port, or raises to refuse.
+Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 
-    def __init__(self, engine: ModuleType, watch: Watch) -> None:
+
+class WatchedBackend:
+    """A network backend for httpcore whose streams enforce the limits of a Watch.
+
+    If `resolve` is given, it replaces the name lookup of the system: connections go only to the
+    addresses that it returns, and no second lookup can lead elsewhere.
+    """
+
+    def __init__(self, engine: ModuleType, watch: Watch, resolve: Resolve | None = None) -> None:
         self._inner = engine.AnyIOBackend()
         self._watch = watch
+        self._resolve = resolve
+        self._failures = (engine.ConnectError, engine.ConnectTimeout)
 
     async def connect_tcp(
         self,
@@ -185,10 +203,17 @@ class WatchedBackend:
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> Stream:
-        stream = await self._inner.connect_tcp(
-            host, port, self._watch.wait(timeout), local_address, socket_options
-        )
-        return Stream(stream, self._watch)
+        hosts = [host] if self._resolve is None else await self._resolve(host, port)
+        for each in hosts:
+            try:
+                stream = await self._inner.connect_tcp(
+                    each, port, self._watch.wait(timeout), local_address, socket_options
+                )
+                return Stream(stream, self._watch)
+            except self._failures:
+                if each == hosts[-1]:
+                    raise
+        raise Broken(f"{host} has no address", "transient")
 
 
 class Stream:

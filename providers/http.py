@@ -33,6 +33,7 @@ from glue.providers.connection import (
     Broken,
     Connection,
     Content,
+    Resolve,
     Watch,
     WatchedBackend,
     idle_connections,
@@ -149,6 +150,7 @@ class HTTP:
         environ: Mapping[str, str] = os.environ,
         engine: str = "",
         transport: Transport | None = None,
+        resolve: Resolve | None = None,
     ) -> None:
         self.address = Address(base_url, provider, query)
         self.provider = provider
@@ -162,7 +164,9 @@ class HTTP:
         self.transport = transport
         self._exchange = Exchange if transport is None else Delegated
         self._proxy = proxy_for(self.address, environ)
-        self._key = (self.address.origin, self._proxy, engine)
+        self._resolve = resolve
+        # A connection is reused only if the same function has checked its address.
+        self._key = (self.address.origin, self._proxy, engine, resolve)
         self._urls: dict[str, Any] = {}
         self._headers = [
             (b"host", self.address.authority.encode()),
@@ -188,9 +192,19 @@ class HTTP:
         """
         return self._exchange(self, "POST", path, body, headers, model=model)
 
-    def get(self, path: str, headers: Mapping[str, str] | None = None) -> Exchange:
-        """Send a GET request and stream the response, as `post` does."""
-        return self._exchange(self, "GET", path, None, headers)
+    def get(
+        self,
+        path: str,
+        headers: Mapping[str, str] | None = None,
+        *,
+        raising: bool = True,
+        most: int = BODY,
+    ) -> Exchange:
+        """Send a GET request and stream the response, as `post` does.
+
+        If `raising` is false, a response of any status is streamed. `most` limits its bytes.
+        """
+        return self._exchange(self, "GET", path, None, headers, raising=raising, most=most)
 
     async def request(
         self,
@@ -292,7 +306,7 @@ class HTTP:
         watch = Watch()
         options: dict[str, Any] = {
             "keepalive_expiry": KEEP_ALIVE,
-            "network_backend": WatchedBackend(self.engine, watch),
+            "network_backend": WatchedBackend(self.engine, watch, self._resolve),
         }
         if self.address.scheme == "https":
             options["ssl_context"] = ssl_context(self.engine)

@@ -1129,3 +1129,65 @@ async def test_a_body_through_a_transport_is_limited() -> None:
 
     with pytest.raises(ProviderError, match="longer than allowed"):
         await http.request("GET", "/x", most=10)
+
+
+# Addresses that the caller chooses
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_the_client_connects_to_the_addresses_that_the_caller_returns(
+    loopback: Callable[..., Any], engine: str
+) -> None:
+    server = loopback(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+    asked: list[tuple[str, int]] = []
+
+    async def resolve(host: str, port: int) -> list[str]:
+        asked.append((host, port))
+        return ["127.0.0.2", "127.0.0.1"]  # nothing listens on the first
+
+    http = HTTP(f"http://localhost:{server.port}", engine=engine, resolve=resolve)
+    async with contextlib.aclosing(http):
+        response = await http.request("GET", "/")
+
+    assert response.body == b"ok"
+    assert asked == [("localhost", server.port)]
+
+
+async def test_an_error_of_the_function_for_addresses_is_raised_unchanged(
+    loopback: Callable[..., Any],
+) -> None:
+    server = loopback(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+
+    async def resolve(host: str, port: int) -> list[str]:
+        raise LookupError("refused")
+
+    http = HTTP(server.url, resolve=resolve)
+    with pytest.raises(LookupError, match="refused"):
+        await http.request("GET", "/")
+
+    assert server.connections == 0
+
+
+async def test_a_checked_client_does_not_reuse_an_unchecked_connection(
+    loopback: Callable[..., Any],
+) -> None:
+    server = loopback(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+
+    async def resolve(host: str, port: int) -> list[str]:
+        raise LookupError("refused")
+
+    plain, checked = HTTP(server.url), HTTP(server.url, resolve=resolve)
+    async with contextlib.aclosing(plain):
+        await plain.request("GET", "/")
+        with pytest.raises(LookupError):
+            await checked.request("GET", "/")
+
+    assert len(server.seen) == 1
+
+
+async def test_a_host_without_an_address_is_an_error() -> None:
+    async def resolve(host: str, port: int) -> list[str]:
+        return []
+
+    with pytest.raises(ProviderError, match="localhost has no address"):
+        await HTTP("http://localhost:1", resolve=resolve).request("GET", "/")
