@@ -73,6 +73,18 @@ def report_bug(what: str, error: Exception, *, once: bool = False) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
+def say_once(line: str) -> None:
+    """Log a warning, or print it to stderr if logging is not configured; once in a process."""
+    if line in _printed:
+        return
+    _printed.add(line)
+    log = logging.getLogger("glue.notes")
+    if _is_configured(log):
+        log.warning("%s", line)
+    elif sys.stderr is not None:
+        print(f"glue: {line}", file=sys.stderr, flush=True)
+
+
 def _find_place(error: BaseException) -> tuple[str, bool]:
     """Return where the error was raised as "file:line", and whether that is code of the user.
 

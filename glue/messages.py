@@ -352,13 +352,19 @@ class Messages(Sequence[Message]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
-    """The description of a tool that a model sees. `parameters` is a JSON schema."""
+    """The description of a tool that a model sees. `parameters` is a JSON schema.
+
+    A tool of the kind "web_search" is not called: the provider searches by itself. `settings` are
+    the options of that kind.
+    """
 
     name: str
     description: str = ""
     parameters: Mapping[str, Json] = field(
         default_factory=lambda: {"type": "object", "properties": {}}
     )
+    kind: Literal["function", "web_search"] = "function"
+    settings: Mapping[str, Json] = field(default_factory=dict)
     memo: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
 

@@ -98,6 +98,8 @@ class AnthropicDecoder(wire.Decoder):
             self._say(block, encoding.text_of(fields.get(kind)), events)
         else:
             block = Block(kind, dict(fields))
+            if kind == "web_search_tool_result":  # an error is an object, not a list
+                self._cite(encoding.list_of(fields.get("content")))
         self.blocks[int(at)] = block
 
     def _delta(self, at: int, delta: dict[str, Json], events: list[ProviderEvent]) -> None:
@@ -287,6 +289,7 @@ class AnthropicEncoder(ClaudeEncoder):
     """An encoder for Anthropic's Messages API."""
 
     wire = WIRE
+    searches = ("anthropic",)
     filler = b'{"type":"text","text":"(continued)"}'  # Anthropic refuses a blank text
 
     def body(self) -> bytes:
@@ -327,6 +330,8 @@ class AnthropicEncoder(ClaudeEncoder):
     def _tools(self) -> dict[str, Json]:
         request, tools = self.request, self.tools(self.request.tools)
         choice = _CHOICES.get(request.tool_choice, {"type": "tool", "name": request.tool_choice})
+        if search := self.search_fields():
+            tools.append(encoding.dumps(search))
         if not tools:  # Anthropic refuses calls in the history if the request has no tools
             tools, choice = self.tools(encoding.used_tools(self.messages)), {"type": "none"}
         elif request.cache:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,10 @@ class Quirks:
     files: tuple[str, ...] = ("*/*",)  # if empty, text files are sent as text
     efforts: tuple[str, ...] = LEVELS  # the reasoning levels, unless facts.json knows the model
     tools: bool = True
+    # The form in which the server is asked to search the web (`glue.providers.search`).
+    search: Literal[
+        "", "openai", "xai", "anthropic", "gemini", "vertex", "openrouter", "perplexity"
+    ] = ""
     merge: bool = False  # refuses two user messages in a row
 
     # Earlier replies that are sent back

@@ -309,6 +309,48 @@ def used_tools(messages: Iterable[Message]) -> tuple[ToolSpec, ...]:
 # Schemas
 
 
+# Keywords that OpenAI's strict mode accepts; a schema with another one is not sent as strict.
+_STRICT = frozenset(
+    (
+        *("type", "properties", "required", "additionalProperties", "items", "anyOf", "enum"),
+        *("const", "description", "title", "$ref", "$defs", "pattern", "format", "multipleOf"),
+        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minItems", "maxItems"),
+    )
+)
+_STRICT_FORMATS = "date-time time date duration email hostname ipv4 ipv6 uuid".split()
+_STRICT_DEPTH = 10  # of nested schemas
+
+
+def is_strict_tool(schema: Json) -> bool:
+    """Return whether OpenAI can force the arguments of a call to fit the schema of a tool.
+
+    Every object must be closed and require all its properties, so a tool with an optional parameter
+    is not strict.
+    """
+    is_object = isinstance(schema, Mapping) and schema.get("type") == "object"
+    return is_object and is_strict(schema) and _is_strict_schema(schema, _STRICT_DEPTH)
+
+
+def _is_strict_schema(schema: Json, depth: int) -> bool:
+    if not isinstance(schema, Mapping) or not depth or not _STRICT.issuperset(schema):
+        return False
+    if not {"type", "anyOf", "$ref", "enum", "const"} & schema.keys():
+        return False  # any value
+    if "$ref" in schema and schema.keys() - {"$ref", "$defs"}:
+        return False
+    if schema.get("type") == "array" and "items" not in schema:
+        return False
+    if schema.get("format") not in (None, *_STRICT_FORMATS):
+        return False
+    inner = [
+        *(schema.get("properties") or {}).values(),
+        *(schema.get("$defs") or {}).values(),
+        *(schema.get("anyOf") or ()),
+        *([schema["items"]] if "items" in schema else ()),
+    ]
+    return all(_is_strict_schema(each, depth - 1) for each in inner)
+
+
 def schema_name(schema: Mapping[str, Json]) -> str:
     """Return the title of a schema if it is a valid id, else "output"."""
     title = schema.get("title")

@@ -68,6 +68,9 @@ class GeminiDecoder(wire.Decoder):
             self.raw_stop = encoding.text_of(candidate.get("finishReason")) or self.raw_stop
             self.closed = self.closed or self.raw_stop is not None
             self._learn(candidate, finishMessage="finish_message", groundingMetadata="grounding")
+            grounding = _named(candidate.get("groundingMetadata") or {})
+            for chunk in encoding.list_of(grounding.get("groundingChunks")):
+                self._cite([encoding.object_of(chunk).get("web")])
             self._learn(candidate, citationMetadata="citations", urlContextMetadata="url_context")
 
     def _part(self, part: dict[str, Json], events: list[ProviderEvent]) -> None:
@@ -207,6 +210,7 @@ class GeminiEncoder(wire.TurnEncoder):
         "user": b'{"role":"user","parts":[',
         "assistant": b'{"role":"model","parts":[',
     }
+    searches = ("gemini", "vertex")
     filler = b'{"text":" "}'  # Gemini refuses an empty text, but accepts a blank
 
     @property
@@ -223,8 +227,8 @@ class GeminiEncoder(wire.TurnEncoder):
         choice = _CHOICES.get(
             request.tool_choice, {"mode": "ANY", "allowedFunctionNames": [request.tool_choice]}
         )
-        schema = request.output_schema
-        if schema is not None and not self.takes_output(schema, tools=bool(tools)):
+        schema, search = request.output_schema, self.search_fields()
+        if schema is not None and not self.takes_output(schema, tools=bool(tools or search)):
             self.notes.append(
                 f"{self.model} takes either tools or a schema; the schema was left out"
             )
@@ -238,17 +242,28 @@ class GeminiEncoder(wire.TurnEncoder):
             "thinkingConfig": self._thinking() or None,
         }
         turns = self.turns(self.messages)
+        offered = [encoding.assemble({"functionDeclarations": tools})] if tools else []
+        config: dict[str, Json] = {"functionCallingConfig": choice} if tools and choice else {}
+        if search:
+            offered.append(encoding.dumps(search))
+            if tools and self.quirks.search == "gemini":  # Vertex does not know the field
+                config["includeServerSideToolInvocations"] = True
         fields = {
             "contents": self.conversation([*turns, ("user", b",".join(self.waiting))]),
             "systemInstruction": {"parts": [{"text": request.system}]} if request.system else None,
-            "tools": [encoding.assemble({"functionDeclarations": tools})] if tools else None,
-            "toolConfig": {"functionCallingConfig": choice} if tools and choice else None,
+            "tools": offered or None,
+            "toolConfig": config or None,
             "generationConfig": {
                 name: value for name, value in settings.items() if value is not None
             }
             or None,
         }
         return encoding.assemble(fields, request.options)
+
+    def refused_search(self) -> str:
+        if self.request.tools and self.version < 3:
+            return f"{self.model} takes either its own search or other tools, not both"
+        return super().refused_search()
 
     def takes_output(self, schema: Json, *, tools: bool = False) -> bool:
         return not tools or self.facts.output_with_tools

@@ -128,7 +128,9 @@ def _calls(prompt: str, tools: Sequence[ToolSpec], choice: str, count: int) -> t
     """
     has_path = bool(_Facts(prompt).paths)
     allowed = [
-        tool for tool in tools if not _is_shell(tool) and (has_path or not _needs_path(tool))
+        tool
+        for tool in tools
+        if tool.kind == "function" and not _is_shell(tool) and (has_path or not _needs_path(tool))
     ]
     allowed = [tool for tool in allowed if choice in ("auto", "required", tool.name)]
     scores = {tool.name: _score(prompt, tool) for tool in allowed}

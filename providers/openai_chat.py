@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -12,6 +12,7 @@ from glue import (
     File,
     Image,
     Part,
+    Request,
     StopReason,
     Text,
     ToolCall,
@@ -85,6 +86,8 @@ class ChatDecoder(wire.Decoder):
             self._learn(chunk, "id", "model")
         if chunk.get("usage"):
             self.counts = chunk["usage"]
+        if found := chunk.get("search_results") or chunk.get("citations"):
+            self._cite(encoding.list_of(found))
         if chunk.get("error") or chunk.get("object") == "error":
             raise self.error(chunk.get("error") or chunk)
         choices = chunk.get("choices")
@@ -140,6 +143,8 @@ class ChatDecoder(wire.Decoder):
         if refusal := encoding.text_of(delta.get("refusal")):
             self._refused = True
             self._add("text", refusal, events)
+        if notes := delta.get("annotations"):
+            self._cite(encoding.object_of(note).get("url_citation") for note in notes)
         if delta.get("extra_content"):
             self._extra["extra_content"] = delta["extra_content"]
 
@@ -383,6 +388,14 @@ class OpenAIEncoder(wire.Encoder):
             )
         return tools, _CHOICES.get(self.request.tool_choice, named) if tools else None
 
+    def is_strict(self, tool: ToolSpec) -> bool:
+        """Return whether the server is asked to force the arguments of a tool to fit its schema."""
+        return self.quirks.openai_models and encoding.is_strict_tool(tool.parameters)
+
+    @property
+    def tool_key(self) -> str:
+        return f"{self.wire} strict" if self.quirks.openai_models else self.wire
+
     def cache_key(self) -> str | None:
         """Return the key of the cached prefix, for servers that group caches by a key."""
         if not self.request.cache or self.quirks.cache != "key":
@@ -431,6 +444,7 @@ class ChatEncoder(OpenAIEncoder):
     """An encoder for chat completions."""
 
     wire = WIRE
+    searches = ("openrouter", "perplexity", "xai")  # xAI's is sent on the Responses wire
 
     def body(self) -> bytes:
         request, quirks = self.request, self.quirks
@@ -440,6 +454,10 @@ class ChatEncoder(OpenAIEncoder):
         )
         if tools and marks:
             tools[-1] = encoding.dumps({**encoding.loads(tools[-1]), **_MARK})
+        search = self.search_fields()
+        if "type" in search:
+            tools.append(encoding.dumps(search))
+            search = {}
         fields = {
             "model": self.model,
             "messages": self._messages(marks),
@@ -455,6 +473,7 @@ class ChatEncoder(OpenAIEncoder):
             "response_format": self._response_format(),
             "prompt_cache_key": self.cache_key(),
             **self._reasoning(),
+            **search,
         }
         return encoding.assemble(fields, request.options)
 
@@ -551,7 +570,10 @@ class ChatEncoder(OpenAIEncoder):
             body[self.quirks.echo] = "".join(thoughts)
 
     def tool(self, tool: ToolSpec) -> Json:
-        function = {"name": tool.name, "parameters": tool.parameters, **encoding.description(tool)}
+        function: dict[str, Json] = {"name": tool.name, "parameters": tool.parameters}
+        function |= encoding.description(tool)
+        if self.is_strict(tool):  # other servers may not know the field
+            function["strict"] = True
         return {"type": "function", "function": function}
 
     def _response_format(self) -> Json:
@@ -607,3 +629,12 @@ class OpenAIChat(wire.Wire):
     path = "/chat/completions"
     encoder = ChatEncoder
     decoder = ChatDecoder
+
+    def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
+        """Send a request as `Wire.stream` does; xAI searches only on the Responses wire."""
+        provider: wire.Wire = self
+        if self.entry.quirks.search == "xai" and any(
+            tool.kind == "web_search" for tool in request.tools
+        ):
+            provider = wire.wire_class("openai_responses")(self.entry, self.http, self.model)
+        return wire.Wire.stream(provider, request)

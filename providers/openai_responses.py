@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
 import anyio
@@ -177,6 +177,7 @@ class ResponsesDecoder(wire.Decoder):
 
     def _content(self, *, cut: bool) -> list[Part]:
         self._learn(self._response, "id", "model")
+        self._cite(_citations(self._items.values()))
         indexes = sorted(
             self._items, key=lambda index: index if isinstance(index, int) else 1 << 30
         )
@@ -247,6 +248,15 @@ class ResponsesDecoder(wire.Decoder):
         return StopReason.REFUSAL if refused and not is_call else StopReason.END_TURN
 
 
+def _citations(items: Iterable[dict[str, Json]]) -> Iterator[Json]:
+    """Yield the addresses that the texts of a response cite."""
+    for item in items:
+        for block in encoding.list_of(item.get("content")):
+            for note in encoding.list_of(encoding.object_of(block).get("annotations")):
+                if encoding.object_of(note).get("type") == "url_citation":
+                    yield note
+
+
 def identity(item: Json) -> Json:
     """Return the key of an item that stays the same when it is encoded again."""
     return (
@@ -299,10 +309,13 @@ class ResponsesEncoder(OpenAIEncoder):
     """An encoder of typed items. The API does not know stop sequences."""
 
     wire = WIRE
+    searches = ("openai", "xai")
 
     def body(self) -> bytes:
         request, quirks = self.request, self.quirks
         tools, choice = self.offered({"type": "function", "name": request.tool_choice})
+        if search := self.search_fields():
+            tools.append(encoding.dumps(search))
         level = self.level() if quirks.reasoning else None
         wanted = self.output_format()
         sealed = quirks.encrypted and self.facts.encrypted
@@ -417,7 +430,7 @@ class ResponsesEncoder(OpenAIEncoder):
             "type": "function",
             "name": tool.name,
             "parameters": tool.parameters,
-            "strict": False,
+            "strict": self.is_strict(tool),
         }
         return {**body, **encoding.description(tool)}
 

@@ -41,6 +41,7 @@ from glue.providers.catalog import ENTRIES, Entry, Quirks
 from glue.providers.encoding import Said
 from glue.providers.errors import classify_event
 from glue.providers.models import cost, facts, find, is_free
+from glue.providers.search import search_fields, sources_of, unsent_settings
 from glue.providers.sse import Parser
 from glue.text import one_line
 
@@ -54,8 +55,13 @@ class Encoder(ABC):
     """
 
     wire: ClassVar[str]
+    searches: ClassVar[tuple[str, ...]] = ()  # the forms of web search that the wire can send
 
     def __init__(self, request: Request, entry: Entry, model: str) -> None:
+        self.search = next((tool for tool in request.tools if tool.kind == "web_search"), None)
+        if self.search is not None:
+            functions = tuple(tool for tool in request.tools if tool.kind == "function")
+            request = replace(request, tools=functions)
         self.request = request
         self.entry = entry
         self.quirks = entry.quirks
@@ -134,14 +140,41 @@ class Encoder(ABC):
         """Return whether the server can force a reply to fit a schema."""
         return self.quirks.output == "json_schema" and self.facts.output
 
+    def refused_search(self) -> str:
+        """Return why a web search cannot be sent, or "" if it can."""
+        can = self.quirks.search in self.searches and self.quirks.search
+        return "" if can else f"{self.entry.name} has no search of its own"
+
+    def search_fields(self) -> dict[str, Json]:
+        """Return the web search as the server expects it, or {} if none is sent."""
+        if self.search is None or self.refused_search():
+            return {}
+        return search_fields(self.quirks.search, self.search)
+
+    def search_notes(self) -> list[str]:
+        """Return what is left out of a web search that the request has, for the user."""
+        if self.search is None:
+            return []
+        if reason := self.refused_search():
+            return [f"web_search is left out: {reason}"]
+        return [
+            f"web_search: {self.entry.name} does not support {name}, which is left out"
+            for name in unsent_settings(self.quirks.search, self.search)
+        ]
+
     def tools(self, tools: Iterable[ToolSpec]) -> list[bytes]:
         """Return encoded tool definitions; each is encoded once and then reused."""
-        encoded = []
+        encoded, key = [], self.tool_key
         for tool in tools:
-            if self.wire not in tool.memo:
-                tool.memo[self.wire] = encoding.dumps(self.tool(tool))
-            encoded.append(tool.memo[self.wire])
+            if key not in tool.memo:
+                tool.memo[key] = encoding.dumps(self.tool(tool))
+            encoded.append(tool.memo[key])
         return encoded
+
+    @property
+    def tool_key(self) -> str:
+        """The key of the stored bytes of a tool definition."""
+        return self.wire
 
     def turns(self, messages: Iterable[Message]) -> list[tuple[str, bytes]]:
         """Return a role and encoded content for each message."""
@@ -409,6 +442,11 @@ class Decoder:
         for key, name in renamed.items():
             if place.get(key):
                 self.facts[name] = place[key]
+
+    def _cite(self, found: Iterable[Json]) -> None:
+        """Add search results to `meta["sources"]` of the reply, each address once."""
+        if sources := sources_of((*self.facts.get("sources", ()), *found)):
+            self.facts["sources"] = sources
 
     def _take(self, data: Any, events: list[ProviderEvent]) -> None:
         if data[:6] == b"[DONE]":  # some proxies end every stream with it
@@ -740,6 +778,7 @@ class Wire(Closeable):
         decoder = self.decoder(self.entry.quirks, self.name, model)
         encoder = self.encoder(request, self.entry, model)
         target, body = self.target(model, request.stream), encoder.body()
+        encoder.notes += encoder.search_notes()
         for notice in self._notices(encoder.notes, model) if encoder.notes else ():
             yield notice
         headers = await self.headers(request.options or {}, target, body)

@@ -132,6 +132,8 @@ def test_to_plain_writes_every_field_except_caches() -> None:
         "name": "a",
         "description": "",
         "parameters": {},
+        "kind": "function",
+        "settings": {},
     }
 
 

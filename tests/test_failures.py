@@ -183,3 +183,11 @@ async def test_a_sqlite_connection_of_another_thread_is_logged_with_advice(
     db.close()
     assert result.text == "done"
     assert "check_same_thread=False" in caplog.text
+
+
+def test_a_note_is_printed_once_if_logging_is_not_configured() -> None:
+    code = "import glue; from glue.failures import say_once; say_once('a'); say_once('a')"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stderr == "glue: a\n"

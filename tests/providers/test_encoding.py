@@ -9,8 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glue import AssistantMessage, Message, ToolCall, ToolMessage, user
+from glue import AssistantMessage, Message, Request, ToolCall, ToolMessage, user
+from glue.messages import ToolSpec
 from glue.providers import encoding
+from glue.providers.catalog import ENTRIES
+from glue.providers.wire import wire_class
 
 NUMBERS = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
 VALUES = st.recursive(
@@ -104,3 +107,56 @@ def test_an_effort_becomes_the_next_lower_level(
 )
 def test_media_types_match_patterns(kinds: tuple[str, ...], kind: str, accepted: bool) -> None:
     assert encoding.accepts(kinds, kind) is accepted
+
+
+STRICT = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "description": "A name."}},
+    "required": ["name"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "is_strict"),
+    [
+        ({}, True),
+        ({"properties": {}, "required": []}, True),
+        ({"required": []}, False),  # an optional parameter
+        ({"additionalProperties": True}, False),
+        ({"properties": {"name": {}}}, False),  # any value
+        ({"properties": {"name": {"type": "string", "default": "x"}}}, False),
+        ({"properties": {"name": {"type": "string", "format": "binary"}}}, False),
+        ({"properties": {"name": {"type": "string", "format": "date"}}}, True),
+        ({"properties": {"name": {"type": "array"}}}, False),
+        ({"properties": {"name": {"type": "array", "items": {"type": "integer"}}}}, True),
+        ({"properties": {"name": {"oneOf": [{"type": "string"}]}}}, False),
+        ({"properties": {"name": {"anyOf": [{"type": "string"}, {"type": "null"}]}}}, True),
+        ({"properties": {"name": {"$ref": "#/$defs/a", "description": "A."}}}, False),
+        ({"properties": {"name": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"enum": [1]}}}, True),
+        ({"properties": {"name": {"type": "object"}}}, False),
+        ({"type": "array"}, False),
+    ],
+)
+def test_a_tool_is_strict_if_openai_accepts_its_schema(
+    change: dict[str, Any], is_strict: bool
+) -> None:
+    assert encoding.is_strict_tool({**STRICT, **change}) == is_strict
+
+
+@pytest.mark.parametrize(
+    ("name", "wire", "is_strict"),
+    [
+        ("openai", "openai_responses", True),
+        ("azure", "openai_chat", True),
+        ("groq", "openai_chat", False),
+        ("bedrock-mantle", "openai_responses", False),
+    ],
+)
+def test_only_openai_is_asked_to_be_strict(name: str, wire: str, is_strict: bool) -> None:
+    entry = next(entry for entry in ENTRIES if entry.name == name)
+    tool = ToolSpec(name="look", parameters=STRICT)
+
+    sent = json.loads(wire_class(wire).encode(Request(tools=(tool,)), entry, "m"))["tools"][0]
+
+    assert bool(sent.get("function", sent).get("strict")) == is_strict
