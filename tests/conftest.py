@@ -41,6 +41,7 @@ ONE_BACKEND = {
     "providers/test_every_provider_over_http": "trio",
     "providers/test_google": "trio",
     "providers/test_listing": "asyncio",
+    "providers/test_same_transcript_on_every_wire": "trio",
     "testing/": "trio",
     "tools/fs/": "trio",
     "tools/git/": "trio",

@@ -29,11 +29,11 @@ FILES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.p
 SHARED = {
     "glue.backoff": "Backoff",
     "glue.cli.screen": "ProgressLine Screen",
-    "glue.checks": "check_flag check_text show",
+    "glue.checks": "check_flag check_list check_text show",
     "glue.codec": "from_json to_json",
     "glue.context": "AnyTool Host",
     "glue.errors": "innermost",
-    "glue.failures": "failure_result",
+    "glue.failures": "failure_result say_once",
     "glue.function.spool": "cap current_spool",
     "glue.function.schema": "shape_of",
     "glue.function.validation": "check_schema",

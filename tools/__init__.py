@@ -1,7 +1,7 @@
-"""Ready-made tools for files, git, shell commands and MCP servers.
+"""Ready-made tools for files, git, shell commands, the web and MCP servers.
 
-Each kind is a module or package of its own: `glue.tools.fs`, `git`, `shell`, `coding`, `mcp`. The
-names below are shortcuts to plain functions and classes of these modules.
+Each kind is a module or package of its own: `glue.tools.fs`, `git`, `shell`, `coding`, `fetch`,
+`mcp`. The names below are shortcuts to plain functions and classes of these modules.
 """
 
 from glue.lazy import lazy_names
@@ -27,5 +27,5 @@ __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 register_tool_names(
     *"read_file list_dir find_files grep write_file edit_file".split(),
     *"git_diff_branch git_log_branch git_show git_blame git_status git_diff_worktree".split(),
-    *"shell shell_job".split(),
+    *"shell shell_job fetch_url web_search".split(),
 )

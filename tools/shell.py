@@ -36,7 +36,7 @@ LONGEST = 600.0  # seconds that a model may ask for, unless the tool's own limit
 BACKGROUND_SECONDS = 3600.0
 KEPT = 8 * 1024 * 1024  # bytes of output that are kept from its start
 KILLED = 64 * 1024 * 1024  # bytes of output after which a command is stopped
-SHOWN = 30_000  # characters of head and tail
+SHOWN = 16_000  # characters of head and tail
 MAX_COMMAND = 64 * 1024
 MAX_JOBS = 8
 # The variables that a command inherits: no keys, and none that changes which code programs load.

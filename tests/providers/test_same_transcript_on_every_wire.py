@@ -6,10 +6,14 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.documents import pdf, png
+from syrupy.assertion import SnapshotAssertion
 
+from glue import Context
 from glue.messages import (
     AssistantMessage,
     File,
@@ -27,6 +31,8 @@ from glue.messages import (
 )
 from glue.providers.catalog import Entry, Quirks
 from glue.providers.wire import wire_class
+from glue.testing import call as make_call
+from glue.tools.fs import read_file
 
 WIRES = ("openai_chat", "openai_responses", "anthropic", "gemini", "bedrock")
 MODEL = {
@@ -649,3 +655,32 @@ def test_the_check_refuses_a_result_whose_call_is_missing(wire: str) -> None:
 
     with pytest.raises(AssertionError):
         check(wire, messages, body)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_picture_and_a_pdf_that_read_file_returned(
+    wire: str, tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
+    (tmp_path / "dot.png").write_bytes(png(2, 2))
+    (tmp_path / "a.pdf").write_bytes(pdf("Invoice 7"))
+    messages: list[Message] = [user("Look at both files.")]
+    for number, name in enumerate(("dot.png", "a.pdf")):
+        asked = make_call("read_file", {"path": name}, id=f"call_{number}")
+        result = await read_file(tmp_path).invoke(asked, Context(call=asked))
+        messages += [
+            AssistantMessage(content=(asked,)),
+            ToolMessage(call_id=asked.id, name="read_file", content=result.content),
+        ]
+
+    assert json.dumps(encode(wire, messages), indent=1) == snapshot
+
+
+@pytest.mark.parametrize("model", ["openai/gpt-oss-20b", "deepseek/deepseek-v4", "gpt-5-nano"])
+def test_a_model_without_vision_gets_a_text_for_a_picture(model: str) -> None:
+    result = ToolMessage(call_id="c1", name="look", content=(Text(text="[a.png]"), PICTURE))
+    said = AssistantMessage(content=(ToolCall(id="c1", name="look", arguments="{}"),))
+    request = Request(messages=[user("Look."), said, result], tools=TOOLS)
+
+    body = wire_class("openai_chat").encode(request, entry("openai_chat"), model)
+
+    assert (b"image_url" in body) == (model == "gpt-5-nano")

@@ -8,19 +8,27 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from io import BufferedReader
+from io import SEEK_END, BufferedReader, BytesIO, RawIOBase
 from posixpath import normpath
 from typing import Any, TypedDict, cast
 
-from glue import Tool, tool
+from glue import Image, Part, Text, Tool, tool
 from glue.errors import GlueError, ToolError, UnsafePath
 from glue.function.spool import current_spool
 from glue.globs import parse_globs
 from glue.permission import PermissionTarget
 from glue.tasks import in_stoppable_thread
+from glue.tools.documents import (
+    MAX_PDF,
+    MAX_PICTURE,
+    PDF,
+    picture_size,
+    picture_type,
+    read_pdf,
+)
 from glue.tools.fs import files, walk
 from glue.tools.fs.edit import compare, edit_all, read_edits, refuse_placeholder
 from glue.tools.fs.files import LINES, Mark, decode, mark_of, show_name
@@ -33,6 +41,7 @@ LISTED = 1000
 RESULT = 200 * 1024
 SECONDS = 3.0  # for a walk
 REMEMBERED = 1000  # files whose marks are kept, to notice changes by others
+PDF_SECONDS = 8.0  # to read the text of a PDF
 TIMEOUT = 10.0  # seconds of a reading tool; each ends by itself long before
 
 HALF = "a lone surrogate (half a character), which cannot be stored in a file"
@@ -89,24 +98,36 @@ class _Permit:
 
 
 def functions(
-    root: Root, blocklist: Blocklist | None = None, permit: _Permit | None = None
+    root: Root,
+    blocklist: Blocklist | None = None,
+    permit: _Permit | None = None,
+    pictures: bool = True,
 ) -> dict[str, Function]:
     """Return the functions behind the tools by name."""
 
     blocklist_guard = None if blocklist is None else blocklist.guard
     permit = permit or _Permit(root, blocklist_guard)
     seen: dict[str, Mark] = {}  # marks of files when a tool last read or wrote them
+    pdf: dict[Mark, str] = {}  # the text of the PDF that was read last, for its further pages
 
     def note(path: str, mark: Mark) -> None:
         if len(seen) > REMEMBERED:
             seen.clear()
         seen[normpath(path)] = mark
 
+    async def read_pdf_page(data: bytes, mark: Mark, show: Callable[[BufferedReader], str]) -> str:
+        if mark not in pdf:
+            text = await in_stoppable_thread(lambda stop: read_pdf(data, stop, PDF_SECONDS))
+            pdf.clear()
+            pdf[mark] = text
+        raw = cast(RawIOBase, BytesIO(pdf[mark].encode("utf-8", "replace")))
+        return show(BufferedReader(raw))
+
     def read_file(
         path: str, offset: int = 1, limit: int = LINES, start: int = 0, numbers: bool = False
-    ) -> str:
-        """Read lines of a text file; a page ends with the next offset. Read a file before you
-        change it; in large files grep first.
+    ) -> str | list[Part] | Awaitable[str]:
+        """Read lines of a text file or PDF, or a picture; a page ends with the next offset. Read a
+        file before you change it; in large files grep first.
 
         Args:
             path: relative to the root
@@ -119,8 +140,18 @@ def functions(
             _tool_errors(path, root),
             _spooled(path) or root.open(path, guard=blocklist_guard) as file,
         ):
-            note(path, mark_of(os.fstat(file.fileno())))
-            return files.read_page(file, offset, limit, start, numbers)
+            mark = mark_of(os.fstat(file.fileno()))
+            note(path, mark)
+            head = file.peek(16)[:16]
+            if pictures and (kind := picture_type(head)):
+                return _show_picture(file, kind, path)
+
+            def show(text: BufferedReader) -> str:
+                return files.read_page(text, offset, limit, start, numbers)
+
+            if head.startswith(PDF):
+                return read_pdf_page(file.read(MAX_PDF + 1), mark, show)
+            return show(file)
 
     def list_dir(path: str = ".", offset: int = 1) -> str:
         """List a directory: folders end in `/`, links in `@`, files are followed by their size.
@@ -289,7 +320,11 @@ def functions(
 
 
 def tools(
-    root: Root | str | os.PathLike[str], write: bool = False, *, blocklist: Blocklist | None = None
+    root: Root | str | os.PathLike[str],
+    write: bool = False,
+    *,
+    blocklist: Blocklist | None = None,
+    pictures: bool = True,
 ) -> list[Tool[..., Any]]:
     """Return the file tools of a directory: read_file, list_dir, find_files and grep.
 
@@ -301,6 +336,8 @@ def tools(
         write: add write_file and edit_file; each call asks for permission.
         blocklist: files that must not be read or written. Without a block list every file may be
             read, dotfiles included.
+        pictures: read_file shows PNG, JPEG, GIF and WebP files. False only names them, for a
+            server that fails if its model cannot see.
     """
     opened = root if isinstance(root, Root) else Root(root)
     permit = _Permit(opened, None if blocklist is None else blocklist.guard)
@@ -308,7 +345,7 @@ def tools(
     reading = tool(timeout=TIMEOUT, max_output=None)
     writing = tool(alone=True, needs_permission=True, target=permit.target, max_output=None)
     made: list[Tool[..., Any]] = []
-    for name, function in functions(opened, blocklist, permit).items():
+    for name, function in functions(opened, blocklist, permit, pictures).items():
         if name not in ("write_file", "edit_file"):
             made.append(reading(function))
         elif write:
@@ -316,6 +353,17 @@ def tools(
     for each in made:
         each.root = opened.spellings[-1] if opened.spellings else ""
     return made
+
+
+def _show_picture(file: BufferedReader, kind: str, path: str) -> list[Part]:
+    """Return a picture as a part, after a line about it that every model can read."""
+    data = file.read(MAX_PICTURE + 1)
+    size = file.seek(0, SEEK_END)
+    pixels = picture_size(data)
+    title = f"{show_name(path)}: {kind}, {size} bytes" + (f", {pixels} pixels" if pixels else "")
+    if size > MAX_PICTURE:
+        return [Text(text=f"[{title}; too large to show: at most {MAX_PICTURE} bytes]")]
+    return [Text(text=f"[{title}]"), Image(media_type=kind, data=data)]
 
 
 def _spooled(path: str) -> BufferedReader | None:

@@ -12,7 +12,7 @@ from glue.errors import ToolError
 from glue.globs import matches_text
 from glue.tasks import StopFlag, in_stoppable_thread
 from glue.text import clean_text
-from glue.tools.fs.files import Pager, show_name
+from glue.tools.fs.files import Pager, lines_that_fit, show_name
 from glue.tools.fs.patterns import Blocklist
 from glue.tools.fs.root import truncate
 from glue.tools.git.command import DIFF, SECONDS
@@ -240,22 +240,38 @@ class _Checkout:
 
         return await self.within(job)
 
-    async def log(self, limit: int, named: str) -> str:
-        """Return the commits since a base, newest first."""
+    async def log(self, path: str, limit: int, offset: int, whole: bool, named: str) -> str:
+        """Return a page of the commits since a base, newest first."""
 
         def job(repo: Repo) -> str:
-            count = max(1, min(limit, 500))
-            found = repo.log(self.origin(repo, named), "HEAD", limit=count + 1)
-            lines = [describe(commit) for commit in found[:count]] or [
-                "no commits: the branch is at its base"
-            ]
-            if len(found) > count:
-                lines.append(f"[the newest {count}; raise the limit for more]")
-            if repo.shallow:
+            count, skip = max(1, min(limit, 500)), max(offset, 1) - 1
+            below = self.allowed(path) if path else ""
+            base = "" if whole else self.origin(repo, named)
+            found = repo.log(
+                base, "HEAD", limit=count + 1, skip=skip, paths=[below] if below else []
+            )
+            texts = [describe(commit) for commit in found[:count]]
+            lines = lines_that_fit(texts, PAGE) or [truncate(text, PAGE) for text in texts[:1]]
+            shown = len(lines)
+            if not found:
+                lines = [_no_commits(skip, below, whole)]
+            if shown < len(found):
+                last = skip + shown
+                lines.append(f"[commits {skip + 1}-{last}; continue with offset {last + 1}]")
+            elif repo.shallow:
                 lines.append("[the clone is shallow: older history is not here]")
-            return truncate("\n".join(lines), PAGE)
+            return "\n".join(lines)
 
         return await self.within(job)
+
+
+def _no_commits(skip: int, path: str, whole: bool) -> str:
+    if skip:
+        return f"no commits from offset {skip + 1} on"
+    if path:
+        where = "no commit" if whole else "no commit of the branch"
+        return f"{where} changes {show_name(path)}" + ("" if whole else "; whole=true shows all")
+    return "no commits: the branch is at its base"
 
 
 def _diff_branch(checkout: _Checkout) -> Tool[..., Any]:
@@ -297,27 +313,37 @@ def _log_branch(checkout: _Checkout) -> Tool[..., Any]:
         return checkout.finish(_log_branch_with_base(checkout))
 
     @tool(max_output=None)
-    async def git_log_branch(limit: int = 50) -> str:
+    async def git_log_branch(
+        path: str = "", limit: int = 50, offset: int = 1, whole: bool = False
+    ) -> str:
         """List the commits of the branch that its base does not have, newest first.
 
         Args:
-            limit: maximum number of commits, up to 500
+            path: only commits that change this path
+            limit: at most 500 commits
+            offset: first commit, from 1
+            whole: include the commits of the base
         """
-        return await checkout.log(limit, "")
+        return await checkout.log(path, limit, offset, whole, "")
 
     return checkout.finish(git_log_branch)
 
 
 def _log_branch_with_base(checkout: _Checkout) -> Tool[..., Any]:
     @tool(max_output=None)
-    async def git_log_branch(limit: int = 50, base: str = "") -> str:
+    async def git_log_branch(
+        path: str = "", limit: int = 50, offset: int = 1, whole: bool = False, base: str = ""
+    ) -> str:
         """List the commits of the branch that its base does not have, newest first.
 
         Args:
-            limit: maximum number of commits, up to 500
+            path: only commits that change this path
+            limit: at most 500 commits
+            offset: first commit, from 1
+            whole: include the commits of the base
             base: compare with this branch instead of the default one
         """
-        return await checkout.log(limit, base)
+        return await checkout.log(path, limit, offset, whole, base)
 
     return git_log_branch
 

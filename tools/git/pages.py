@@ -14,10 +14,11 @@ from glue.tools.git.objects import FileChange, GitCommit
 from glue.tools.git.pathspec import EVERYTHING, Scope, literal_pathspec
 from glue.tools.git.repo import EMPTY_TREE, Repo
 
-PAGE = 24 * 1024  # bytes of a page: at most 8,000 tokens
+PAGE = 23 * 1024  # bytes of a page: below 24,000 characters and 8,000 tokens
 WHOLE = 16 * 1024 * 1024  # bytes of a file that is read at once
 LARGE_PAGE = 80 * 1024
-BLAMED = 1000  # lines of a page of git_blame
+BLAMED = 200  # lines of a page of git_blame
+BLAME_PAGE = 16 * 1024
 LISTED = 300  # files in the summary of a diff
 MAX_NAMES = 512 * 1024  # characters of all paths in the arguments of git
 
@@ -155,9 +156,9 @@ def blame_page(repo: Repo, revision: str, path: str, first: int, last: int) -> s
     wanted = min(last if last >= first else total, total)
     end = min(wanted, first + BLAMED - 1)
     lines = repo.blame(revision, path, first, end).split("\n")[: end - first + 1]
-    shown = lines_that_fit(lines, PAGE) or lines[:1]
+    shown = lines_that_fit(lines, BLAME_PAGE) or lines[:1]
     done = first + len(shown) - 1
-    text = truncate("\n".join(shown), PAGE)
+    text = truncate("\n".join(shown), BLAME_PAGE)
     return (
         text
         if done >= wanted

@@ -330,16 +330,22 @@ class Repo:
         return found.content
 
     def log(
-        self, base: str, head: str, *, limit: int = 50, paths: Sequence[str] = ()
+        self, base: str, head: str, *, limit: int = 50, skip: int = 0, paths: Sequence[str] = ()
     ) -> list[GitCommit]:
         """Return the commits of `head` that are not in `base`, newest first.
 
-        If `base` is empty, return all commits of `head`.
+        If `base` is empty, return all commits of `head`. `skip` leaves out the newest ones, and
+        `paths` all that do not change one of these files.
         """
         until = [f"^{self.resolve(base)}"] if base else []
         # --no-mailmap: a file of the repository could change the names of authors.
         options = "log -z --no-show-signature --no-mailmap --no-decorate --no-color --no-notes"
-        shape = [f"--max-count={max(1, limit)}", "--encoding=UTF-8", f"--pretty=tformat:{LOG}"]
+        shape = [
+            f"--max-count={max(1, limit)}",
+            f"--skip={max(0, skip)}",
+            "--encoding=UTF-8",
+            f"--pretty=tformat:{LOG}",
+        ]
         out = self.git(
             [*options.split(), *shape, self.resolve(head), *until, "--", *paths],
             cap=4 * 1024 * 1024,

@@ -49,7 +49,11 @@ def offered(agent: Agent[Any, Any], name: str) -> dict[str, AnyTool]:
 
     The agent is called by its own name, or `name` if it has none.
     """
-    tools: dict[str, AnyTool] = {tool.spec.name: tool for tool in agent.settings.tools or ()}
+    own_tools = agent.settings.tools or ()
+    # The search of a provider is not a function that a client could call.
+    tools: dict[str, AnyTool] = {
+        tool.spec.name: tool for tool in own_tools if tool.spec.kind == "function"
+    }
     own = re.sub(r"[^A-Za-z0-9_-]", "_", agent.name or name)
     while own in tools:
         own += "_agent"

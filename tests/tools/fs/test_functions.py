@@ -5,14 +5,19 @@ from __future__ import annotations
 import codecs
 import os
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
+from fakes.documents import pdf, png
 from fakes.trees import Tools, write_tree
 
+import glue
 from glue.errors import GlueError, ToolError
 from glue.function.spool import current_spool
+from glue.testing import call
 from glue.tools import fs
+from glue.tools.documents import MAX_PICTURE
 from glue.tools.fs import Blocklist, Root
 from glue.tools.fs import functions as ready
 
@@ -257,3 +262,75 @@ def test_write_file_refuses_a_placeholder(tools: Tools, tmp_path: Path) -> None:
     with pytest.raises(ToolError, match="placeholder"):
         tools["write_file"]("a.py", "one\n# ... rest of the code unchanged\n")
     assert (tmp_path / "a.py").read_text() == "one\ntwo\n"
+
+
+# Pictures and PDF documents
+
+
+async def test_a_picture_is_shown_as_a_part_after_a_line_about_it(tmp_path: Path) -> None:
+    data = png(6, 4)
+    (tmp_path / "dot.png").write_bytes(data)
+
+    result = await invoked(tmp_path, path="dot.png")
+
+    assert result.content == (
+        glue.Text(text=f"[dot.png: image/png, {len(data)} bytes, 6 x 4 pixels]"),
+        glue.Image(media_type="image/png", data=data),
+    )
+
+
+async def test_a_picture_that_is_too_large_is_only_named(tmp_path: Path) -> None:
+    (tmp_path / "big.gif").write_bytes(b"GIF89a\x01\x00\x01\x00" + b"\0" * MAX_PICTURE)
+
+    result = await invoked(tmp_path, path="big.gif")
+
+    assert "too large to show" in result.text
+    assert len(result.content) == 1
+
+
+async def test_pictures_can_be_switched_off(tmp_path: Path) -> None:
+    (tmp_path / "dot.png").write_bytes(png(6, 4))
+
+    result = await invoked(tmp_path, pictures=False, path="dot.png")
+
+    assert result.text.startswith("[binary file of")
+
+
+async def test_a_pdf_is_read_as_text_in_pages(tmp_path: Path) -> None:
+    (tmp_path / "a.pdf").write_bytes(pdf("First page", "Second page"))
+
+    whole = await invoked(tmp_path, path="a.pdf")
+    part = await invoked(tmp_path, path="a.pdf", offset=4, limit=1, numbers=True)
+
+    assert whole.text == "[page 1 of 2]\nFirst page\n\n[page 2 of 2]\nSecond page"
+    assert part.text.split("\n")[0] == "     4| [page 2 of 2]"
+
+
+async def test_the_pages_of_a_pdf_that_changed_are_read_again(tmp_path: Path) -> None:
+    read = ready.tools(tmp_path)[0]
+    (tmp_path / "a.pdf").write_bytes(pdf("before"))
+    before = await call_of(read, path="a.pdf")
+    (tmp_path / "a.pdf").write_bytes(pdf("after"))
+
+    after = await call_of(read, path="a.pdf")
+
+    assert ("before" in before.text, "after" in after.text) == (True, True)
+
+
+async def test_a_damaged_pdf_is_an_error_of_one_line(tmp_path: Path) -> None:
+    (tmp_path / "a.pdf").write_bytes(b"%PDF-1.7 nonsense")
+
+    result = await invoked(tmp_path, path="a.pdf")
+
+    assert result.is_error
+    assert result.text.startswith("the PDF cannot be read: ")
+    assert "\n" not in result.text
+
+
+async def invoked(root: Path, *, pictures: bool = True, **arguments: Any) -> glue.ToolResult:
+    return await call_of(ready.tools(root, pictures=pictures)[0], **arguments)
+
+
+async def call_of(tool: glue.Tool[..., Any], **arguments: Any) -> glue.ToolResult:
+    asked = call("read_file", arguments, id="c1")
+    return await tool.invoke(asked, glue.Context(call=asked))

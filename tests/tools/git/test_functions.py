@@ -86,7 +86,7 @@ async def test_the_log_stops_at_its_limit(repo: Path, run: Run) -> None:
     lines = (await tools_of(repo)["git_log_branch"](limit=2)).split("\n")
 
     assert [line[-7:] for line in lines[:2]] == ["empty 4", "empty 3"]
-    assert lines[2] == "[the newest 2; raise the limit for more]"
+    assert lines[2] == "[commits 1-2; continue with offset 3]"
 
 
 async def test_git_show_returns_a_commit_or_a_file(repo: Path) -> None:
@@ -362,3 +362,62 @@ async def test_a_rename_into_the_patterns_is_shown_without_its_old_file(
 
     assert "A src/a.py +30 -0" in diff
     assert "rename from" not in diff
+
+
+async def test_the_log_of_a_path_has_only_the_commits_that_change_it(repo: Path, run: Run) -> None:
+    for name in ("a*.txt", "ab.txt", "a*.txt"):
+        (repo / name).write_text(f"{name} {len(run('rev-list', '--all'))}")
+        run("add", "-A")
+        run("commit", "-q", "-m", f"change {name}")
+    log = tools_of(repo)["git_log_branch"]
+
+    lines = (await log(path="a*.txt")).split("\n")
+
+    assert [line.partition(": ")[2] for line in lines] == ["change a*.txt", "change a*.txt"]
+    assert await log(path="nothing.txt") == (
+        "no commit of the branch changes nothing.txt; whole=true shows all"
+    )
+
+
+async def test_the_log_is_read_in_pages(repo: Path, run: Run) -> None:
+    for number in range(5):
+        run("commit", "-q", "--allow-empty", "-m", f"empty {number}")
+    log = tools_of(repo)["git_log_branch"]
+
+    second = (await log(limit=2, offset=3)).split("\n")
+
+    assert [line[-7:] for line in second[:2]] == ["empty 2", "empty 1"]
+    assert second[2] == "[commits 3-4; continue with offset 5]"
+    assert await log(offset=100) == "no commits from offset 100 on"
+
+
+async def test_the_whole_history_includes_the_base(repo: Path, run: Run) -> None:
+    log = tools_of(repo)["git_log_branch"]
+
+    whole = await log(whole=True)
+
+    assert len(whole.split("\n")) > len((await log()).split("\n"))
+
+
+async def test_long_commit_messages_do_not_fill_more_than_a_page(repo: Path, run: Run) -> None:
+    for number in range(4):
+        run("commit", "-q", "--allow-empty", "-m", f"{number}\n\n" + f"{'word ' * 10}\n" * 200)
+    log = tools_of(repo)["git_log_branch"]
+
+    first = await log()
+
+    assert len(first) < 24_000
+    assert first.endswith("[commits 1-2; continue with offset 3]")
+
+
+async def test_a_blame_of_a_long_file_is_read_in_pages(repo: Path, run: Run) -> None:
+    (repo / "long.txt").write_text("".join(f"line {number}\n" for number in range(1, 501)))
+    run("add", "-A")
+    run("commit", "-q", "-m", "long")
+    blame = tools_of(repo)["git_blame"]
+
+    first = await blame(path="long.txt")
+
+    assert len(first) < 24_000
+    next_line = int(first.rpartition("continue with first ")[2].rstrip("]"))
+    assert f"line {next_line}" in (await blame(path="long.txt", first=next_line)).split("\n")[0]

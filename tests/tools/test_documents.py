@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import zlib
+
+import pytest
+from fakes.documents import pdf, png
+
+from glue.errors import ToolError
+from glue.tasks import StopFlag
+from glue.tools.documents import PDF, picture_size, picture_type, read_pdf
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (png(2, 3), "image/png"),
+        (b"\xff\xd8\xff\xe0\x00\x10JFIF", "image/jpeg"),
+        (b"GIF89a\x02\x00\x03\x00", "image/gif"),
+        (b"RIFF\x00\x00\x00\x00WEBPVP8 ", "image/webp"),
+        (b"RIFF\x00\x00\x00\x00WAVE", ""),
+        (b"BM......", ""),
+        (b"", ""),
+    ],
+)
+def test_pictures_are_recognised_by_their_first_bytes(data: bytes, kind: str) -> None:
+    assert picture_type(data) == kind
+
+
+def test_the_size_of_a_picture_is_read() -> None:
+    assert picture_size(png(640, 480)) == "640 x 480"
+    assert picture_size(b"GIF89a\x02\x00\x03\x00") == "2 x 3"
+    assert picture_size(b"\x89PNG\r\n\x1a\n") == ""
+
+
+def test_the_text_of_a_pdf_is_read_page_by_page() -> None:
+    text = read_pdf(pdf("First page", "Second (page)"))
+
+    assert text == "[page 1 of 2]\nFirst page\n\n[page 2 of 2]\nSecond (page)"
+
+
+def test_a_pdf_without_text_is_named_as_such() -> None:
+    assert "may be scanned pictures" in read_pdf(pdf(""))
+
+
+@pytest.mark.parametrize("data", [PDF, PDF + b"1.7\nnonsense", pdf("x")[:60]])
+def test_a_damaged_pdf_is_an_error(data: bytes) -> None:
+    with pytest.raises(ToolError, match="the PDF cannot be read"):
+        read_pdf(data)
+
+
+def test_a_pdf_that_unpacks_without_end_is_ended() -> None:
+    """The stream of the page unpacks to 300 MB of blanks."""
+    packer = zlib.compressobj(9)
+    packed = b"".join(packer.compress(b" " * 10_000_000) for _ in range(30)) + packer.flush()
+
+    try:
+        text = read_pdf(pdf("x", stream=packed), seconds=5)
+    except ToolError as error:
+        text = str(error)
+
+    assert "cannot be read" in text or "stopped after" in text
+
+
+def test_a_cancelled_reading_ends_the_process() -> None:
+    stop = StopFlag()
+    stop.set()
+
+    assert read_pdf(pdf("x"), stop) == ""
+
+
+def test_the_reader_loads_nothing_of_the_users_environment() -> None:
+    code = "import glue.tools.documents, sys; print('pypdf' in sys.modules)"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,305 @@
+"""Convert an HTML page to readable text: headings, lists, links, tables and code, as in Markdown.
+
+The reader takes any input, and its time grows with the length of the input and not faster, whatever
+the page contains. Nothing is fetched or run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html import unescape
+from urllib.parse import urljoin
+
+from glue.markdown import code_block
+
+_RAW = ("script", "style", "title", "textarea", "xmp", "noembed", "noframes")
+# Elements whose content a reader of the page does not see, or does not want.
+_SKIPPED = frozenset(
+    "script style template svg math iframe object canvas video audio select button nav footer "
+    "noscript noembed noframes textarea dialog".split()
+)
+_BLOCKS = frozenset(
+    "address article aside blockquote body center dd details div dl dt fieldset figcaption figure "
+    "form header hgroup html legend main ol p pre section summary table ul".split()
+)
+_VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())
+_MARKS = {"b": "**", "strong": "**", "i": "*", "em": "*", "code": "`", "kbd": "`", "samp": "`"}
+_ATTRIBUTE = re.compile(r"""([^\s=/>"']+)(?:\s*=\s*("[^"]*"|'[^']*'|[^\s>"']+))?""")
+_QUOTED = re.compile(r"""=\s*(?:"[^"]*"|'[^']*')""")
+_OPEN_QUOTE = re.compile(r"""=\s*["']""")
+_NAME = re.compile(r"[a-zA-Z][^\s/>]*")
+_HIDING = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
+_LONGEST_TAG = 4096  # characters of a tag in which attributes are read
+_MAX_DEPTH = 12  # of lists and quotes that are shown as such
+_MAIN = 200  # characters that make the main part of a page worth showing alone
+
+
+def html_to_text(page: str, base_url: str = "") -> tuple[str, str]:
+    """Return the title and the text of a page; links are resolved against `base_url`.
+
+    If the page marks its main part (`main` or `article`), only that part is returned.
+
+    >>> html_to_text("<title>Rain</title><h1>Today</h1><p>Dry, <a href='/b'>more</a>", "http://a/")
+    ('Rain', '# Today\\n\\nDry, [more](http://a/b)')
+    """
+    writer = _Writer(base_url)
+    for kind, name, text in _tokens(page):
+        if kind == "text":
+            writer.add(text)
+        elif kind == "raw":
+            writer.raw(name, text)
+        elif kind == "end":
+            writer.end(name)
+        else:
+            writer.start(name, text)
+    return writer.finish()
+
+
+def _tokens(page: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the parts of a page: ("text", "", text), ("start", name, tag), ("end", name, "").
+
+    The content of a script and the like is one ("raw", name, text).
+    """
+    at, size = 0, len(page)
+    while at < size:
+        less = page.find("<", at)
+        if less != at:
+            yield "text", "", page[at : less if less >= 0 else size]
+        if less < 0:
+            return
+        if page.startswith("<!--", less):
+            end = page.find("-->", less + 4)
+            at = size if end < 0 else end + 3
+            continue
+        closing = page.startswith("/", less + 1)
+        name = _NAME.match(page, less + 1 + closing, less + 60)
+        if name is None:
+            if page[less + 1 : less + 2] in ("!", "?", "/"):  # a doctype or a broken tag
+                end = page.find(">", less)
+                at = size if end < 0 else end + 1
+            else:
+                yield "text", "", "<"
+                at = less + 1
+            continue
+        end = _tag_end(page, name.end())
+        if end < 0:
+            return
+        tag, at = name[0].lower(), end + 1
+        if closing:
+            yield "end", tag, ""
+            continue
+        yield "start", tag, page[name.end() : min(end, name.end() + _LONGEST_TAG)]
+        if tag in _RAW:
+            close = re.compile(f"</{tag}", re.IGNORECASE).search(page, at)
+            yield "raw", tag, page[at : close.start() if close else size]
+            at = close.start() if close else size
+
+
+def _tag_end(page: str, at: int) -> int:
+    """Return the place of the `>` that ends a tag, or -1; a quoted value may contain others.
+
+    At most eight are tried, so that a page of broken quotes takes no longer than another page.
+    """
+    first = end = page.find(">", at)
+    for _ in range(8):
+        if end < 0:
+            break
+        if not _OPEN_QUOTE.search(_QUOTED.sub("", page[at:end])):
+            return end
+        end = page.find(">", end + 1)
+    return first
+
+
+class _Writer:
+    """A collector of the text of a page, line by line."""
+
+    def __init__(self, base_url: str) -> None:
+        self.base = base_url
+        self.title = ""
+        self.lines: list[tuple[bool, str]] = []  # whether it is in the main part, and the line
+        self.words: list[str] = []  # of the current line
+        self.lists: list[int] = []  # the number of the last item of each open list; -1: no numbers
+        self.quotes = self.main = 0
+        self.bullet = ""  # before the next line
+        self.link: tuple[int, str] | None = None  # where an open link starts, and its address
+        self.skipping = ""  # the element whose content is left out
+        self.depth = 0  # of elements of that name inside it
+        self.code: list[str] | None = None  # the content of an open `pre`
+
+    def add(self, text: str) -> None:
+        """Add text of the page."""
+        if self.skipping:
+            return
+        text = unescape(text)
+        if self.code is not None:
+            self.code.append(text)
+            return
+        text = re.sub(r"\s+", " ", text)
+        if text.startswith(" ") and (not self.words or self.words[-1].endswith(" ")):
+            text = text[1:]
+        if text:
+            self.words.append(text)
+
+    def raw(self, name: str, text: str) -> None:
+        """Use the content of a raw element: only that of the first title is shown."""
+        if name == "title" and not self.title:
+            self.title = " ".join(unescape(text).split())
+
+    def start(self, name: str, tag: str) -> None:
+        """Handle the start of an element."""
+        if self.skipping:
+            self.depth += name == self.skipping
+            return
+        given = _attributes(tag) if tag.strip(" /") else {}
+        hidden = "hidden" in given or given.get("aria-hidden") == "true"
+        if name not in _VOID and (
+            name in _SKIPPED or hidden or _HIDING.search(given.get("style", ""))
+        ):
+            self.skipping, self.depth = name, 1
+            return
+        if self.code is not None:
+            self.code.append("\n" if name == "br" else "")
+        elif name == "br":
+            self.end_line()
+        elif name == "hr":
+            self.block()
+            self.words.append("---")
+            self.block()
+        elif name == "img" and given.get("alt"):
+            self.add(f"[image: {given['alt']}] ")
+        elif name == "a":
+            self.close_link()  # a link cannot contain another one
+            self.link = (len(self.words), self.address(given.get("href", "")))
+        elif name in ("td", "th"):
+            self.words.append(" | " if self.words else "")
+        else:
+            self.start_block(name)
+        if name == "base" and given.get("href"):
+            self.base = self.address(given["href"]) or self.base
+
+    def start_block(self, name: str) -> None:
+        """Handle the start of an element that begins a line, or of marked text."""
+        if name in _MARKS:
+            self.words.append(_MARKS[name])
+        elif name == "li":
+            self.end_line()
+            number = self.lists[-1] + 1 if self.lists and self.lists[-1] >= 0 else -1
+            if self.lists:
+                self.lists[-1] = number
+            self.bullet = f"{number}. " if number >= 0 else "- "
+        elif name in ("tr", "thead", "tbody", "tfoot"):
+            self.end_line()
+        elif name in _BLOCKS or _heading(name):
+            (self.end_line if name in ("ul", "ol") and self.lists else self.block)()
+            if name in ("ul", "ol"):
+                self.lists.append(0 if name == "ol" else -1)
+            elif name == "pre":
+                self.code = []
+            elif _heading(name):
+                self.words.append("#" * _heading(name) + " ")
+            self.quotes += name == "blockquote"
+            self.main += name in ("main", "article")
+
+    def end(self, name: str) -> None:
+        """Handle the end of an element."""
+        if self.skipping:
+            self.depth -= name == self.skipping
+            self.skipping = self.skipping if self.depth else ""
+        elif name == "pre" and self.code is not None:
+            code, self.code = "".join(self.code).strip("\n"), None
+            for line in code_block(code).split("\n") if code.strip() else ():
+                self.put(line)
+            self.block()
+        elif self.code is not None:
+            return
+        elif name in _MARKS:
+            self.close_mark(_MARKS[name])
+        elif name == "a":
+            self.close_link()
+        elif name in ("li", "tr"):
+            self.end_line()
+        elif name in _BLOCKS or _heading(name):
+            if name in ("ul", "ol") and self.lists:
+                self.end_line()
+                self.lists.pop()
+                if not self.lists:
+                    self.block()
+            else:
+                self.block()
+            self.quotes = max(self.quotes - (name == "blockquote"), 0)
+            self.main = max(self.main - (name in ("main", "article")), 0)
+
+    def close_mark(self, mark: str) -> None:
+        """End bold, italic or code text; remove a mark around nothing."""
+        if self.words and self.words[-1] == mark:
+            self.words.pop()
+        else:
+            self.words.append(mark)
+
+    def close_link(self) -> None:
+        """End a link: `[text](address)`."""
+        if self.link is None:
+            return
+        (start, address), self.link = self.link, None
+        inner = "".join(self.words[start:]).strip()
+        if address and inner:
+            whole = "".join(self.words[start:])
+            before, after = (" " * whole.startswith(" "), " " * whole.endswith(" "))
+            self.words[start:] = [f"{before}[{inner}]({address}){after}"]
+
+    def address(self, href: str) -> str:
+        """Return the absolute address of a link, or "" if it leads nowhere else."""
+        if not href or href.startswith("#"):
+            return ""
+        try:
+            found = urljoin(self.base, href.strip())
+        except ValueError:
+            return ""
+        return found if found.startswith(("http://", "https://")) else ""
+
+    def end_line(self) -> None:
+        """End the current line."""
+        line = "".join(self.words).strip()
+        self.words.clear()
+        self.link = self.link and (0, self.link[1])
+        if not line.strip("#*`| "):
+            return
+        indent = "  " * min(max(len(self.lists) - 1, 0), _MAX_DEPTH)
+        if not self.bullet and self.lists:
+            indent += "  "  # another line of the same item
+        self.put(f"{'> ' * min(self.quotes, _MAX_DEPTH)}{indent}{self.bullet}{line}")
+        self.bullet = ""
+
+    def block(self) -> None:
+        """End the current line and leave a blank line after it."""
+        self.end_line()
+        if self.lines and self.lines[-1][1]:
+            self.put("")
+
+    def put(self, line: str) -> None:
+        self.lines.append((self.main > 0, line))
+
+    def finish(self) -> tuple[str, str]:
+        """Return the title and the text."""
+        if self.code is not None:
+            self.end("pre")
+        self.end_line()
+        every = "\n".join(line for _, line in self.lines).strip()
+        main = "\n".join(line for is_main, line in self.lines if is_main).strip()
+        return self.title, main if len(main) >= _MAIN else every
+
+
+def _heading(name: str) -> int:
+    """Return the level of a heading element, or 0."""
+    return int(name[1]) if len(name) == 2 and name[0] == "h" and name[1] in "123456" else 0
+
+
+def _attributes(tag: str) -> dict[str, str]:
+    """Return the attributes in the text of a tag; names in lower case, the first of each counts."""
+    found: dict[str, str] = {}
+    for name, value in _ATTRIBUTE.findall(tag):
+        if value[:1] in ("'", '"'):
+            value = value[1:-1]
+        found.setdefault(name.lower(), unescape(value))
+    return found
