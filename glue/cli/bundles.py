@@ -1,4 +1,4 @@
-"""Bundles of built-in tools, by the names that `--tools` takes: fs, edit, git, shell, coding."""
+"""Bundles of built-in tools, by the names that `--tools` takes: fs, edit, git, shell, web, coding."""
 
 from __future__ import annotations
 
@@ -14,8 +14,13 @@ BUNDLES = {
     "edit": "fs, and write files (asks for permission)",
     "git": "read the history of this checkout",
     "shell": "run commands (asks for permission)",
+    "web": "read web pages (asks for permission); search the web if the provider can",
     "coding": "edit, and git if this is a checkout",
 }
+
+
+_MODULES = {"edit": "fs", "web": "fetch"}  # if the module has another name
+_ARGUMENTS: dict[str, tuple[Any, ...]] = {"edit": (".", True), "web": ()}
 
 
 def check_bundles(names: Iterable[str], own: Iterable[str] = ()) -> list[str]:
@@ -32,9 +37,9 @@ def make_tools(names: Iterable[str], own: Iterable[str] = ()) -> list[AnyTool]:
     """Return the tools of several bundles for the current folder, each tool once."""
     found: dict[str, Any] = {}
     for name in check_bundles(names, own):
-        module = import_module(f"glue.tools.{'fs' if name == 'edit' else name}")
+        module = import_module(f"glue.tools.{_MODULES.get(name, name)}")
         try:
-            tools = module.tools(".", write=True) if name == "edit" else module.tools(".")
+            tools = module.tools(*_ARGUMENTS.get(name, (".",)))
         except ValueError as error:  # the current folder cannot be read
             raise ConfigError(f"the {name} tools: {error}") from None
         for tool in tools:

@@ -16,7 +16,7 @@ from glue.cli.tables import json_option, print_json, print_rows
 from glue.codec import to_plain
 from glue.limits import estimate_tokens
 from glue.text import clean_text, count
-from glue.tools import fs, git, shell
+from glue.tools import fetch, fs, git, shell
 from glue.tools.check import ToolProblem, check_tools, tools_of
 
 
@@ -46,10 +46,15 @@ def _sizes() -> list[dict[str, Any]]:
     """Return the estimated tokens of each built-in tool's schema, and their sum as the last row."""
     with tempfile.TemporaryDirectory() as root:
         built_in = [*fs.tools(root, write=True), *git.tools(root, trust=True), *shell.tools(root)]
-    rows = {
-        each.name: estimate_tokens(json.dumps(to_plain(each.spec), ensure_ascii=False))
-        for each in built_in
-    }
+        built_in.append(fetch.fetch_url())
+    rows = {}
+    for each in built_in:
+        sent = {
+            "name": each.name,
+            "description": each.spec.description,
+            "parameters": to_plain(each.spec.parameters),
+        }
+        rows[each.name] = estimate_tokens(json.dumps(sent, ensure_ascii=False))
     rows |= {f"{len(rows)} tools": sum(rows.values())}
     return [{"name": name, "tokens": size} for name, size in rows.items()]
 
