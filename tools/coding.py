@@ -27,6 +27,7 @@ def tools(
     trust: bool = False,
     shell: bool | Literal["open"] | Sandbox = False,
     blocklist: Blocklist | None = None,
+    pictures: bool = True,
 ) -> list[Tool[..., Any]]:
     """Return the file tools, the git tools if `root` is a checkout, and optionally the shell tools.
 
@@ -42,8 +43,9 @@ def tools(
         shell: include the tools that run commands; each command asks for permission. True runs them
             in a sandbox if one works here, a `Sandbox` in that one, and "open" without any.
         blocklist: files that no file or git tool may show.
+        pictures: read_file shows pictures; see `glue.tools.fs`.
     """
-    made = fs.tools(root, write=write, blocklist=blocklist)
+    made = fs.tools(root, write=write, blocklist=blocklist, pictures=pictures)
     if os.path.lexists(os.path.join(root, ".git")):
         made += git.tools(root, base, trust, blocklist=blocklist)
     if shell not in (True, False, "open") and not isinstance(shell, Sandbox):

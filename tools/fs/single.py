@@ -16,14 +16,17 @@ from glue.tools.fs.root import Root
 
 
 def read_file(
-    root: Root | str | os.PathLike[str], *, blocklist: Blocklist | None = None
+    root: Root | str | os.PathLike[str],
+    *,
+    blocklist: Blocklist | None = None,
+    pictures: bool = True,
 ) -> Tool[..., Any]:
     """Return the tool read_file of a directory; the arguments are those of `fs.tools`.
 
     >>> read_file(".").name
     'read_file'
     """
-    return _single("read_file", root, blocklist)
+    return _single("read_file", root, blocklist, pictures)
 
 
 def list_dir(
@@ -62,7 +65,10 @@ def edit_file(
 
 
 def _single(
-    name: str, root: Root | str | os.PathLike[str], blocklist: Blocklist | None
+    name: str,
+    root: Root | str | os.PathLike[str],
+    blocklist: Blocklist | None,
+    pictures: bool = True,
 ) -> Tool[..., Any]:
-    made = tools(root, write=True, blocklist=blocklist)
+    made = tools(root, write=True, blocklist=blocklist, pictures=pictures)
     return next(tool for tool in made if tool.name == name)
