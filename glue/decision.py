@@ -22,8 +22,10 @@ class PermissionTarget:
     paths: tuple[str, ...] = ()  # names of a file below the root, with links resolved
     command: str | tuple[str, ...] | None = None  # a shell line, or a program and its arguments
     folder: str = ""  # the working folder of the command
+    conditions: str = ""  # how the command runs: its sandbox, and whether in the background
     preview: str = ""  # removed and added lines of a change
     mark: str = ""  # identifies the state of the target, such as a hash of the file
+    folds: bool = False  # the file system ignores case and Unicode forms in names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,7 @@ class PermissionRequest:
     # The session; for a sub-agent, the session of its caller. Without a session, the run.
     session_id: str = ""
     touched: PermissionTarget | None = None
+    reason: str = ""  # why the rules do not decide, such as a rule that may forbid it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

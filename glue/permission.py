@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
+import unicodedata
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from posixpath import normpath
 from typing import Any, Protocol, TypeAlias
 
@@ -20,8 +23,6 @@ from glue.globs import matches_text
 from glue.signature import hinted
 from glue.tasks import in_thread
 from glue.toolnames import registered_tool_names
-
-MAX_WORDS = 500  # words of a command that rules are compared with; longer commands are unclear
 
 __all__ = [
     "AllowAll",
@@ -69,6 +70,9 @@ class DeferAll:
     def __init__(self, reason: str = "") -> None:
         self.reason = reason
 
+    def needs_person(self, request: PermissionRequest) -> bool:
+        return True
+
     def decide(self, request: PermissionRequest) -> Decision:
         return defer(self.reason)
 
@@ -76,19 +80,20 @@ class DeferAll:
 class Rules:
     """A policy that decides by rules.
 
-    >>> rules = Rules(allow=["write_file:docs/*", "shell:git diff*"], deny=["shell:rm *"])
+    >>> rules = Rules(allow=["write_file:docs/*", "shell:git diff *"], deny=["shell:rm *"])
     >>> agent = Agent("openai", tools=tools, permission=rules)  # doctest: +SKIP
 
     A rule is an action, which is the name of a tool by default, or `action:pattern` with shell
     wildcards. For files, the pattern is compared with the path after resolving links. For a shell,
-    a rule of `allow` applies if the line is one simple command that matches. A rule of `deny`
-    applies if any command of the line matches.
+    a rule of `allow` applies to one plain command: a program and its words, without operators,
+    redirections and expansions. A rule of `deny` refuses that command; a line that only names the
+    program, and every line that is not one plain command, is left to `otherwise`.
 
     Args:
         allow: rules for calls that may run.
         deny: rules for calls that must not run. They win over `allow`.
-        otherwise: the policy for calls that no rule matches, and for command lines that cannot be
-            parsed. By default they are refused.
+        otherwise: the policy for calls that no rule matches, and for command lines to which a rule
+            of `deny` may apply; `AllowAll` refuses the latter. By default they are refused.
     """
 
     @hinted
@@ -108,13 +113,15 @@ class Rules:
         self.allowed, self.denied = tuple(allow), tuple(deny)
         for rule in (*self.allowed, *self.denied):
             if not isinstance(rule, str):
-                raise TypeError(f"a rule must be a text such as 'shell:git *', not {show(rule)}")
+                raise TypeError(
+                    f"a rule must be a text such as 'shell:git log *', not {show(rule)}"
+                )
         if otherwise is not None and not callable(getattr(otherwise, "decide", None)):
             raise TypeError(
                 "otherwise must be an object such as glue.AllowAll() or glue.Ask(function), "
                 f"not {show(otherwise)}"
             )
-        self.otherwise: Permission = otherwise or DenyAll("no rule allows it")
+        self.otherwise: Permission = otherwise or _NoRule()
 
     def check(self, tools: Iterable[Any]) -> None:
         """Raise ConfigError if a rule can never apply.
@@ -146,37 +153,65 @@ class Rules:
         """Store a decision in the policy `otherwise`, which decides if no rule matches."""
         remember_decision(self.otherwise, request, decision)
 
+    def needs_person(self, request: PermissionRequest) -> bool:
+        """Return whether no rule applies or may apply, and `otherwise` leaves it to a person."""
+        decision, doubt, _, policy = self._follow(request)
+        return decision is None and not doubt and needs_person(policy, request)
+
     def decide(self, request: PermissionRequest) -> Decision | Awaitable[Decision]:
-        command = request.touched.command if request.touched is not None else None
-        matcher = _Names(request) if command is None else _Commands(command)
-        return self._decide(request, matcher, "")
+        decision, doubt, hint, policy = self._follow(request)
+        if decision is not None:
+            return decision
+        if doubt and isinstance(policy, AllowAll):
+            return deny(doubt)
+        reason = doubt or hint
+        answer = policy.decide(replace(request, reason=reason))
+        if isinstance(answer, Decision) and not answer.allowed and not answer.reason:
+            return replace(answer, reason=reason)
+        return answer
 
-    def _decide(
-        self, request: PermissionRequest, matcher: _Names | _Commands, unclear: str
-    ) -> Decision | Awaitable[Decision]:
-        """Return the decision of the rules, or the decision of `otherwise` if no rule matches.
+    def _follow(self, request: PermissionRequest) -> tuple[Decision | None, str, str, Permission]:
+        """Apply these rules, and those of `otherwise` if it has rules too.
 
-        `unclear` is the reason why a rule of `deny` may match. If it is not empty, rules of `allow`
-        are ignored and `AllowAll` denies, so that only a person can allow the call.
+        Returns:
+            The decision of the rules, or None. Then the reason why a rule of `deny` may apply, and
+            the reason why a rule of `allow` does not, or "". Last, the policy that decides if the
+            decision is None.
         """
-        for rule in self.denied:
-            action, colon, pattern = rule.partition(":")
-            if not matches_text(request.action, action):
-                continue
-            verdict = matcher.forbids(pattern) if colon else True
-            if verdict is True:
-                return deny(f"the rule {rule!r} forbids it")
-            if verdict is None:
-                unclear = f"the rule {rule!r} may forbid it: {matcher.unclear}"
-        for rule in self.allowed if not unclear else ():
-            action, colon, pattern = rule.partition(":")
-            if matches_text(request.action, action) and (not colon or matcher.allows(pattern)):
-                return allow()
-        if isinstance(self.otherwise, Rules):
-            return self.otherwise._decide(request, matcher, unclear)
-        if unclear and isinstance(self.otherwise, AllowAll):
-            return deny(unclear)
-        return self.otherwise.decide(request)
+        command = request.touched.command if request.touched is not None else None
+        matcher = _Names(request) if command is None else _Command(command)
+        doubt, hint = "", ""
+        policy: Permission = self
+        while isinstance(policy, Rules):
+            for rule, pattern in _matching(policy.denied, request.action):
+                verdict = True if pattern is None else matcher.forbids(pattern)
+                if verdict is True:
+                    return deny(f"the rule {rule!r} forbids it"), doubt, hint, policy
+                if verdict:
+                    doubt = doubt or f"the rule {rule!r} may forbid it: {verdict}"
+            # If a rule of `deny` may apply, only a person can allow the call.
+            for rule, pattern in () if doubt else _matching(policy.allowed, request.action):
+                if pattern is None or matcher.allows(pattern):
+                    return allow(), doubt, hint, policy
+                if matcher.nearly_allows(pattern):
+                    hint = hint or f"the rule {rule!r} covers only one plain command"
+            policy = policy.otherwise
+        return None, doubt, hint, policy
+
+
+class _NoRule:
+    """The policy of rules without `otherwise`."""
+
+    def decide(self, request: PermissionRequest) -> Decision:
+        return deny(request.reason or "no rule allows it")
+
+
+def _matching(rules: Iterable[str], action: str) -> Iterator[tuple[str, str | None]]:
+    """Yield the rules of an action, each with its pattern or None."""
+    for rule in rules:
+        name, colon, pattern = rule.partition(":")
+        if matches_text(action, name):
+            yield rule, pattern if colon else None
 
 
 def _nested(tools: Iterable[Any]) -> Iterator[Any]:
@@ -191,57 +226,73 @@ def _nested(tools: Iterable[Any]) -> Iterator[Any]:
 class _Names:
     """A matcher of rule patterns against the paths of a request, or against its target."""
 
-    unclear = ""
-
     def __init__(self, request: PermissionRequest) -> None:
-        paths = request.touched.paths if request.touched is not None else ()
+        touched = request.touched
+        paths = touched.paths if touched is not None else ()
         target, normal = request.target, normpath(request.target) if request.target else ""
         has_dots = any(part in (".", "..") for part in target.split("/"))
         # A target may be a path such as docs/../src. A rule allows the call if it matches all names
         # of `to_allow`, and forbids the call if it matches any name of `to_forbid`.
         self.to_allow = paths or ((target, normal) if has_dots else (target,))
         self.to_forbid = paths or (target, normal)
+        self.fold = fold_name if touched is not None and touched.folds else str
 
     def allows(self, pattern: str) -> bool:
-        return all(matches_text(name, pattern) for name in self.to_allow)
+        return all(self._matches(name, pattern) for name in self.to_allow)
 
-    def forbids(self, pattern: str) -> bool | None:
-        return any(matches_text(name, pattern) for name in self.to_forbid)
+    def nearly_allows(self, pattern: str) -> bool:
+        return False
+
+    def forbids(self, pattern: str) -> bool | str:
+        return any(self._matches(name, pattern) for name in self.to_forbid)
+
+    def _matches(self, name: str, pattern: str) -> bool:
+        return matches_text(self.fold(name), self.fold(pattern))
 
 
-class _Commands:
-    """A matcher of rule patterns against the commands of a shell line."""
+def fold_name(name: str) -> str:
+    """Return a name as a file system compares it that ignores case and Unicode forms."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
+
+
+class _Command:
+    """A matcher of rule patterns against a shell command."""
 
     def __init__(self, command: str | tuple[str, ...]) -> None:
-        self.line = shellwords.parse(command)
-        self.unclear = self.line.unclear or "only the shell knows the value of a word in it"
-        # For each command: the program, its name, whether a word is unknown, and its spellings.
-        self.spellings: list[tuple[str, str, bool, set[str]]] = []
-        for found in self.line.commands:
-            words = (shellwords.program(found.words) or found.words)[:MAX_WORDS]
-            name = words[0].text.rpartition("/")[2]
-            rest = [word.text for word in words[1:]]
-            plain = " ".join([words[0].text, *rest]), " ".join([name, *rest])
-            hidden = len(found.words) > MAX_WORDS or any(word.opaque or word.glob for word in words)
-            texts = {shellwords.join(found.words[:MAX_WORDS]), shellwords.join(words), *plain}
-            self.spellings.append((words[0].text, name, hidden, texts))
+        self.words = shellwords.read(command)
+        is_line = self.words is None and isinstance(command, str)
+        self.text = str(command) if is_line else " ".join(self.words or command)
 
     def allows(self, pattern: str) -> bool:
-        commands = self.line.commands
-        plain = self.line.plain and not commands[0].opaque and len(commands[0].words) <= MAX_WORDS
-        return plain and matches_text(commands[0].text, pattern)
+        return self.words is not None and matches_text(shellwords.join(self.words), pattern)
 
-    def forbids(self, pattern: str) -> bool | None:
-        """Return True if a command matches `pattern`, False if none can match, else None."""
-        first, blank, _ = pattern.partition(" ")
-        may_match = bool(self.line.unclear)
-        for program, name, hidden, texts in self.spellings:
-            if any(matches_text(text, pattern) for text in texts) or (
-                not blank and matches_text(name, pattern)
-            ):
+    def nearly_allows(self, pattern: str) -> bool:
+        """Return whether a line that is not one plain command begins with the pattern's program."""
+        first = self.text.split(maxsplit=1)[:1]
+        return self.words is None and matches_text("".join(first), pattern.partition(" ")[0])
+
+    def forbids(self, pattern: str) -> bool | str:
+        """Return True if this is the command, the reason if it may be in the line, else False."""
+        program, *others = pattern.split() or [""]
+        if self.words is not None:
+            name = self.words[0].rpartition("/")[2]
+            texts = shellwords.join(self.words), shellwords.join([name, *self.words[1:]])
+            alone = name if " " not in pattern.strip() else ""  # `rm` stands for every `rm ...`
+            if any(matches_text(text, pattern) for text in (*texts, alone) if text):
                 return True
-            may_match |= hidden and (matches_text(name, first) or matches_text(program, first))
-        return None if may_match else False
+        required = [part for word in others for part in re.split(r"[*?\[\]]+", word) if part]
+        folded = self.text.casefold()
+        if shellwords.names(self.text, program) and all(
+            part.casefold() in folded for part in required
+        ):
+            return f"the line contains {' and '.join([program, *required])}"
+        if variable := shellwords.code_variable(self.text):
+            return f"it sets {variable}, which can make a program run code"
+        if self.words is None and not required:
+            return "it is not one plain command"
+        if shellwords.may_hide(self.words or self.text, program.rpartition("/")[2]):
+            return "its special characters may hide a command"
+        return False
 
 
 Answer: TypeAlias = Decision | bool
@@ -272,6 +323,10 @@ class Ask:
     def forget(self) -> None:
         """Forget all remembered decisions."""
         self.remembered.clear()
+
+    def needs_person(self, request: PermissionRequest) -> bool:
+        """Return whether no decision is remembered for a request."""
+        return self._recall(_keys(request)) is None
 
     async def decide(self, request: PermissionRequest) -> Decision:
         keys = _keys(request)
@@ -317,7 +372,7 @@ def _keys(request: PermissionRequest) -> dict[str, tuple[str, str, str]]:
     """Return the keys of a request in `Ask.remembered`, by scope: target, session, always."""
     touched = request.touched
     if touched is not None and (touched.paths or touched.command is not None):
-        target = json.dumps([touched.paths, touched.command, touched.folder])
+        target = json.dumps([touched.paths, touched.command, touched.folder, touched.conditions])
     else:
         target = json.dumps([request.target, request.arguments], sort_keys=True, default=repr)
     return {
@@ -330,6 +385,12 @@ def _keys(request: PermissionRequest) -> dict[str, tuple[str, str, str]]:
 async def decide(policy: Permission, request: PermissionRequest) -> Decision:
     """Return the decision of `policy` on a request. The policy may be async."""
     return await as_decision(policy.decide(request))
+
+
+def needs_person(policy: Permission | None, request: PermissionRequest) -> bool:
+    """Return whether only a person can decide on a request. A policy may have such a method."""
+    method = getattr(policy, "needs_person", None)
+    return policy is None or (method is not None and bool(method(request)))
 
 
 def remember_decision(

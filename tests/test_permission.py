@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import threading
+import unicodedata
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from fakes.commands import CODE, FILES, HIDDEN, ORDINARY, lines
 
 import glue
 from glue.context import Spending
@@ -424,7 +429,7 @@ async def test_a_folder_replaced_by_a_link_after_the_question_is_not_written_to(
 async def test_the_shown_target_contains_no_control_characters(tmp_path: Path, tool: str) -> None:
     (asks,) = (
         each
-        for each in [*fs.tools(tmp_path, write=True), shell.tool(tmp_path)]
+        for each in [*fs.tools(tmp_path, write=True), shell.tool(tmp_path, sandbox="off")]
         if each.name == tool
     )
     asked, ask = asker(False)
@@ -437,7 +442,7 @@ async def test_the_shown_target_contains_no_control_characters(tmp_path: Path, t
     assert json.dumps(text) in asked[0].target
 
 
-GIT = glue.Rules(allow=["shell:git *"])
+GIT = glue.Rules(allow=["shell:git *"])  # gives everything away: git runs any program
 
 
 @pytest.mark.parametrize(
@@ -446,9 +451,9 @@ GIT = glue.Rules(allow=["shell:git *"])
         ("git log", True),
         ("  git\tlog --oneline", True),
         ("git log 'a; b'", True),
-        ("'git' log", True),
+        ("'git' log", False),
         (["git", "log"], True),
-        ("git diff src/*.py", True),
+        ("git diff src/*.py", False),
         ("git log; rm -rf .", False),
         ("git log && rm x", False),
         ("git log | sh", False),
@@ -469,7 +474,7 @@ GIT = glue.Rules(allow=["shell:git *"])
         (["sh", "-c", "git log"], False),
     ],
 )
-async def test_a_shell_rule_allows_one_simple_command(
+async def test_a_shell_rule_allows_one_plain_command(
     tmp_path: Path, command: Any, allowed: bool
 ) -> None:
     asked = shell.tool(tmp_path).target({"command": command})  # type: ignore[operator]
@@ -480,94 +485,203 @@ async def test_a_shell_rule_allows_one_simple_command(
     assert GIT.decide(made).allowed is allowed  # type: ignore[union-attr]
 
 
-NO_RM = glue.Rules(deny=["shell:rm *"], otherwise=glue.AllowAll())
+def verdict(command: Any, deny: str, *, allow: tuple[str, ...] = ("shell",)) -> str:
+    """Return whether rules allow, refuse or ask about a command."""
+    touched = glue.permission.PermissionTarget(text="x", command=command)
+    made = glue.permission.PermissionRequest(
+        tool="shell", action="shell", target="x", arguments={}, touched=touched
+    )
+    person = Policy(glue.deny("asked"))
+    decision = glue.Rules(allow=allow, deny=[deny], otherwise=person).decide(made)
+    assert isinstance(decision, glue.permission.Decision)
+    if person.seen:
+        return "asked"
+    return "allowed" if decision.allowed else "refused"
 
 
 @pytest.mark.parametrize(
-    ("command", "allowed"),
+    ("command", "expected"),
     [
-        ("ls -l", True),
-        ("ls *.py", True),
-        ("echo rm x", True),
-        ("git log; ls", True),
-        ("make > log 2>&1", True),
-        ("find . -name '*.py' | xargs grep x", True),
-        ("find src/env -name time -exec grep x {} +", True),
-        ("bash -eu -c 'ls -l'", True),
-        ("rm x", False),
-        ("rm" + " x" * 600, False),
-        ("\trm x", False),
-        (" rm\tx", False),
-        ("r''m x", False),
-        ("r\\m x", False),
-        ("$'\\x72m' x", False),
-        ("/bin/rm x", False),
-        ("A=1 rm x", False),
-        ("ls; rm x", False),
-        ("ls && (rm x)", False),
-        ("if ls; then rm x; fi", False),
-        ("env rm x", False),
-        ("xargs rm x", False),
-        ("sh -c 'rm x'", False),
-        ("sh -c -- 'rm x'", False),
-        ("bash -co errexit 'rm x'", False),
-        ("bash script -c ls", False),  # runs the script
-        ("env -S'rm' x", False),
-        ("env -iSrm x", False),
-        ("env --split-string=rm x", False),
-        ("echo x | xargs rm", False),
-        ("echo rm x | xargs env", False),
-        ("echo 'rm x' | xargs -IX sh -c X", False),
-        ("find /bin -name rm -exec {} x +", False),
-        ("find /bin -name rm -exec nice {} x +", False),
-        ("hash -p /bin/rm ls; ls x", False),
-        ("echo rm x | parallel", False),
-        ("rm $HOME", False),
-        ("$RM x", False),
-        ("x=rm; $x y", False),
-        ("echo $(rm x)", False),
-        ("eval 'rm x'", False),
-        ("/bin/r? x", False),
-        ("{rm,x}", False),
-        (["rm", "x"], False),
+        ("zap x", "refused"),
+        ("zap" + " x" * 400, "refused"),
+        ("\tzap  x", "refused"),
+        ("/bin/zap x", "refused"),
+        (("zap", "x"), "refused"),
+        ("zap" + " x" * 600, "asked"),
+        ("env zap x", "asked"),
+        ("man zap", "asked"),
+        ("ls -l", "allowed"),
+        ("ls | head", "asked"),
+        (("ls", "-l"), "allowed"),
+        (("sh", "-c", "$x"), "asked"),
     ],
 )
-async def test_a_denied_command_is_refused_wherever_it_is_in_a_line(
-    tmp_path: Path, command: Any, allowed: bool
+def test_a_denied_command_is_refused_and_a_doubtful_line_is_asked_about(
+    command: Any, expected: str
 ) -> None:
-    asked = shell.tool(tmp_path).target({"command": command})  # type: ignore[operator]
-    made = glue.permission.PermissionRequest(
-        tool="shell", action="shell", target=asked.text, arguments={}, touched=asked
-    )
+    assert verdict(command, "shell:zap *") == expected
 
-    assert NO_RM.decide(made).allowed is allowed  # type: ignore[union-attr]
+
+def test_no_line_that_runs_a_denied_program_is_allowed() -> None:
+    """In 235 spellings, and in all but one of 27 programs that take code."""
+    hidden, code = lines(HIDDEN), lines(CODE)
+
+    allowed = [line for line in hidden if verdict(line, "shell:zap *") == "allowed"]
+    through_code = [line for line in code if verdict(line, "shell:zap *") == "allowed"]
+
+    assert (len(hidden), allowed) == (235, [])
+    assert (len(code), through_code) == (27, ["perl -e 'exec(chr(122).q(ap))'"])
+    # What a file contains, no rule can see: the documentation says so.
+    assert "allowed" in {verdict(line, "shell:zap *") for line in lines(FILES)}
+
+
+def test_questions_about_ordinary_lines_have_a_cause() -> None:
+    """Of 100 ordinary lines, 4 of 50 are asked about, and 34 of the 50 that mention the program."""
+    ordinary = lines(ORDINARY)
+
+    asked = {line for line in ordinary if verdict(line, "shell:zap *") == "asked"}
+
+    assert len(ordinary) == 100
+    assert not any(verdict(line, "shell:zap *") == "refused" for line in ordinary)
+    assert [line for line in ordinary[:50] if line in asked] == [
+        "cd src && ls",
+        "pytest -q 2>&1 | tail -20",
+        "git log --oneline | head -5",
+        "ls *.py",
+    ]
+    assert sum(line in asked for line in ordinary[50:]) == 34
+    assert all("zap" in line for line in asked.intersection(ordinary[50:]))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the lines use Linux programs")
+@pytest.mark.parametrize("text", [HIDDEN, CODE, FILES], ids=["hidden", "code", "files"])
+def test_the_lines_of_the_lists_really_run_the_program(tmp_path: Path, text: str) -> None:
+    step = int(os.environ.get("GLUE_LINES", "9"))  # 1 runs every line
+    prepare_folder(tmp_path)
+    chosen = lines(text)[::step]
+
+    harmless = [line for line in chosen if not runs_program(tmp_path, line)]
+
+    # Not every machine has every program.
+    assert len(harmless) <= len(chosen) / 3, harmless
+
+
+def prepare_folder(folder: Path) -> None:
+    """Create the files that the lines use."""
+    (folder / "bin").mkdir()
+    program = folder / "bin/zap"
+    program.write_text('#!/bin/sh\necho ran >> "$LOG"\n')
+    program.chmod(0o755)
+    (folder / "bin/zip").symlink_to("zap")
+    files = {
+        "script": "#!/bin/sh\nzap x\n",
+        "names": "zap x\n",
+        "Makefile": "p:\n\tzap x\n",
+        "script.mk": "p:\n\tzap x\n",
+        "script.py": "import os\nos.system('zap x')\n",
+        "script.pl": "system('zap x');\n",
+        "script.awk": 'BEGIN { system("zap x") }\n',
+        "script.sed": "1e zap x\n",
+    }
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    (folder / "script").chmod(0o755)
+    subprocess.run(["git", "init", "-q", folder], check=True)
+    subprocess.run(["git", "-C", folder, "config", "alias.p", "!zap x"], check=True)
+
+
+def runs_program(folder: Path, line: str) -> bool:
+    """Run a line in bash; return whether it ran zap."""
+    log = folder / "log"
+    log.unlink(missing_ok=True)
+    env = {"PATH": f"{folder}/bin:/usr/bin:/bin:/usr/sbin:/sbin", "LOG": str(log)}
+    subprocess.run(
+        ["bash", "-c", line],
+        cwd=folder,
+        env={**env, "HOME": str(folder)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    return log.exists()
 
 
 @pytest.mark.parametrize(
-    ("rule", "command", "allowed"),
+    ("rule", "command", "expected"),
     [
-        ("rm", "rm x", False),
-        ("rm", "/bin/rm x", False),
-        ("rm *secret*", "rm x", True),
-        ("rm *secret*", "rm a/sec*", False),  # only the shell knows which files match
-        ("rm *--force", "rm x", True),
-        ("rm *--force", "rm" + " x" * 600 + " --force", False),
+        ("rm", "rm x", "refused"),
+        ("rm", "/bin/rm x", "refused"),
+        ("rm *secret*", "rm x", "allowed"),
+        ("rm *secret*", "rm a/secrets", "refused"),
+        ("rm *secret*", "rm a/sec*", "asked"),  # only the shell knows which files match
+        ("rm *--force", "rm" + " x" * 600 + " --force", "asked"),
+        ("git push*", "git push origin", "refused"),
+        ("git push*", "git -C . push origin", "asked"),
+        ("git push*", "git log | head", "allowed"),  # all words are visible
+        ("git push*", "git pu''sh", "refused"),
+        ("git push*", "git pu\\sh", "asked"),
+        ("git push*", "git log; git push", "asked"),
+        ("*", "ls", "refused"),
+        ("r*", "ls 'r?'", "asked"),
+        ("g++ *", "nice g++ x", "asked"),
+        ("rm *", "env PAGER=x git log", "asked"),
     ],
 )
-def test_a_denied_pattern_also_refuses_words_that_only_the_shell_knows(
-    tmp_path: Path, rule: str, command: str, allowed: bool
+def test_a_denied_pattern_of_several_words_asks_if_all_occur(
+    rule: str, command: str, expected: str
 ) -> None:
-    asked = shell.tool(tmp_path).target({"command": command})  # type: ignore[operator]
-    made = glue.permission.PermissionRequest(
-        tool="shell", action="shell", target=asked.text, arguments={}, touched=asked
-    )
-    policy = glue.Rules(deny=[f"shell:{rule}"], otherwise=glue.AllowAll())
-
-    assert policy.decide(made).allowed is allowed  # type: ignore[union-attr]
+    assert verdict(command, f"shell:{rule}") == expected
 
 
-async def test_a_line_that_cannot_be_parsed_is_left_to_a_person(tmp_path: Path) -> None:
-    tool = shell.tool(tmp_path)
+@pytest.mark.parametrize(
+    ("rules", "command", "reason"),
+    [
+        ({"deny": ["shell:rm *"]}, "rm x", "the rule 'shell:rm *' forbids it"),
+        (
+            {"deny": ["shell:rm *"]},
+            "env rm x",
+            "the rule 'shell:rm *' may forbid it: the line contains rm",
+        ),
+        (
+            {"deny": ["shell:rm *"]},
+            "ls | head",
+            "the rule 'shell:rm *' may forbid it: it is not one plain command",
+        ),
+        (
+            {"deny": ["shell:git push*"]},
+            "ls '$x'",
+            "the rule 'shell:git push*' may forbid it: its special characters may hide a command",
+        ),
+        (
+            {"deny": ["shell:rm *"]},
+            "env PAGER=x git log",
+            "the rule 'shell:rm *' may forbid it: it sets PAGER, which can make a program run code",
+        ),
+        (
+            {"allow": ["shell:git log *"]},
+            "git log | head",
+            "the rule 'shell:git log *' covers only one plain command",
+        ),
+        ({"allow": ["shell:git log *"]}, "make", "no rule allows it"),
+    ],
+)
+async def test_a_refusal_states_the_reason_to_the_model_and_to_the_person(
+    tmp_path: Path, rules: dict[str, Any], command: str, reason: str
+) -> None:
+    tool = shell.tool(tmp_path, sandbox="off")
+    asked, ask = asker(False)
+
+    result = await invoke(tool, {"command": command}, glue.Rules(**rules))
+    await invoke(tool, {"command": command}, glue.Rules(**rules, otherwise=glue.Ask(ask)))
+
+    assert result.text == f"permission denied: shell {command} [no sandbox]: {reason}"
+    assert [each.reason for each in asked if each.reason] in ([], [reason])
+    assert bool(asked) is not reason.endswith(" forbids it")
+
+
+async def test_a_line_that_is_not_one_plain_command_is_left_to_a_person(tmp_path: Path) -> None:
+    tool = shell.tool(tmp_path, sandbox="off")
     asked, ask = asker(True)
 
     result = await invoke(
@@ -630,7 +744,7 @@ async def test_a_remembered_decision_applies_only_to_the_same_file_or_command(
 ) -> None:
     asked, ask = asker(*[glue.allow("target")] * 9)
     policy = glue.Ask(ask)
-    run = shell.tool(tmp_path)
+    run = shell.tool(tmp_path, sandbox="off")
     (tmp_path / "sub").mkdir()
     (tmp_path / "a").write_text("")
 
@@ -638,12 +752,14 @@ async def test_a_remembered_decision_applies_only_to_the_same_file_or_command(
         {"command": "true"},
         {"command": "true", "timeout": 9},
         {"command": "true", "cwd": "sub"},
+        {"command": "true", "background": True},
+        {"command": "true", "background": True},
     ):
         await invoke(run, given, policy)
-    assert len(asked) == 2  # the folder counts, the timeout does not
+    assert len(asked) == 3  # the folder and the background count, the timeout does not
     for path in ("a", "./a", "sub/../a", "b"):
         await invoke(writer(tmp_path)["write_file"], {"path": path, "content": path}, policy)
-    assert len(asked) == 4
+    assert len(asked) == 5
 
 
 async def test_decisions_compare_long_arguments_completely() -> None:
@@ -703,3 +819,165 @@ async def test_a_request_contains_the_lines_that_will_change(project: Path) -> N
 
     previews = [made.touched.preview.split("\n")[1:] if made.touched else [] for made in asked]
     assert previews == [["-x = 1", "+x = 2", " "], [" x = 1", "+y = 2", " "], []]
+
+
+@pytest.mark.parametrize("tool", ["write_file", "edit_file"])
+async def test_a_file_saved_while_the_person_decides_is_asked_about_again(
+    project: Path, tool: str
+) -> None:
+    file = project / "src/main.py"
+    shown: list[str] = []
+
+    def ask(request: glue.permission.PermissionRequest) -> bool:
+        assert request.touched is not None
+        shown.append(request.touched.preview)
+        if len(shown) == 1:
+            file.write_text("x = 1\ny = 'saved meanwhile'\n")
+        return len(shown) < 3
+
+    given = {"path": "src/main.py", "content": "x = 2\n", "old": "x = 1", "new": "x = 2"}
+    names = ("path", "content") if tool == "write_file" else ("path", "old", "new")
+    result = await invoke(
+        writer(project)[tool], {name: given[name] for name in names}, glue.Ask(ask)
+    )
+
+    assert not result.is_error
+    assert len(shown) == 2
+    assert "saved meanwhile" not in shown[0]
+    assert "saved meanwhile" in shown[1]
+    assert file.read_text().startswith("x = 2\n")
+    assert ("saved meanwhile" in file.read_text()) is (tool == "edit_file")
+
+
+async def test_a_file_created_while_the_person_decides_is_not_replaced(project: Path) -> None:
+    def ask(request: glue.permission.PermissionRequest) -> bool:
+        if (project / "new.txt").exists():
+            return False
+        (project / "new.txt").write_text("of another program")
+        return True
+
+    result = await invoke(
+        writer(project)["write_file"], {"path": "new.txt", "content": "mine"}, glue.Ask(ask)
+    )
+
+    assert result.is_error
+    assert (project / "new.txt").read_text() == "of another program"
+
+
+async def test_a_file_that_changes_all_the_time_is_not_written(project: Path) -> None:
+    asked: list[int] = []
+
+    def ask(request: glue.permission.PermissionRequest) -> bool:
+        asked.append(1)
+        (project / "src/main.py").write_text(f"x = {len(asked)}0\n")
+        return True
+
+    result = await invoke(
+        writer(project)["write_file"], {"path": "src/main.py", "content": "mine"}, glue.Ask(ask)
+    )
+
+    assert "changes again and again" in result.text
+    assert len(asked) == 5
+    assert (project / "src/main.py").read_text() == "x = 50\n"
+
+
+async def test_an_error_of_the_tool_is_not_called_a_denied_permission(project: Path) -> None:
+    result = await invoke(
+        writer(project)["write_file"], {"path": "src/main.py/below", "content": ""}, Policy(True)
+    )
+
+    assert result.text == "'src/main.py/below': not a directory"
+
+
+class FoldingRoot(fs.Root):
+    """A root on a volume that ignores case and Unicode forms, as macOS has by default."""
+
+    def _stat(self, name: str) -> os.stat_result | None:
+        for entry in os.listdir(self.fd):
+            if glue.permission.fold_name(entry) == glue.permission.fold_name(name):
+                return super()._stat(entry)
+        return None
+
+
+@pytest.mark.parametrize(
+    "path",
+    [".github/x", ".GitHub/x", ".GITHUB/x", unicodedata.normalize("NFD", "café/x"), "CAFÉ/x"],
+)
+async def test_a_denied_path_is_refused_in_every_case_if_the_volume_folds_names(
+    project: Path, path: str
+) -> None:
+    policy = glue.Rules(
+        deny=["write_file:.github/*", "write_file:café/*"], otherwise=glue.AllowAll()
+    )
+    write = next(
+        tool for tool in fs.tools(FoldingRoot(project), write=True) if tool.name == "write_file"
+    )
+
+    result = await invoke(write, {"path": path, "content": ""}, policy)
+
+    assert "forbids it" in result.text
+
+
+async def test_rules_distinguish_case_if_the_volume_does(project: Path) -> None:
+    class Exact(fs.Root):
+        def _stat(self, name: str) -> os.stat_result | None:
+            return super()._stat(name) if name in os.listdir(self.fd) else None
+
+    policy = glue.Rules(deny=["write_file:.github/*"], otherwise=glue.AllowAll())
+    write = next(tool for tool in fs.tools(Exact(project), write=True) if tool.name == "write_file")
+
+    result = await invoke(write, {"path": "docs/.GITHUB", "content": ""}, policy)
+
+    assert not result.is_error
+
+
+@glue.tool(needs_permission=True)
+async def risky() -> str:
+    return "ran with permission"
+
+
+@pytest.mark.parametrize(
+    ("policy", "tried"),
+    [
+        (None, True),
+        (glue.Ask(lambda request: True), True),
+        (glue.permission.DeferAll(), True),
+        (glue.Rules(otherwise=glue.Ask(lambda request: True)), True),
+        (glue.Rules(deny=["risky"], otherwise=glue.Ask(lambda request: True)), False),
+        (glue.Rules(allow=["risky"]), False),
+        (glue.AllowAll(), False),
+        (glue.permission.DenyAll(), False),
+        (glue.Rules(), False),
+    ],
+)
+async def test_a_tool_is_tried_without_permission_only_if_a_person_would_be_asked(
+    policy: Any, tried: bool
+) -> None:
+    async def trial(arguments: Any) -> str:
+        return "tried"
+
+    risky.trial = trial
+    try:
+        result = await invoke(risky, {}, policy)
+    finally:
+        risky.trial = None
+
+    assert (result.text == "tried") is tried
+
+
+async def test_a_remembered_answer_needs_no_trial_and_a_failed_trial_is_asked_about() -> None:
+    tries: list[int] = []
+
+    async def trial(arguments: Any) -> None:
+        tries.append(1)
+
+    asked, ask = asker(glue.allow("always"))
+    policy = glue.Ask(ask)
+    risky.trial = trial
+    try:
+        results = [await invoke(risky, {}, policy) for _ in range(2)]
+    finally:
+        risky.trial = None
+
+    assert [result.text for result in results] == ["ran with permission"] * 2
+    assert (len(tries), len(asked)) == (1, 1)

@@ -16,6 +16,7 @@ from glue import Tool
 from glue.tools import fs, git
 from glue.tools.fs import Blocklist
 from glue.tools.sandbox import Sandbox
+from glue.tools.shell import Questions
 from glue.tools.shell import tools as shell_tools
 
 
@@ -26,6 +27,7 @@ def tools(
     base: str | None = None,
     trust: bool = False,
     shell: bool | Literal["open"] | Sandbox = False,
+    questions: Questions = "all",
     blocklist: Blocklist | None = None,
     pictures: bool = True,
 ) -> list[Tool[..., Any]]:
@@ -42,6 +44,8 @@ def tools(
             (see `glue.tools.git`).
         shell: include the tools that run commands; each command asks for permission. True runs them
             in a sandbox if one works here, a `Sandbox` in that one, and "open" without any.
+        questions: "writes" lets a command run without a question as long as it neither writes nor
+            uses a network (see `glue.tools.shell.tools`).
         blocklist: files that no file or git tool may show.
         pictures: read_file shows pictures; see `glue.tools.fs`.
     """
@@ -52,7 +56,10 @@ def tools(
         raise TypeError(f"shell must be True, False, 'open' or a Sandbox, not {shell!r}")
     if shell:
         modes = {True: "auto", "open": "off"}
-        made += shell_tools(root, sandbox=shell if isinstance(shell, Sandbox) else modes[shell])
+        sandbox = shell if isinstance(shell, Sandbox) else modes[shell]
+        made += shell_tools(root, sandbox=sandbox, questions=questions)
+    elif questions != "all":
+        raise ValueError("questions='writes' is about commands; add shell=True")
     return made
 
 

@@ -15,19 +15,22 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
 import weakref
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Protocol
 
 import glue
-from glue.errors import ConfigError
+from glue.errors import ConfigError, GlueError
 from glue.tools import confine
+from glue.tools.git.layout import Layout
 from glue.tools.landlock import is_known_linux
 
 PROGRAMS = "/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin"
@@ -38,8 +41,6 @@ SYSTEM = tuple(
     /sys/devices/system/cpu /sys/fs/cgroup
     """.split()
 )
-# Files in /etc that root can read and a command must not.
-SECRET_ETC = frozenset("shadow shadow- gshadow gshadow- sudoers sudoers.d ssh krb5.keytab".split())
 # Folders of compilers, interpreters and package caches below a home folder. Folders that may hold
 # credentials are not among them.
 TOOLCHAINS = tuple(
@@ -52,7 +53,8 @@ TOOLCHAINS = tuple(
     miniconda3 anaconda3 miniforge3 mambaforge .conda/pkgs .nix-profile
     """.split()
 )
-DEVICES = tuple(f"/dev/{name}" for name in "null zero full random urandom tty ptmx pts".split())
+# No terminals: a command could write to the terminal of the user, and imitate a question there.
+DEVICES = tuple(f"/dev/{name}" for name in "null zero full random urandom".split())
 PACKAGE = str(Path(glue.__file__).absolute().parents[1])  # the folder that contains the package
 LAUNCHER = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); from glue.tools.confine import main; main()"
@@ -133,17 +135,15 @@ class Bubblewrap:
                 options += ["--symlink", os.readlink(path), path]
             elif os.path.exists(path):
                 options += ["--ro-bind", path, path]
-        for name in sorted(SECRET_ETC):
-            if os.path.isdir(f"/etc/{name}"):
-                options += ["--tmpfs", f"/etc/{name}"]
-            elif os.path.exists(f"/etc/{name}"):
-                options += ["--ro-bind", "/dev/null", f"/etc/{name}"]
+        for path in _etc()[1]:
+            cover = ["--tmpfs"] if os.path.isdir(path) else ["--ro-bind", "/dev/null"]
+            options += [*cover, path]
         # Outer folders first, so that a mount does not cover an inner one.
         mounts = dict.fromkeys(view.read, "--ro-bind") | dict.fromkeys(view.write, "--bind")
         for path in sorted(mounts):
             options += [mounts[path], path, path]
         git = os.path.join(root, ".git")
-        if os.path.exists(git) and root in view.write:
+        if os.path.exists(git) and root in view.write and git not in view.write:
             options += ["--ro-bind", git, git]
         for socket in _sockets(mounts):
             options += ["--ro-bind", "/dev/null", socket]
@@ -161,17 +161,17 @@ class Landlock:
     """Rules of the kernel for files, and a filter that refuses sockets; needs no other program."""
 
     name = "landlock"
-    note = ".git is writable, and names of processes are visible"
+    note = ".git is writable, names of processes are visible, no terminals, no loopback"
 
     def works(self) -> bool:
         return _landlock_works()
 
     def wrap(self, argv: Sequence[str], root: str, view: View) -> list[str]:
-        etc = [f"/etc/{name}" for name in os.listdir("/etc") if name not in SECRET_ETC]
+        public, _, folders = _etc()
         plan = {
-            "read": [*SYSTEM, *etc, *view.read, "/proc"],
+            "read": [*SYSTEM, *public, *view.read, "/proc"],
             "write": [*view.write, *DEVICES],
-            "list": ["/etc", "/dev"],
+            "list": [*folders, "/dev"],
             "network": view.network,
         }
         start = [sys.executable, "-I", "-S", "-c", LAUNCHER, PACKAGE]
@@ -194,6 +194,7 @@ class SandboxRunner:
         ]
         self._make_home(home)
         self.view = self._view()
+        self.origin: SandboxRunner | None = None  # the runner whose private folders these are
 
     @property
     def text(self) -> str:
@@ -219,6 +220,18 @@ class SandboxRunner:
     def __call__(self, argv: Sequence[str], root: str) -> list[str]:
         return self.backend.wrap(argv, root, self.view)
 
+    def read_only(self) -> SandboxRunner:
+        """Return a runner with the same private folders that can neither write nor use a network.
+
+        Only the private folders can be written.
+        """
+        strict = copy(self)
+        strict.sandbox = replace(self.sandbox, write=(), network=False, writable_root=False)
+        strict.origin = self  # its end removes the private folders
+        given = [_absolute(path) for path in self.sandbox.write]
+        strict.view = strict._view(given)
+        return strict
+
     def _make_home(self, home: str) -> None:
         """Make the private folders, with links to the toolchains of the user's home folder."""
         for name in ("home", "tmp"):
@@ -228,14 +241,18 @@ class SandboxRunner:
             os.makedirs(os.path.dirname(link), exist_ok=True)
             os.symlink(path, link)
 
-    def _view(self) -> View:
-        given = [_absolute(path) for path in self.sandbox.read]
-        read = [*self.toolchains, *_program_folders(), *given]
-        if self.sandbox.network:
-            read.append(os.path.realpath("/etc/resolv.conf"))
+    def _view(self, more: Sequence[str] = ()) -> View:
+        """Return the paths that commands see; `more` are paths that they may read too."""
+        read = [_absolute(path) for path in self.sandbox.read]
+        read += [*more, *_git_folders(self.root)]
         write = [_absolute(path) for path in self.sandbox.write]
         (write if self.sandbox.writable_root else read).append(self.root)
         write.append(self.private)
+        found = [*self.toolchains, *_program_folders()]
+        if self.sandbox.network:
+            found.append(os.path.realpath("/etc/resolv.conf"))
+        # A folder of PATH may be the home folder itself, which is not shown unless it is named.
+        read += [path for path in found if path not in ("/", os.path.expanduser("~"))]
         real = [os.path.realpath(path) for path in read]  # a link needs its target as well
         return View(
             read=_outermost([*read, *real], write),
@@ -304,6 +321,38 @@ def _succeeds(argv: Sequence[str]) -> bool:
     return done.returncode == 0
 
 
+def _etc() -> tuple[list[str], list[str], list[str]]:
+    """Return the paths in /etc that commands may read, those to hide, and the folders around both.
+
+    Hidden is what users other than the owner may not read; without a sandbox, root can read it.
+    """
+    public, hidden, mixed = list[str](), list[str](), list[str]()
+
+    def visit(folder: str) -> None:
+        shown, covered = len(public), len(hidden)
+        for name in sorted(os.listdir(folder)):
+            path = f"{folder}/{name}"
+            try:
+                mode = os.lstat(path).st_mode
+                if stat.S_ISDIR(mode) and mode & 0o005 == 0o005:
+                    visit(path)
+                elif stat.S_ISLNK(mode) or (not stat.S_ISDIR(mode) and mode & 0o004):
+                    public.append(path)
+                else:
+                    hidden.append(path)
+            except FileNotFoundError:
+                continue  # removed meanwhile
+            except OSError:
+                hidden.append(path)
+        if len(hidden) == covered:
+            public[shown:] = [folder]  # everything in it may be read
+        else:
+            mixed.append(folder)
+
+    visit("/etc")
+    return public, hidden, mixed
+
+
 def _exists(path: str) -> bool:
     try:
         os.stat(path)
@@ -331,9 +380,25 @@ def _program_folders() -> Iterable[str]:
     yield sys.base_prefix
 
 
+def _git_folders(root: str) -> list[str]:
+    """Return the git directories of a linked worktree or submodule, which are outside of it."""
+    if not os.path.isfile(os.path.join(root, ".git")):
+        return []
+    try:
+        layout = Layout(root, alternates=True)  # checks that they name this checkout in turn
+    except (GlueError, OSError):
+        return []
+    try:
+        return [os.readlink(f"/proc/self/fd/{each.fd}") for each in (layout.own, layout.common)]
+    except OSError:
+        return []
+    finally:
+        layout.close()
+
+
 def _outermost(paths: Iterable[str], written: Sequence[str]) -> tuple[str, ...]:
     """Return the existing paths that no other path or system folder contains, each once."""
-    known = {path for path in paths if _exists(path) and path not in ("/", os.path.expanduser("~"))}
+    known = {path for path in paths if _exists(path)}
     covered = (*known, *SYSTEM, *written)
     kept = [
         path

@@ -18,7 +18,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 from glue import Tool
 from glue import tool as make_tool
@@ -53,14 +53,22 @@ PASSED = (
     "USER",
 )
 MARK = "GLUE_SHELL"  # a variable that marks all processes of a command
-# Messages of programs that a sandbox keeps from writing or from the network.
-CONFINED = re.compile(
-    r"read-only file system|permission denied|operation not permitted|network is unreachable"
-    r"|could not resolve|name resolution|name or service not known|eacces|erofs|eperm",
+# Messages of programs that a sandbox keeps from writing, or from the network.
+NOT_WRITTEN = re.compile(
+    r"read-only file system|permission denied|operation not permitted|\b(?:eacces|erofs|eperm)\b"
+    r"|unable to create|cannot create|can't create|could not create|cannot open .{0,200} for writing"
+    r"|not writable|unwritable",
+    re.IGNORECASE,
+)
+NOT_REACHED = re.compile(
+    r"network is unreachable|could not resolve|name resolution|name or service not known"
+    r"|getaddrinfo|no route to host|failed to connect|could not connect|couldn't connect"
+    r"|connection refused|\b(?:enetunreach|eai_again|enotfound|econnrefused)\b",
     re.IGNORECASE,
 )
 
 Runner = Callable[[Sequence[str], str], list[str]]  # (argv, root) -> argv that confines it
+Questions = Literal["all", "writes"]
 
 
 def tool(
@@ -70,12 +78,15 @@ def tool(
     env: Mapping[str, str] | None = None,
     sandbox: Sandbox | str = "auto",
     runner: Runner | None = None,
+    questions: Questions = "all",
 ) -> Tool[..., Any]:
     """Return the tool that runs commands in `root`, without the tool for background commands.
 
     The parameters are those of `tools`.
     """
-    return tools(root, timeout=timeout, env=env, sandbox=sandbox, runner=runner)[0]
+    return tools(
+        root, timeout=timeout, env=env, sandbox=sandbox, runner=runner, questions=questions
+    )[0]
 
 
 def tools(
@@ -85,6 +96,7 @@ def tools(
     env: Mapping[str, str] | None = None,
     sandbox: Sandbox | str = "auto",
     runner: Runner | None = None,
+    questions: Questions = "all",
 ) -> list[Tool[..., Any]]:
     """Return the tool that runs commands, and the tool that reads and stops background commands.
 
@@ -102,7 +114,15 @@ def tools(
             network or variables, and must work. The permission question says which one is used.
         runner: a function that wraps the argument list to confine the command, instead of a
             sandbox: the result of `docker("python:3.12")`, or your own.
+        questions: "all" asks for permission before each command. "writes" first runs a command that
+            only a person can allow without a question, in a sandbox that can neither write to the
+            project nor use a network. If it fails because of that, the question comes. If no
+            sandbox works, every command asks.
     """
+    if questions not in get_args(Questions):
+        raise ValueError(f"questions must be 'all' or 'writes', not {questions!r}")
+    if questions == "writes" and (runner is not None or sandbox == "off"):
+        raise ValueError("questions='writes' needs a sandbox")
     if not 0 < timeout < float("inf"):
         raise ValueError(f"timeout must be a number of seconds above 0, not {timeout!r}")
     home = os.path.realpath(root)
@@ -131,6 +151,18 @@ def tools(
             cwd: folder, relative to the root
             background: return at once; shell_job reads its output
         """
+        started = prepare(runner, command, timeout, cwd, background)
+        if background:
+            return jobs.start(started)
+        return started.report(await in_stoppable_thread(started.run))
+
+    def prepare(
+        runner: Runner | None,
+        command: str | list[str],
+        timeout: float = 0,
+        cwd: str = ".",
+        background: bool = False,
+    ) -> ShellCommand:
         argv, folder = _argv(command), _resolve_folder(home, cwd)
         if folder != home:
             argv = ["/bin/sh", "-c", 'cd -- "$0" && exec "$@"', folder, *argv]
@@ -140,10 +172,18 @@ def tools(
         else:
             default, most = usual, longest
         seconds = min(timeout, most) if timeout > 0 else default
-        started = ShellCommand(argv, known, home, runner, seconds)
-        if background:
-            return jobs.start(started)
-        return started.report(await in_stoppable_thread(started.run))
+        return ShellCommand(argv, known, home, runner, seconds)
+
+    async def trial(given: Mapping[str, Any]) -> str | None:
+        """Run a command that cannot change anything; return None if it needs permission."""
+        if given.get("background"):
+            return None
+        started = prepare(strict, **given)
+        note = await in_stoppable_thread(started.run)
+        may_reach = confined is not None and confined.sandbox.network
+        if note != "exit code 0" and started.wanted_more(may_reach):
+            return None
+        return started.report(note)
 
     async def shell_job(job: int, stop: bool = False, wait: float = 0) -> str:
         """Read the new output of a background command, and whether it still runs.
@@ -161,14 +201,20 @@ def tools(
         later = " (in the background)" if given.get("background") else ""
         exact = command if isinstance(command, str) else tuple(command)
         return PermissionTarget(
-            text=f"{verbatim(command)}{where}{later} [{note}]", command=exact, folder=folder
+            text=f"{verbatim(command)}{where}{later} [{note}]",
+            command=exact,
+            folder=folder,
+            conditions=f"{note}{later}",
         )
 
     with_permission = make_tool(
         needs_permission=True, target=permission_target, alone=True, max_output=None
     )
     run_tool = with_permission(shell)
-    run_tool.root = home
+    run_tool.root, run_tool.confinement = home, note
+    strict = confined.read_only() if confined is not None and questions == "writes" else None
+    if strict is not None:
+        run_tool.trial = trial
     return [run_tool, make_tool(max_output=None)(shell_job)]
 
 
@@ -342,6 +388,17 @@ class ShellCommand:
             del self.tail[: max(len(self.tail) - SHOWN, 0)]
         return self.seen < KILLED
 
+    def wanted_more(self, network: bool) -> bool:
+        """Return whether the output has a message about a sandbox that is too strict.
+
+        Args:
+            network: count messages about the network too.
+        """
+        with self.lock:
+            text = (self.head + self.tail).decode("utf-8", "replace")
+        found = NOT_WRITTEN.search(text) or (network and NOT_REACHED.search(text))
+        return found is not None and found is not False
+
     def report(self, note: str) -> str:
         """Return the output since the last report, with a note below it."""
         with self.lock:
@@ -352,8 +409,10 @@ class ShellCommand:
             self.read = self.seen
         text = cap(new.decode("utf-8", "replace"), SHOWN)
         if isinstance(self.runner, SandboxRunner) and note.startswith("exit code"):
-            hint = note != "exit code 0" and CONFINED.search(text)
-            note += f"; it ran in a sandbox ({self.runner.limits})" if hint else ""
+            is_strict = not self.runner.sandbox.writable_root
+            is_confined = NOT_WRITTEN.search(text) or NOT_REACHED.search(text)
+            if is_strict or (note != "exit code 0" and is_confined):
+                note += f"; it ran in a sandbox ({self.runner.limits})"
         separator = "" if not text or text.endswith("\n") else "\n"
         return f"{text}{separator}[{note}]"
 

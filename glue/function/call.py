@@ -21,9 +21,11 @@ from glue.permission import (
     Decision,
     PermissionRequest,
     PermissionTarget,
+    allow,
     as_decision,
     defer,
     deny,
+    needs_person,
 )
 from glue.tasks import caller, in_thread
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from glue.function.decorator import Tool
 
 _PARTS = (Text, Image, File, Opaque)
+MAX_QUESTIONS = 5  # about one call whose target changes meanwhile
 EXTERNAL = "its result comes from outside"
 
 
@@ -171,40 +174,78 @@ async def _run_guarded(tool: Tool[..., Any], step: Step) -> ToolResult:
 
 
 async def _ask_permission(tool: Tool[..., Any], step: Step) -> ToolResult | None:
-    """Return None if the call is allowed, or an error result if it is denied.
+    """Return None if the call is allowed, or the result of a call that is denied or already done.
 
-    Raise CallDeferred if the call has to wait for a decision.
+    A tool with a `trial` is tried without permission first, if only a person can give it. If the
+    target changes while a person decides, the question is asked again. Raise CallDeferred if the
+    call has to wait for a decision.
     """
-    decided = step.context.decided
+    decided, policy = step.context.decided, step.context.host.permission
+    name, waited = tool.spec.name, False
+    for _ in range(MAX_QUESTIONS):
+        try:
+            request = _permission_request(tool, step)
+        except Exception as error:
+            return failure_result(error, f"tool {name}")
+        if request is None:  # this call needs no permission
+            return None
+        try:
+            if decided is not None:
+                decision = allow() if decided.covers(request) else defer(CHANGED)
+            else:
+                if tool.trial is not None and needs_person(policy, request):
+                    tried = await _try(tool, step)
+                    if tried is not None:
+                        return tried
+                decision, waited = await _decide(step, request)
+        except Exception as error:
+            return replace(
+                failure_result(error, f"the permission policy for tool {name}"),
+                content=error_result(f"{name}: permission denied: {error}").content,
+            )
+        if decision.deferred:
+            raise CallDeferred(step.arguments, request, decision.reason)
+        if not decision.allowed:
+            return denied(request, decision)
+        if not waited or not _has_changed(tool, step, request):
+            return None
+    return error_result(
+        f"{name}: {request.target} changes again and again while permission is asked; nothing was "
+        "done"
+    )
+
+
+async def _try(tool: Tool[..., Any], step: Step) -> ToolResult | None:
+    """Return the result of a call that needed no permission, or None if it does need it."""
+    assert tool.trial is not None
     try:
-        request = _permission_request(tool, step)
-        if request is None:
-            return None
-        if decided is None:
-            decision = await _decide(step, request)
-        elif decided.covers(request):
-            return None
-        else:
-            decision = defer(CHANGED)
+        value = await tool.trial(step.arguments)
     except Exception as error:
-        return replace(
-            failure_result(error, f"the permission policy for tool {tool.spec.name}"),
-            content=error_result(f"{tool.spec.name}: permission denied: {error}").content,
-        )
-    if decision.deferred:
-        raise CallDeferred(step.arguments, request, decision.reason)
-    return None if decision.allowed else denied(request, decision)
+        return failure_result(error, f"tool {tool.spec.name}")
+    return None if value is None else as_result(tool.spec.name, value)
 
 
-async def _decide(step: Step, request: PermissionRequest) -> Decision:
-    """Return the decision of the run's permission policy."""
+def _has_changed(tool: Tool[..., Any], step: Step, request: PermissionRequest) -> bool:
+    """Return whether the target is no longer in the state that was shown."""
+    if request.touched is None or not request.touched.mark:
+        return False
+    try:
+        now = _permission_request(tool, step)
+    except Exception:
+        return True  # the next question reports the error
+    return now is None or now.touched is None or now.touched.mark != request.touched.mark
+
+
+async def _decide(step: Step, request: PermissionRequest) -> tuple[Decision, bool]:
+    """Return the decision of the run's permission policy, and whether it had to be awaited."""
     policy, ask = step.context.host.permission, step.context.ask
     if policy is None:
-        return deny("no permission policy is set")
+        return deny("no permission policy is set"), False
     answer = policy.decide(request)
+    waited = inspect.isawaitable(answer)
     if ask is not None and inspect.isawaitable(answer):
-        return await ask(request, as_decision(answer))
-    return await as_decision(answer)
+        return await ask(request, as_decision(answer)), waited
+    return await as_decision(answer), waited
 
 
 def denied(request: PermissionRequest, decision: Decision) -> ToolResult:

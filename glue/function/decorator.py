@@ -10,7 +10,7 @@ import json
 import re
 import sys
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import (
     Any,
@@ -120,6 +120,9 @@ class Tool(Generic[P, R]):
         # Set by tools that work in a folder, for programs that show the paths of calls.
         self.root = ""
         self.in_editor = False  # whether the tool reads and writes the buffers of an editor
+        # Runs a call without permission, confined; returns None if the call needs permission.
+        self.trial: Callable[[Mapping[str, Any]], Awaitable[Any]] | None = None
+        self.confinement = ""  # how the commands of the tool are confined, for programs to show
         if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
             raise ValueError(f"tool {self.name}: timeout must be above 0 seconds, not {timeout!r}")
         if max_output is not None and max_output < 100:

@@ -42,7 +42,9 @@ from glue.tools.fs.files import decode
 
 SHOWN = 60  # lines of a diff, or of the text that resembles a quote most
 WIDTH = 300  # characters of a line that are shown
-LOOKALIKES = str.maketrans("“”„‟«»‘’‚‛′″–—‒―−‐‑\u00a0\u2009\u202f", '""""""\'\'\'\'\'"-------   ')
+# Typographic characters by kind: quotation marks, dashes, spaces.
+KINDS = ("“”„‟«»‘’‚‛′″", "–—‒―−‐‑", "\u00a0\u2009\u202f")
+LOOKALIKES = str.maketrans("".join(KINDS), '""""""\'\'\'\'\'"-------   ')
 # A line that the model writes instead of text that it leaves out.
 PLACEHOLDER = re.compile(
     r"\W*(?:\.\.\.|…)\W*(?:\b(?:the|all|your|other)\W+)?"
@@ -53,6 +55,8 @@ PLACEHOLDER = re.compile(
     r"|\W*(?:unchanged|existing code|rest unchanged|code omitted)\W*(?:\.\.\.|…)\W*",
     re.IGNORECASE,
 )
+# A line of dots, perhaps in a comment, that stands for lines of the file.
+DOTS = re.compile(r"\s*(?:#|//|--|/\*|<!--)?\s*(?:\.\.\.|…)\s*(?:\*/|-->)?\s*")
 MAX_LINES = 500_000  # lines of a file that is matched line by line
 MAX_PLACES = 10_000
 MAX_COMPARED = 250_000  # lines of a quote times lines of its replacement
@@ -150,7 +154,8 @@ def edit_all(content: bytes, replacements: Sequence[Replacement]) -> Edited:
     made = encode(_apply(decoded, flat, spans))
     if made == content:
         raise ToolError("old and new are the same here; nothing would change")
-    return Edited(made, LADDER[max(rungs)][0], len(spans), _diff(flat, spans))
+    names = [*(name for name, _ in LADDER), "lines left out by ..."]
+    return Edited(made, names[max(rungs)], len(spans), _diff(flat, spans))
 
 
 def refuse_placeholder(new: str, known: str) -> None:
@@ -173,6 +178,8 @@ def _locate(flat: _Text, given: Replacement) -> tuple[int, list[Span]]:
     if len(given.old) > MAX_QUOTE:
         raise ToolError(f"old is {len(given.old)} characters long; quote at most {MAX_QUOTE}")
     old, new = given.old.replace("\r\n", "\n"), given.new.replace("\r\n", "\n")
+    if old.endswith("\n") and new and not new.endswith("\n"):
+        new += "\n"  # a quote of whole lines is replaced by whole lines; no two lines are joined
     if old == new:
         raise ToolError("old and new are the same; nothing to do")
     refuse_placeholder(new, flat.text)
@@ -192,7 +199,55 @@ def _locate(flat: _Text, given: Replacement) -> tuple[int, list[Span]]:
             raise ToolError(_ambiguous_message(flat, spans, name))
         if spans:
             return rung, [_extend_deletion(flat, span) for span in spans]
+    if not given.replace_all and (spans := _elided(flat, old, new)):
+        return len(LADDER), spans
     raise ToolError(_not_found_message(flat, old))
+
+
+def _elided(flat: _Text, old: str, new: str) -> list[Span]:
+    """Return the spans of a quote that leaves out lines by `...`; [] if its extent is not certain.
+
+    The quote "a\n...\nz" with the new text "b\na\n...\nz" stands for all lines from "a" to "z".
+    Both texts must have the same `...` lines, and the lines next to each `...` must be the same in
+    both, so that it can only stand for text that stays. Each part of the quote must be in the file
+    exactly once, in this order, and the file must not contain such a `...` itself.
+    """
+    parts, news = _split_at_dots(old), _split_at_dots(new)
+    dots = [line for line in old.split("\n") if DOTS.fullmatch(line)]
+    same = [line for line in new.split("\n") if DOTS.fullmatch(line)] == dots
+    if len(parts) < 2 or not same or any(DOTS.fullmatch(line) for line in flat.lines):
+        return []
+    spans: list[Span] = []
+    last, end = len(parts) - 1, 0
+    for number, (part, made) in enumerate(zip(parts, news, strict=True)):
+        is_kept = part and made and (number == 0 or part[0] == made[0])
+        if not is_kept or (number < last and part[-1] != made[-1]):
+            return []
+        text = "\n".join(part)
+        places = [at for at in _positions(flat.text, text) if _is_whole_lines(flat, at, text)]
+        # A part that is also inside a line, or that is there with another indentation, is unclear.
+        loose = _by_lines(flat, text, text, key=str.strip)
+        if len(places) != 1 or len(loose) != 1 or places[0] < end + bool(number):
+            return []
+        end = places[0] + len(text)
+        if part != made:
+            spans.append((places[0], end, "\n".join(made)))
+    return spans
+
+
+def _split_at_dots(text: str) -> list[list[str]]:
+    parts: list[list[str]] = [[]]
+    for line in _split_lines(text):
+        if DOTS.fullmatch(line):
+            parts.append([])
+        else:
+            parts[-1].append(line)
+    return parts
+
+
+def _is_whole_lines(flat: _Text, at: int, text: str) -> bool:
+    end = at + len(text)
+    return flat.text[at - 1 : at] in ("", "\n") and flat.text[end : end + 1] in ("", "\n")
 
 
 def _extend_deletion(flat: _Text, span: Span) -> Span:
@@ -239,6 +294,7 @@ def _typographic(flat: _Text, old: str, new: str) -> list[Span]:
 def _keep_characters(block: list[str], wanted: list[str], lines: list[str]) -> str:
     """Return the new lines, with the file's own characters in the parts that the edit keeps."""
     made: list[str] = []
+    lines = _plain_like(block, wanted, lines)
     old = [line.translate(LOOKALIKES) for line in wanted]
     new = [line.translate(LOOKALIKES) for line in lines]
     if len(old) * len(new) > MAX_COMPARED:
@@ -256,6 +312,19 @@ def _keep_characters(block: list[str], wanted: list[str], lines: list[str]) -> s
             middle = lines[at][head : len(lines[at]) - tail]
             made.append(own[:head] + middle + own[len(own) - tail :])
     return "\n".join(made)
+
+
+def _plain_like(block: list[str], wanted: list[str], lines: list[str]) -> list[str]:
+    """Return the new lines without typographic characters that the model put into the quote too.
+
+    If the quote has “ where the file has ", the model writes “ for ", also in the lines that it
+    adds. A character that these lines of the file contain is kept.
+    """
+    own, quoted = "\n".join(block), "\n".join(wanted)
+    odd = {here for here, there in zip(quoted, own, strict=False) if here != there}
+    kinds = [kind for kind in KINDS if not odd.isdisjoint(kind)]
+    table = {ord(char): LOOKALIKES[ord(char)] for kind in kinds for char in kind if char not in own}
+    return [line.translate(table) for line in lines]
 
 
 def _by_lines(flat: _Text, old: str, new: str, key: Callable[[str], str]) -> list[Span]:
@@ -294,6 +363,10 @@ def _rewrite(
     if old.endswith("\n") and len(old) > 1:
         new = new.removesuffix("\n")
     lines = new.split("\n")
+    if key is _plain_key:
+        lines = _plain_like(
+            [line.strip() for line in block], [line.strip() for line in wanted], lines
+        )
     shifted = _reindent(flat, lines, wanted, block)
     if shifted is None:
         return None
@@ -311,8 +384,12 @@ def _rewrite(
     return "\n".join(made)
 
 
+def _plain_key(line: str) -> str:
+    return line.translate(LOOKALIKES).strip()
+
+
 _indented = partial(_by_lines, key=str.strip)
-_loose = partial(_by_lines, key=lambda line: line.translate(LOOKALIKES).strip())
+_loose = partial(_by_lines, key=_plain_key)
 LADDER: tuple[tuple[str, Callable[[_Text, str, str], list[Span]]], ...] = (
     ("exact", _exact),
     ("trailing whitespace", partial(_by_lines, key=str.rstrip)),

@@ -249,9 +249,17 @@ def mark_of(found: os.stat_result) -> Mark:
 
 
 def write(
-    root: Root, path: str, content: bytes, *, guard: Guard | None = None, mark: Mark | None = None
+    root: Root,
+    path: str,
+    content: bytes,
+    *,
+    guard: Guard | None = None,
+    mark: Mark | None = None,
+    is_new: bool = False,
 ) -> tuple[bool, Mark]:
     """Write a file in one step and create its folders; return whether it is new, and its mark.
+
+    A link is followed as long as it stays below the root: the file that it names is replaced.
 
     Args:
         root: the root of the path.
@@ -259,12 +267,13 @@ def write(
         content: the whole new content.
         guard: a function that raises if it refuses the resolved path.
         mark: the mark of the file as it was read; if the file differs now, raise a ToolError.
+        is_new: raise a ToolError if the file exists.
     """
     if len(content) > MAX_WRITE:
         raise ToolError(
             f"{len(content)} bytes are too many for one file; at most {MAX_WRITE} can be written"
         )
-    with root.place(path, final=False) as place, ExitStack() as stack:
+    with root.place(path) as place, ExitStack() as stack:
         if any(map(folds_to_git, place.names)):
             raise UnsafePath(
                 f"{shorten(place.path)} is in git's own directory, which tools do not write to"
@@ -280,7 +289,7 @@ def write(
                 os.mkdir(name, dir_fd=parent)
             parent = os.open(name, DIRECTORY, dir_fd=parent)
             stack.callback(os.close, parent)
-        old = _target(parent, place.name, path, mark)
+        old = _target(parent, place.name, path, mark, is_new)
         return old is None, _replace(root, parent, place.name, place, content, old)
 
 
@@ -298,7 +307,10 @@ def folds_to_git(name: str) -> bool:
     return any(part == ".git" or (part.startswith("git~") and part[4:].isdigit()) for part in parts)
 
 
-def _target(parent: int, name: str, path: str, mark: Mark | None) -> os.stat_result | None:
+def _target(
+    parent: int, name: str, path: str, mark: Mark | None, is_new: bool
+) -> os.stat_result | None:
+    """Return the stat result of the file that a write replaces, or None if there is none."""
     try:
         old = os.stat(name, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:
@@ -308,6 +320,8 @@ def _target(parent: int, name: str, path: str, mark: Mark | None) -> os.stat_res
     if not stat.S_ISREG(old.st_mode):
         kind = file_kind(old.st_mode)
         raise UnsafePath(f"{shorten(path)} is a {kind}, not a regular file; nothing was written")
+    if is_new:
+        raise ToolError(f"{shorten(path)} was created meanwhile; nothing was written; read it")
     if mark is not None and mark_of(old) != mark:
         raise ToolError(f"{shorten(path)} changed meanwhile; nothing was written; read it again")
     if not old.st_mode & 0o222:
@@ -334,9 +348,11 @@ def _replace(
             os.fchmod(fd, 0o600)
             file.write(content)
             file.flush()
-            if old is not None and (now.st_uid, now.st_gid) != (old.st_uid, old.st_gid):
-                with suppress(OSError):  # only root may give a file to another owner
-                    os.fchown(fd, old.st_uid, old.st_gid)
+            if old is not None:
+                if (now.st_uid, now.st_gid) != (old.st_uid, old.st_gid):
+                    with suppress(OSError):  # only root may give a file to another owner
+                        os.fchown(fd, old.st_uid, old.st_gid)
+                _copy_attributes(parent, name, fd)
             os.fchmod(fd, stat.S_IMODE((old or now).st_mode) & 0o777)
             os.fsync(fd)
             made = mark_of(os.fstat(fd))
@@ -349,6 +365,28 @@ def _replace(
     with suppress(OSError):  # some file systems cannot sync a folder; the content is on disk
         os.fsync(parent)
     return made
+
+
+def _copy_attributes(parent: int, name: str, fd: int) -> None:
+    """Copy the extended attributes of a file, such as access lists, to the file of a descriptor.
+
+    Python offers them only on Linux. The right to use capabilities is not copied: the kernel takes
+    it from every file whose content changes.
+    """
+    if not hasattr(os, "listxattr"):
+        return
+    with suppress(OSError):  # the file cannot be opened, or the file system has no attributes
+        old = os.open(
+            name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent
+        )
+        try:
+            for attribute in os.listxattr(old):
+                if attribute == "security.capability":
+                    continue
+                with suppress(OSError):  # some attributes may be set only by the system
+                    os.setxattr(fd, attribute, os.getxattr(old, attribute))
+        finally:
+            os.close(old)
 
 
 def _check_still_there(root: Root, parent: int, place: ResolvedPath) -> None:

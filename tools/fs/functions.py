@@ -40,6 +40,7 @@ from glue.tools.fs.root import Guard, Root, file_kind, shorten, stat_or_none
 LISTED = 1000
 RESULT = 200 * 1024
 SECONDS = 3.0  # for a walk
+MAX_SHOWN = 8  # questions about one path that may be open at once
 REMEMBERED = 1000  # files whose marks are kept, to notice changes by others
 PDF_SECONDS = 8.0  # to read the text of a PDF
 TIMEOUT = 10.0  # seconds of a reading tool; each ends by itself long before
@@ -57,19 +58,26 @@ class QuotedEdit(TypedDict):
 
 
 class _Permit:
-    """A record of the places for which permission was given, so that a write goes nowhere else."""
+    """A record of the files that were shown in permission questions.
+
+    A write goes only to a file that was shown, and only if the file is still in that state.
+    """
 
     def __init__(self, root: Root, blocklist_guard: Guard | None = None) -> None:
         self.root, self.blocklist_guard = root, blocklist_guard
-        self.permitted: dict[str, str] = {}
+        # By the path as the model gave it: the resolved path and the digest of the file.
+        self.shown: dict[str, list[tuple[str, str]]] = {}
 
     def target(self, given: Mapping[str, Any]) -> PermissionTarget:
         """Return the place that a call would write to, with a diff if the edit is possible."""
-        found = path_target(self.root, given["path"])
-        self.permitted[given["path"]] = found.paths[0]
-        content, mark = _read_existing(self.root, given["path"], self.blocklist_guard)
-        state = content or repr(mark).encode()  # a large file is known by its size and time
-        found = replace(found, mark=hashlib.sha256(state).hexdigest()[:16])
+        path = given["path"]
+        with _tool_errors(path):
+            found = path_target(self.root, path)
+        content, mark = _read_existing(self.root, path, self.blocklist_guard)
+        found = replace(found, mark=_digest(content, mark))
+        shown = self.shown.setdefault(path, [])
+        shown.append((found.paths[-1], found.mark))
+        del shown[:-MAX_SHOWN]
         try:
             if "content" in given:
                 new = given["content"]
@@ -79,22 +87,34 @@ class _Permit:
         except ToolError:
             return found
 
-    def guard(self, path: str) -> Guard:
-        """Return a guard that refuses a place other than the permitted one.
+    def guard(self, path: str, content: bytes, mark: Mark | None) -> Guard:
+        """Return a guard that refuses another file or state than the one that was shown.
 
-        A folder of the path may have become a link after permission was given.
+        A folder of the path may have become a link after permission was given, and another program
+        may have saved the file.
         """
-        own = self.permitted.pop(path, None)
+        shown = self.shown.pop(path, [])
+        digest = _digest(content, mark)
+        if shown and digest not in (state for _, state in shown):
+            raise ToolError(
+                f"{shorten(path)} changed while permission was asked; nothing was written; "
+                "read it again"
+            )
 
         def guard(names: tuple[str, ...]) -> None:
             if self.blocklist_guard is not None:
                 self.blocklist_guard(names)
-            if own is not None and "/".join(names) != own:
+            if shown and ("/".join(names), digest) not in shown:
                 raise UnsafePath(
                     f"{shorten(path)} no longer leads to the permitted file; nothing was written"
                 )
 
         return guard
+
+
+def _digest(content: bytes, mark: Mark | None) -> str:
+    """Return a text that identifies the state of a file; a large file is known by its mark."""
+    return hashlib.sha256(content or repr(mark).encode()).hexdigest()[:16]
 
 
 def functions(
@@ -270,7 +290,8 @@ def functions(
                 text, encode = "", str.encode
             refuse_placeholder(content, text)
             data = encode(content)
-            new, made = files.write(root, path, data, guard=permit.guard(path), mark=mark)
+            guard = permit.guard(path, old, mark)
+            new, made = files.write(root, path, data, guard=guard, mark=mark, is_new=mark is None)
             note(path, made)
         size = f"{len(data)} bytes, {files.count_lines(data)} lines"
         return f"{'created' if new else 'replaced'} {show_name(path)}: {size}"
@@ -302,8 +323,9 @@ def functions(
                 content = file.read(files.MAX_WRITE)
             mark = mark_of(found)
             stale = seen.get(normpath(path), mark) != mark
+            guard = permit.guard(path, content, mark)
             done = edit_all(content, several)
-            _, made = files.write(root, path, done.content, guard=permit.guard(path), mark=mark)
+            _, made = files.write(root, path, done.content, guard=guard, mark=mark)
             note(path, made)
         times = "1 replacement" if done.count == 1 else f"{done.count} replacements"
         loose = "" if done.rung == "exact" else f", matched except for {done.rung}"
@@ -414,14 +436,21 @@ def _similar_paths(root: Root, path: str) -> list[str]:
 def _read_existing(
     root: Root, path: str, blocklist_guard: Guard | None
 ) -> tuple[bytes, Mark | None]:
-    """Return the content and mark of a file about to be replaced; (b"", None) if unreadable."""
+    """Return the content and mark of a file about to be replaced.
+
+    The content is b"" if the file cannot be read or is too large, the mark None if it is missing.
+    """
+    found: os.stat_result | None = None
     try:
-        with root.open(path, guard=blocklist_guard) as file:
-            found = os.fstat(file.fileno())
-            content = file.read(files.MAX_WRITE) if found.st_size <= files.MAX_WRITE else b""
-            return content, mark_of(found)
+        with root.place(path, guard=blocklist_guard) as place:
+            if place.name is not None and not place.missing:
+                found = stat_or_none(place.name, place.fd)
+            with place.open(path) as file:
+                found = os.fstat(file.fileno())
+                content = file.read(files.MAX_WRITE) if found.st_size <= files.MAX_WRITE else b""
+                return content, mark_of(found)
     except (OSError, GlueError):
-        return b"", None
+        return b"", mark_of(found) if found is not None else None
 
 
 def _entry_line(fd: int, name: str, what: str) -> str:

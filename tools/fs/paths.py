@@ -59,9 +59,9 @@ def path_target(root: Root | str | os.PathLike[str], path: str) -> PermissionTar
         with opened.place(path, final=False) as place:
             own = place.path
         with opened.place(path) as place:
-            return PermissionTarget(
-                text=show_name(own), paths=tuple(dict.fromkeys((own, place.path)))
-            )
+            names = tuple(dict.fromkeys((own, place.path)))
+        text = " -> ".join(map(show_name, names))
+        return PermissionTarget(text=text, paths=names, folds=opened.folds_names)
 
 
 def _opened(root: Root | str | os.PathLike[str]) -> AbstractContextManager[Root]:

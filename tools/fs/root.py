@@ -11,10 +11,12 @@ import errno
 import io
 import os
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 
 from glue.errors import UnsafePath
 
@@ -25,6 +27,7 @@ if os.name != "posix":
 
 MAX_PATH = 16 * 1024
 MAX_LINKS = 40
+MAX_PROBED = 100  # entries of the root that are read to find a name with letters
 MAX_DEPTH = 256  # nested directories; each needs an open descriptor
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -87,6 +90,28 @@ class Root:
         self.spellings = tuple(
             name for name in names if is_same_file(stat_or_none(name, follow=True), found)
         )
+
+    @property
+    def folds_names(self) -> bool:
+        """Whether the file system ignores the case of names, as that of macOS does by default.
+
+        A file of the root is looked up with the other case. If the root has no file whose name has
+        letters, the system decides.
+        """
+        try:
+            with os.scandir(self.fd) as entries:
+                names = (entry.name for entry in islice(entries, MAX_PROBED))
+                name = next((name for name in names if name.swapcase() != name), None)
+        except OSError:
+            name = None
+        if name is None:
+            return sys.platform == "darwin"
+        found = self._stat(name)
+        return found is not None and is_same_file(self._stat(name.swapcase()), found)
+
+    def _stat(self, name: str) -> os.stat_result | None:
+        """Return the stat result of a file of the root; a test replaces it by another volume."""
+        return stat_or_none(name, self.fd)
 
     @classmethod
     def adopt(cls, fd: int, spellings: tuple[str, ...] = ()) -> Root:

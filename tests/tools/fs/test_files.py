@@ -127,9 +127,7 @@ def test_a_write_keeps_the_mode_and_creates_folders(tools: Tools, tmp_path: Path
     assert stat.S_IMODE((tmp_path / "a/b/new").stat().st_mode) == 0o666 & ~umask
 
 
-def test_a_write_to_a_folder_link_or_read_only_file_is_refused(
-    tools: Tools, tmp_path: Path
-) -> None:
+def test_a_write_to_a_folder_or_read_only_file_is_refused(tools: Tools, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("x")
     (tmp_path / "link").symlink_to("file")
@@ -137,7 +135,7 @@ def test_a_write_to_a_folder_link_or_read_only_file_is_refused(
     (tmp_path / "sealed").chmod(0o444)
     os.mkfifo(tmp_path / "pipe")
 
-    for path in ("folder", "folder/", "link", "sealed", "pipe", "file/below"):
+    for path in ("folder", "folder/", "sealed", "pipe", "file/below"):
         with pytest.raises(GlueError):
             tools["write_file"](path, "y")
 
