@@ -39,6 +39,16 @@ CAPABILITIES_VERSION = 0x20080522
 SOCKET = {"x86_64": 41, "aarch64": 198}
 SOCKETPAIR = {"x86_64": 53, "aarch64": 199}
 IO_URING_SETUP = 425  # io_uring can make sockets, unseen by the filter
+# Keys of the kernel, and memory and queues that are shared with other programs of the user.
+SHARED = {
+    "x86_64": (248, 249, 250, 29, 64, 68, 240),
+    "aarch64": (217, 218, 219, 194, 190, 186, 180),
+}
+# Modes, times and extended attributes of files, which Landlock does not restrict.
+METADATA = {
+    "x86_64": (90, 91, 268, 452, 132, 235, 261, 280, 188, 189, 190, 197, 198, 199, 463, 466),
+    "aarch64": (52, 53, 452, 88, 5, 6, 7, 14, 15, 16, 463, 466),
+}
 ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 X32 = 0x40000000
 INET, INET6, NETLINK, DGRAM = 2, 10, 16, 2
@@ -68,13 +78,15 @@ def main() -> None:
 def confine(plan: dict[str, Any]) -> None:
     """Give up every right that the plan does not name; raise OSError if the kernel refuses.
 
-    The plan has the folders to `read` and to `write`, folders to `list`, and `network`.
+    The plan has the folders to `read` and to `write`, folders to `list`, whether to use the
+    `network`, and whether to change the `metadata` of files.
     """
     machine = os.uname().machine
     _drop_capabilities(machine)
     _check(syscall(PRCTL[machine], NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
     _restrict_files(plan)
-    _install_filter(machine, socket_filter(machine, bool(plan["network"])))
+    sockets = "internet" if plan["network"] else "none"
+    _install_filter(machine, make_filter(machine, sockets=sockets, metadata=plan["metadata"]))
 
 
 def _drop_capabilities(machine: str) -> None:
@@ -111,25 +123,31 @@ def _allow(rules: int, path: str, rights: int) -> None:
             os.close(fd)
 
 
-def socket_filter(machine: str, network: bool) -> bytes:
-    """Return the seccomp program that refuses new sockets; with a network, only local ones.
+def make_filter(machine: str, *, sockets: str, metadata: bool = True) -> bytes:
+    """Return the seccomp program that refuses system calls by which a command reaches out.
 
-    A pair of connected sockets is allowed, unless it is of datagrams: these can be sent to others.
+    Args:
+        machine: the processor, as `os.uname` names it.
+        sockets: "none", "internet", or "all". A pair of connected sockets is allowed, unless it is
+            of datagrams: these can be sent to others.
+        metadata: whether modes, times and extended attributes of files may be changed.
     """
+    refused = [IO_URING_SETUP, *SHARED[machine], *(() if metadata else METADATA[machine])]
     steps: list[tuple[int, int, str, str]] = [  # code, value, label if true, label if false
         (LOAD, ARCH, "", ""),
         (EQUAL, ARCHITECTURE[machine], "", "refuse"),
         (LOAD, NUMBER, "", ""),
         (AT_LEAST, X32, "refuse", ""),
-        (EQUAL, IO_URING_SETUP, "refuse", ""),
-        (EQUAL, SOCKETPAIR[machine], "pair", ""),
-        (EQUAL, SOCKET[machine], "socket" if network else "refuse", "allow"),
+        *((EQUAL, number, "refuse", "") for number in refused),
     ]
+    if sockets != "all":
+        steps.append((EQUAL, SOCKETPAIR[machine], "pair", ""))
+        steps.append((EQUAL, SOCKET[machine], "socket" if sockets == "internet" else "refuse", ""))
+    steps.append((RETURN, ALLOW, "", ""))
     labels = {"socket": len(steps)}
-    if network:
-        steps.append((LOAD, FIRST, "", ""))
-        steps += [(EQUAL, family, "allow", "") for family in (INET, INET6)]
-        steps.append((EQUAL, NETLINK, "allow", "refuse"))
+    steps.append((LOAD, FIRST, "", ""))
+    steps += [(EQUAL, family, "allow", "") for family in (INET, INET6)]
+    steps.append((EQUAL, NETLINK, "allow", "refuse"))
     labels["pair"] = len(steps)
     steps += [(LOAD, SECOND, "", ""), (AND, 0xF, "", ""), (EQUAL, DGRAM, "refuse", "allow")]
     labels |= {"allow": len(steps), "refuse": len(steps) + 1}

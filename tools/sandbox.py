@@ -75,6 +75,7 @@ class Sandbox:
         env: names of environment variables that it inherits, besides the usual few.
         writable_root: whether it may write to the project.
         backend: "bubblewrap" or "landlock"; by default the first of them that works.
+        required: whether to raise ConfigError if no backend works, instead of using none.
     """
 
     read: Sequence[str | os.PathLike[str]] = ()
@@ -83,6 +84,7 @@ class Sandbox:
     env: Sequence[str] = ()
     writable_root: bool = True
     backend: str = ""
+    required: bool = True
 
     def __post_init__(self) -> None:
         for name, value in (("read", self.read), ("write", self.write), ("env", self.env)):
@@ -148,11 +150,12 @@ class Bubblewrap:
         for socket in _sockets(mounts):
             options += ["--ro-bind", "/dev/null", socket]
         command = [program, *options, "--chdir", root, "--", *argv]
-        if not view.network or not is_known_linux():
+        if not is_known_linux():
             return command
         # With the host's network, its abstract sockets are in reach: refuse local sockets.
-        rules = os.path.join(view.private, "filter")
-        Path(rules).write_bytes(confine.socket_filter(os.uname().machine, network=True))
+        sockets = "internet" if view.network else "all"
+        rules = os.path.join(view.private, f"filter-{sockets}")
+        Path(rules).write_bytes(confine.make_filter(os.uname().machine, sockets=sockets))
         command[1:1] = ["--seccomp", "9"]
         return ["/bin/sh", "-c", 'exec "$@" 9< "$0"', rules, *command]
 
@@ -161,7 +164,7 @@ class Landlock:
     """Rules of the kernel for files, and a filter that refuses sockets; needs no other program."""
 
     name = "landlock"
-    note = ".git is writable, names of processes are visible, no terminals, no loopback"
+    note = ".git is writable, names of processes are visible, no loopback network"
 
     def works(self) -> bool:
         return _landlock_works()
@@ -173,6 +176,8 @@ class Landlock:
             "write": [*view.write, *DEVICES],
             "list": [*folders, "/dev"],
             "network": view.network,
+            # Only a command that may write may change modes and times.
+            "metadata": root in view.write,
         }
         start = [sys.executable, "-I", "-S", "-c", LAUNCHER, PACKAGE]
         return [*start, json.dumps(plan), *argv]
@@ -274,16 +279,14 @@ def open_sandbox(sandbox: Sandbox | str, root: str | os.PathLike[str]) -> Sandbo
         raise ValueError(f"sandbox must be auto, require, off or a Sandbox, not {sandbox!r}")
     if sandbox == "off":
         return None
-    wanted = sandbox if isinstance(sandbox, Sandbox) else Sandbox()
+    wanted = sandbox if isinstance(sandbox, Sandbox) else Sandbox(required=sandbox == "require")
     backend = find_backend(wanted.backend)
     if backend is not None:
         return SandboxRunner(wanted, backend, os.path.realpath(root))
-    if sandbox == "auto":
+    if not wanted.required:
         return None
-    raise ConfigError(
-        f"{wanted.backend or 'neither bubblewrap nor Landlock'} does not work here;"
-        " install bubblewrap, or run without a sandbox (sandbox='off')"
-    )
+    name = f"{wanted.backend} does not work" if wanted.backend else "no sandbox works"
+    raise ConfigError(f"{name} here; install bubblewrap, or run without a sandbox ('off')")
 
 
 def find_backend(name: str = "") -> Backend | None:
@@ -305,7 +308,7 @@ def _bubblewrap_works() -> bool:
 def _landlock_works() -> bool:
     if confine.version() < confine.OLDEST:
         return False
-    plan = {"read": ["/"], "write": [], "list": [], "network": False}
+    plan = {"read": ["/"], "write": [], "list": [], "network": False, "metadata": True}
     start = [sys.executable, "-I", "-S", "-c", LAUNCHER, PACKAGE]
     return _succeeds([*start, json.dumps(plan), "/bin/sh", "-c", ":"])
 

@@ -212,6 +212,8 @@ def tools(
     )
     run_tool = with_permission(shell)
     run_tool.root, run_tool.confinement = home, note
+    if confined is not None:
+        run_tool.confine = lambda command: _with_environment(confined(_argv(command), home), known)
     strict = confined.read_only() if confined is not None and questions == "writes" else None
     if strict is not None:
         run_tool.trial = trial
@@ -317,6 +319,11 @@ def _argv(command: str | list[str]) -> list[str]:
     if words is command:
         return words
     return ["/bin/bash" if os.access("/bin/bash", os.X_OK) else "/bin/sh", "-c", *words]
+
+
+def _with_environment(argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
+    """Return the arguments of a command that has exactly these variables, whoever starts it."""
+    return ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in env.items()), *argv]
 
 
 class ShellCommand:

@@ -50,21 +50,26 @@ class EditorConnection(Protocol):
         """Return a capability of the editor, or None if the editor did not announce it."""
 
 
-def ready_agent(model: Any, bundle: str) -> Callable[..., Agent[Any, Any]]:
+def ready_agent(
+    model: Any, bundle: str, shell: Mapping[str, Any] | None = None
+) -> Callable[..., Agent[Any, Any]]:
     """Return a function that builds an agent with ready-made tools for an editor's directories.
 
     Args:
         model: the model of the agent.
         bundle: the tools: "coding" for all of them, "fs" for files, "git" for files and git.
+        shell: options of the shell tool.
     """
 
     def make(cwd: str, editor: EditorConnection, more: Sequence[str] = ()) -> Agent[Any, Any]:
         # Slow to load, and not needed to answer `initialize`.
         from glue.tools import coding, git
+        from glue.tools import shell as shell_tool
 
         def tools_below(root: str) -> dict[str, Tool[..., Any]]:
             if bundle == "coding":
-                made = coding.tools(root, trust=True, shell=True)
+                made = coding.tools(root, trust=True)
+                made += shell_tool.tools(root, **(shell or {}))
             else:
                 made = [*fs.tools(root), *(git.tools(root, trust=True) if bundle == "git" else ())]
             return {each.name: each for each in editor_tools(made, root, editor)}
@@ -223,9 +228,11 @@ def _terminal(original: Tool[..., Any], root: str, editor: EditorConnection) -> 
             command: a shell command line
         """
         session = {"sessionId": context.session_id}
+        # The sandbox that the permission question names applies in a terminal too.
+        argv = original.confine(command) if original.confine is not None else ["sh", "-c", command]
         params = {
-            "command": "sh",
-            "args": ["-c", command],
+            "command": argv[0],
+            "args": argv[1:],
             "cwd": root,
             "outputByteLimit": TERMINAL_BYTES,
         }
@@ -250,6 +257,7 @@ def _terminal(original: Tool[..., Any], root: str, editor: EditorConnection) -> 
         cut = "[the beginning was cut off]\n" if output.get("truncated") else ""
         return f"{cut}{output.get('output', '')}\n[{ended}]"
 
+    shell.trial, shell.confinement = original.trial, original.confinement
     return shell
 
 
@@ -332,6 +340,11 @@ class EditorPermission:
         otherwise = self._own or (AllowAll() if mode == "allow" else self._asking)
         return Rules(**self._rules, otherwise=otherwise)
 
+    def needs_person(self, request: PermissionRequest) -> bool:
+        """Return whether the user has to be asked in the editor."""
+        mode = self._mode()
+        return mode != "read" and self._policy(mode).needs_person(request)
+
     async def decide(self, request: PermissionRequest) -> Decision:
         """Decide about a call, and show an allowed call as running."""
         mode = self._mode()
@@ -350,7 +363,8 @@ class EditorPermission:
         shown = await self._shown(request)
         fields = tool_call(shown, "pending")
         if request.target:
-            fields["title"] = f"{request.tool}: {request.target}"
+            reason = f" ({request.reason})" if request.reason else ""
+            fields["title"] = f"{request.tool}: {request.target}{reason}"
         target = _TARGETS.get(request.tool, "exactly this")
         options = [
             {"optionId": kind, "name": label.format(target), "kind": kind}

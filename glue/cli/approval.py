@@ -28,6 +28,8 @@ def question(request: PermissionRequest, screen: Screen) -> str:
     target = marks.sub(lambda mark: f"⟨U+{ord(mark[0]):04X}⟩", request.target)
     target = clean_text(target).replace("\n", "␊").replace("\t", "␉")
     lines = [screen.paint(f"? {one_line(request.action)} {target}".strip(), "yellow")]
+    if request.reason:
+        lines.append(f"  {clean_text(one_line(request.reason))}")
     change = change_of(request)
     if change is not None:
         lines += _coloured(change, screen)

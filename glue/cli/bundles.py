@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -13,7 +13,7 @@ BUNDLES = {
     "fs": "read and search files below this folder",
     "edit": "fs, and write files (asks for permission)",
     "git": "read the history of this checkout",
-    "shell": "run commands (asks for permission)",
+    "shell": "run commands, in a sandbox if one works (asks for permission)",
     "web": "read web pages (asks for permission); search the web if the provider can",
     "coding": "edit, and git if this is a checkout",
 }
@@ -33,13 +33,22 @@ def check_bundles(names: Iterable[str], own: Iterable[str] = ()) -> list[str]:
     return names
 
 
-def make_tools(names: Iterable[str], own: Iterable[str] = ()) -> list[AnyTool]:
-    """Return the tools of several bundles for the current folder, each tool once."""
+def make_tools(
+    names: Iterable[str], own: Iterable[str] = (), shell: Mapping[str, Any] | None = None
+) -> list[AnyTool]:
+    """Return the tools of several bundles for the current folder, each tool once.
+
+    Args:
+        names: the names of the bundles.
+        own: the names of the agent's own tools, for the error about an unknown name.
+        shell: options of the shell tool.
+    """
     found: dict[str, Any] = {}
     for name in check_bundles(names, own):
         module = import_module(f"glue.tools.{_MODULES.get(name, name)}")
         try:
-            tools = module.tools(*_ARGUMENTS.get(name, (".",)))
+            options = shell or {} if name == "shell" else {}
+            tools = module.tools(*_ARGUMENTS.get(name, (".",)), **options)
         except ValueError as error:  # the current folder cannot be read
             raise ConfigError(f"the {name} tools: {error}") from None
         for tool in tools:

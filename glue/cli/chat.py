@@ -20,7 +20,7 @@ from glue.cli.agentfile import open_agent
 from glue.cli.approval import ask_yes_or_no
 from glue.cli.inputs import read_part
 from glue.cli.linereader import LineReader
-from glue.cli.options import Sources, chat_options
+from glue.cli.options import Sources, chat_options, describe_confinement
 from glue.cli.printer import Printer, usage_line
 from glue.cli.process import exit_code_despite_threads, live_threads, terminal_echo
 from glue.cli.run import Run, check_session, exit_code, explain, write_answer
@@ -161,6 +161,9 @@ class Chat:
             model = one_line(slash.model_name(self.session))
             saved = f", saved as {self.saved_as}" if self.saved_as else ""
             self.printer.note(f"{model}{saved}; /help for help, Ctrl-D to leave{self.hint}")
+            for tool in self.run.overrides()["tools"]:
+                if confinement := getattr(tool, "confinement", ""):
+                    self.note(f"{tool.spec.name}: {describe_confinement(confinement)}")
             if self.saved_as and self.portal.call(self.session.load):
                 self.recap()
         code = 0

@@ -1,4 +1,4 @@
-"""`glue doctor`: check Python, keys, git, stores and network, with one line for each check."""
+"""`glue doctor`: check Python, keys, git, sandbox, stores and network, one line for each check."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from glue.providers.http import load_engine, ssl_context
 from glue.providers.models import date
 from glue.stores import check_store, is_address, open_store, store_name, store_path
 from glue.text import count, one_line
+from glue.tools.sandbox import find_backend
 
 
 class Check(NamedTuple):
@@ -50,7 +51,7 @@ class Check(NamedTuple):
     help="Connect to the server of this provider, with or without a key. Repeatable.",
 )
 def doctor(reach: bool, names: tuple[str, ...]) -> None:
-    """Check Python, keys, git, stores, proxy and certificates. Exits with 1 if there is a fault.
+    """Check Python, keys, git, sandbox, stores, proxy, certificates. Exits with 1 if there is a fault.
 
     Marks: ok is fine, -- is a hint, !! is a fault. Only --reach and --provider connect to servers;
     they send neither a key nor a prompt.
@@ -88,6 +89,7 @@ def checks(reach: bool, names: tuple[str, ...]) -> Iterator[Check]:
     newer = "update glue-agents for newer ones" if days > 120 else ""
     yield Check("prices", f"of {date()}, {days} days old", newer, False)
     yield _git()
+    yield _sandbox()
     yield _store()
     yield from _network()
     encoding = (getattr(sys.stdout, "encoding", "") or "unknown").lower()
@@ -170,6 +172,18 @@ def _git() -> Check:
         return Check("git", f"{program} prints {output!r}", "install git 2.30 or newer")
     old = (int(found[1]), int(found[2])) < (2, 30)
     return Check("git", found[0], "2.30 or newer is needed" if old else "")
+
+
+def _sandbox() -> Check:
+    """Return the sandbox of commands that the shell tool runs."""
+    best = find_backend()
+    install = "install bubblewrap" if sys.platform.startswith("linux") else ""
+    if best is None:
+        found = "none: commands that you allow can do what you can do, and read your keys"
+        return Check("sandbox", found, install or "use glue.tools.shell.docker", False)
+    if not best.note:
+        return Check("sandbox", best.name)
+    return Check("sandbox", f"{best.name}: {best.note}", f"{install} for a stricter one", False)
 
 
 def _store() -> Check:

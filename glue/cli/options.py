@@ -15,7 +15,7 @@ from glue.cli.env import load_env
 from glue.cli.header import read_glue_section
 from glue.cli.inputs import read_schema, read_text
 from glue.cli.prompts import find_version
-from glue.cli.settings import ON_QUESTION, check_settings, settings
+from glue.cli.settings import ON_QUESTION, QUESTIONS, SANDBOXES, check_settings, settings
 from glue.errors import ConfigError
 from glue.limits import BUDGETS, LimitsSource, override_limits
 from glue.messages import EFFORTS
@@ -60,7 +60,7 @@ _PERMISSIONS: tuple[Callable[[Any], Any], ...] = (
         "--allow",
         multiple=True,
         metavar="RULE",
-        help="Run a tool without asking, such as write_file or 'shell:git *'. Repeatable.",
+        help="Run a tool without asking, such as write_file or 'shell:git log *'. Repeatable.",
     ),
     click.option(
         "--deny",
@@ -69,6 +69,25 @@ _PERMISSIONS: tuple[Callable[[Any], Any], ...] = (
         help="Never run a tool, even with --allow or --yes. Repeatable.",
     ),
     click.option("-y", "--yes", is_flag=True, help="Run every tool without asking."),
+)
+_SANDBOX: tuple[Callable[[Any], Any], ...] = (
+    click.option(
+        "--sandbox",
+        type=click.Choice(SANDBOXES),
+        help="Commands of the shell tool: in a sandbox if one works (auto, the default), only in a "
+        "sandbox (require), or without (off). `glue doctor` names the sandbox.",
+    ),
+    click.option(
+        "--network/--no-network",
+        default=None,
+        help="Whether commands in the sandbox may use the network. By default not.",
+    ),
+    click.option(
+        "--questions",
+        type=click.Choice(QUESTIONS),
+        help="Ask before every command (all, the default), or only if a command fails in a sandbox "
+        "that can neither write to this folder nor use the network (writes).",
+    ),
 )
 _QUESTION = click.option(
     "--on-question",
@@ -146,6 +165,7 @@ _SETTINGS: tuple[Callable[[Any], Any], ...] = (
         "--seconds", type=click.FloatRange(min=0), help="Maximum duration of the run, in seconds."
     ),
     *_PERMISSIONS,
+    *_SANDBOX,
 )
 _OUTPUT: tuple[Callable[[Any], Any], ...] = (
     click.option(
@@ -206,6 +226,7 @@ def _decorator(options: Sequence[Callable[[Any], Any]]) -> Callable[[F], F]:
 run_options = _decorator((*_SETTINGS, _QUESTION, *_OUTPUT))  # of `glue run` and of `Agent.cli`
 chat_options = _decorator(_SETTINGS)
 permission_options = _decorator(_PERMISSIONS)
+sandbox_options = _decorator(_SANDBOX)
 
 
 class Sources:
@@ -235,6 +256,8 @@ class Sources:
         self.configured = {name: setting.value for name, setting in settings().items()}
         flags = {name: value for name, value in given.items() if value not in (None, (), "")}
         self.before_code = self.header | flags  # the sources that win over the agent's code
+        self.has_shell = False  # whether the sources add the built-in shell tool
+        self.is_built = agent is None
         self.agent = agent or self._default_agent()
 
     def _default_agent(self) -> Agent[Any, Any]:
@@ -260,12 +283,16 @@ class Sources:
         `ask` puts a permission question to the user; None means that no user can be asked.
         """
         own = self.agent.settings
+        tools = own.tools if self.is_built else None
         try:
+            if tools is None:
+                tools = self._tools(own.tools or (), self.before_code.get("tools"))
+            self.check_shell_flags(self.has_shell)
             found: dict[str, Any] = {
                 "model": self.before_code.get("model"),
                 "instructions": self._instructions(),
                 "limits": self._limits(own.limits),
-                "tools": self._tools(own.tools or (), self.before_code.get("tools")),
+                "tools": tools,
                 "temperature": self.given.get("temperature"),
                 "max_tokens": self.given.get("max_tokens"),
                 "reasoning": self.given.get("reasoning"),
@@ -301,8 +328,34 @@ class Sources:
         own_tools = {tool.spec.name: tool for tool in own}
         chosen = {name: own_tools[name] for name in names if name in own_tools} or own_tools
         bundles = [name for name in names if name not in own_tools]
-        built_in = [tool for tool in make_tools(bundles, own_tools) if tool.spec.name not in chosen]
+        self.has_shell = "shell" in (name.lower() for name in bundles)
+        made = make_tools(bundles, own_tools, self.shell_options() if self.has_shell else {})
+        built_in = [tool for tool in made if tool.spec.name not in chosen]
         return (*chosen.values(), *built_in)
+
+    def shell_options(self) -> dict[str, Any]:
+        """Return the options of the shell tool that the sources set: its sandbox and questions."""
+        # Loads the shell tool, which most runs do not use.
+        from glue.tools.sandbox import Sandbox
+
+        mode, network = self.find("sandbox") or "auto", bool(self.find("network"))
+        questions = self.find("questions") or "all"
+        if mode == "off":
+            for name, is_set in (("network", network), ("questions", questions == "writes")):
+                if is_set and self.given.get(name):
+                    raise click.UsageError(f"--{name} needs a sandbox, and the sandbox is off")
+            return {"sandbox": "off"}
+        sandbox = Sandbox(network=network, required=mode == "require")
+        return {"sandbox": sandbox, "questions": questions}
+
+    def check_shell_flags(self, has_shell: bool) -> None:
+        """Refuse a flag about commands if no built-in shell tool is used."""
+        for name in ("sandbox", "network", "questions"):
+            if self.given.get(name) is not None and not has_shell:
+                raise click.UsageError(
+                    f"--{name} has no effect: it is about the built-in shell tool; "
+                    "add it with --tools shell, or set the sandbox in the agent's file"
+                )
 
     def _limits(self, own: LimitsSource | None) -> LimitsSource | None:
         changed = self.budgets(own)
@@ -380,6 +433,18 @@ async def deny_unattended(request: PermissionRequest) -> Decision:
 
 async def deny_unattended_now(request: PermissionRequest) -> Decision:
     """Deny a request of a command that cannot defer it; name the flag that would allow it."""
+    if request.reason:  # a rule may forbid it, so that no flag but another rule helps
+        return deny(f"{request.reason}, and no user can be asked")
     return deny(
         f"no user can be asked; --allow {request.action} allows it, --yes allows everything"
+    )
+
+
+def describe_confinement(confinement: str) -> str:
+    """Return a line about the sandbox of a tool that runs commands, or about its absence."""
+    if confinement != "no sandbox":
+        return confinement
+    return (
+        "no sandbox: an allowed command can do what you can do, and read the keys of this program; "
+        "`glue doctor` says why"
     )

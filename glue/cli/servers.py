@@ -17,7 +17,7 @@ import click
 from glue.acp.editor import ready_agent
 from glue.acp.server import MakeAgent, serve
 from glue.cli.agentfile import open_agent
-from glue.cli.options import Sources
+from glue.cli.options import Sources, sandbox_options
 from glue.cli.process import exit_now
 from glue.errors import ConfigError, MissingKey
 from glue.providers import default, key_available, known, lookup, split
@@ -41,7 +41,8 @@ from glue.stores import open_store
     metavar="PATH",
     help="Folder, .db file or postgresql:// address that stores sessions.",
 )
-def acp(file: str | None, model: str, tools: str, store: str | None) -> None:
+@sandbox_options
+def acp(file: str | None, model: str, tools: str, store: str | None, **shell: Any) -> None:
     """Serve the agent of FILE, or a model with built-in tools, to an editor.
 
     The server speaks the Agent Client Protocol on standard input and output. The editor starts this
@@ -51,10 +52,13 @@ def acp(file: str | None, model: str, tools: str, store: str | None) -> None:
         raise click.UsageError("give a file or a model, not both: the file names its own model")
     streams = take_stdout()  # before the user's code runs, because it may print
     agent = open_agent(file) if file else None
-    sources = Sources({"model": model, "store": store}, path=file, agent=agent)
+    sources = Sources({"model": model, "store": store, **shell}, path=file, agent=agent)
+    sources.check_shell_flags(agent is None and tools == "coding")
     chosen: Any = agent.settings.model if agent is not None else _model(sources.find("model"))
     make: MakeAgent = (
-        ready_agent(chosen, tools) if agent is None else lambda cwd, server, more: agent
+        ready_agent(chosen, tools, sources.shell_options())
+        if agent is None
+        else lambda cwd, server, more: agent
     )
     place = sources.find("store")
     opened = open_store(place) if place else None
@@ -108,7 +112,7 @@ def _missing_keys(model: Any) -> list[str]:
     "--allow",
     multiple=True,
     metavar="RULE",
-    help="Run a tool that needs permission, such as write_file or 'shell:git *'. Repeatable.",
+    help="Run a tool that needs permission, such as write_file or 'shell:git log *'. Repeatable.",
 )
 @click.option(
     "--only-tools",

@@ -27,10 +27,18 @@ SETTINGS: Mapping[str, tuple[type, str]] = {
     "usd_budget": (float, "a number of US dollars"),
     "seconds": (float, "a number of seconds"),
     "on_question": (str, "ask, defer or deny: what `glue run` does if a tool needs permission"),
+    "sandbox": (str, "auto, require or off: whether commands run in a sandbox"),
+    "network": (bool, "true or false: whether commands in the sandbox may use the network"),
+    "questions": (str, "all or writes: which commands of the shell tool ask"),
     "store": (str, "the folder, .db file or postgresql:// address that stores sessions"),
     "log": (bool, "true or false: whether runs are logged for `glue runs`"),
 }
 ON_QUESTION = ("ask", "defer", "deny")
+SANDBOXES = ("auto", "require", "off")
+QUESTIONS = ("all", "writes")
+CHOICES = {"on_question": ON_QUESTION, "sandbox": SANDBOXES, "questions": QUESTIONS}
+# What a project may not set: its author would grant permissions to the project's own content.
+NOT_OF_A_PROJECT = ("providers", "allow", "sandbox", "network", "questions")
 TABLES = ("review", "aliases")  # tables inside [tool.glue] that other modules read
 _BOOLEANS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
@@ -97,7 +105,8 @@ def read_file(path: Path, *, trusted: bool = True) -> dict[str, Any]:
     """Read and check `[tool.glue]` of a pyproject.toml, or all of a config.toml.
 
     A project file is not trusted: the author of a checkout may be someone else than its user. So
-    it can neither grant permissions nor define providers, nor store sessions outside the project.
+    it can neither grant permissions, nor change the sandbox, nor define providers, nor store
+    sessions outside the project.
     """
     text = read_text(path)
     if "glue" not in text and path.name == "pyproject.toml":
@@ -105,7 +114,7 @@ def read_file(path: Path, *, trusted: bool = True) -> dict[str, Any]:
     data = parse_toml(text, str(path))
     table = glue_section(data) if "tool" in data or not trusted else data
     if isinstance(table, dict):
-        for name in ("providers", "allow"):
+        for name in NOT_OF_A_PROJECT:
             if name in table and not trusted:
                 raise ConfigError(
                     f"{path}: {name!r} is not accepted from a project; set it in {user_file()}"
@@ -144,7 +153,7 @@ def _check(name: str, value: Any, where: str) -> Any:
         int: is_number and isinstance(value, int) and value >= 0,
         float: is_number and 0 <= value < float("inf"),
     }[form]
-    if not is_valid or (name == "on_question" and value not in ON_QUESTION):
+    if not is_valid or (name in CHOICES and value not in CHOICES[name]):
         raise ConfigError(f"{where}: {name} must be {description}, not {value!r}")
     if form is list:
         return tuple(value)

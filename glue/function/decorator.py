@@ -122,7 +122,9 @@ class Tool(Generic[P, R]):
         self.in_editor = False  # whether the tool reads and writes the buffers of an editor
         # Runs a call without permission, confined; returns None if the call needs permission.
         self.trial: Callable[[Mapping[str, Any]], Awaitable[Any]] | None = None
-        self.confinement = ""  # how the commands of the tool are confined, for programs to show
+        # Of a tool that runs commands, for programs that show it or run the commands themselves:
+        self.confinement = ""  # how commands are confined, in a few words
+        self.confine: Callable[[str], list[str]] | None = None  # returns a confined command
         if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
             raise ValueError(f"tool {self.name}: timeout must be above 0 seconds, not {timeout!r}")
         if max_output is not None and max_output < 100:

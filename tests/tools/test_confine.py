@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from glue.tools.confine import ALLOW, OLDEST, REFUSE, socket_filter, version
+from glue.tools.confine import ALLOW, OLDEST, REFUSE, make_filter, version
 from glue.tools.sandbox import LAUNCHER, PACKAGE
 
 START = [sys.executable, "-I", "-S", "-c", LAUNCHER, PACKAGE]
@@ -57,20 +57,44 @@ def test_the_filter_refuses_sockets(
 ) -> None:
     x86_64 = 0xC000003E
 
-    assert judge(socket_filter("x86_64", False), x86_64, number, *args) is without
-    assert judge(socket_filter("x86_64", True), x86_64, number, *args) is with_network
+    none, internet = (make_filter("x86_64", sockets=each) for each in ("none", "internet"))
+    assert judge(none, x86_64, number, *args) is without
+    assert judge(internet, x86_64, number, *args) is with_network
+
+
+@pytest.mark.parametrize(
+    ("number", "usual", "strict"),
+    [
+        (41, True, True),  # socket
+        (53, True, True),  # socketpair
+        (90, True, False),  # chmod
+        (280, True, False),  # utimensat
+        (188, True, False),  # setxattr
+        (250, False, False),  # keyctl
+        (29, False, False),  # shmget
+        (2, True, True),  # open
+    ],
+)
+def test_the_filter_refuses_keys_shared_memory_and_if_wanted_metadata(
+    number: int, usual: bool, strict: bool
+) -> None:
+    x86_64 = 0xC000003E
+
+    assert judge(make_filter("x86_64", sockets="all"), x86_64, number, 1, 2) is usual
+    changed = make_filter("x86_64", sockets="all", metadata=False)
+    assert judge(changed, x86_64, number, 1, 2) is strict
 
 
 def test_the_filter_refuses_system_calls_of_other_architectures() -> None:
-    assert not judge(socket_filter("x86_64", True), 0x40000003, 0)
-    assert not judge(socket_filter("aarch64", True), 0xC000003E, 0)
-    assert judge(socket_filter("aarch64", False), 0xC00000B7, 63)
-    assert not judge(socket_filter("aarch64", False), 0xC00000B7, 198, 2)
+    assert not judge(make_filter("x86_64", sockets="all"), 0x40000003, 0)
+    assert not judge(make_filter("aarch64", sockets="internet"), 0xC000003E, 0)
+    assert judge(make_filter("aarch64", sockets="none"), 0xC00000B7, 63)
+    assert not judge(make_filter("aarch64", sockets="none"), 0xC00000B7, 198, 2)
 
 
 @needs_landlock
 def test_a_program_that_does_not_exist_is_named() -> None:
-    plan = json.dumps({"read": ["/"], "write": [], "list": [], "network": False})
+    plan = json.dumps({"read": ["/"], "write": [], "list": [], "network": False, "metadata": True})
 
     done = subprocess.run(
         [*START, plan, "no-such-program"], capture_output=True, text=True, timeout=30, check=False
@@ -81,7 +105,7 @@ def test_a_program_that_does_not_exist_is_named() -> None:
 
 @needs_landlock
 def test_a_confined_process_has_no_capabilities() -> None:
-    plan = json.dumps({"read": ["/"], "write": [], "list": [], "network": False})
+    plan = json.dumps({"read": ["/"], "write": [], "list": [], "network": False, "metadata": True})
 
     done = subprocess.run(
         [*START, plan, "grep", "Cap\\|NoNewPrivs\\|Seccomp:", "/proc/self/status"],

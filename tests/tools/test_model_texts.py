@@ -206,7 +206,6 @@ async def test_results_of_the_writing_file_tools(
         ("write_file", {"path": app, "content": "# ... rest of the code unchanged\n"}),
         ("write_file", {"path": "src", "content": "x"}),
         ("write_file", {"path": "new/", "content": "x"}),
-        ("write_file", {"path": "inside", "content": "x"}),
         ("write_file", {"path": "pipe", "content": "x"}),
         ("write_file", {"path": "locked.txt", "content": "x"}),
         ("write_file", {"path": ".git/config", "content": "x"}),
@@ -240,6 +239,8 @@ async def test_results_of_the_writing_file_tools(
         (edit, {"path": "data.bin", "old": "x", "new": "y"}),
         (edit, {"path": "huge.txt", "old": "x", "new": "y"}),
         (edit, {"path": "nowhere.txt", "old": "x", "new": "y"}),
+        ("write_file", {"path": "inside", "content": "x"}),
+        ("write_file", {"path": "src/app.py/below", "content": "x"}),
     ]
     blocked = fs.Blocklist.default()
 

@@ -8,14 +8,17 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import glue
 from glue.errors import ConfigError
+from glue.testing import Script, call, calls
 from glue.tools import coding, shell
-from glue.tools.sandbox import BACKENDS, Sandbox, find_backend, open_sandbox
+from glue.tools.sandbox import BACKENDS, Sandbox, View, find_backend, open_sandbox
 
 PYTHON = shutil.which("python3", path="/usr/bin:/bin") or sys.executable
 Attempt = Callable[..., str]
@@ -304,6 +307,159 @@ async def test_processes_in_a_sandbox_end_with_the_command(backend: str, project
     left = subprocess.run(["pgrep", "-fx", f"sleep {length}"], capture_output=True, check=False)
     assert said.startswith("done\n[exit code 0")
     assert left.stdout == b""
+
+
+def test_private_files_of_the_system_cannot_be_read(attempt: Attempt) -> None:
+    said = attempt(
+        "cat /etc/shadow /etc/gshadow /etc/ssl/private/* /etc/security/opasswd /etc/sudoers;"
+        "cat /etc/passwd > /dev/null && echo readable"
+    )
+
+    assert "root:" not in said
+    assert "readable\n" in said
+
+
+def test_a_command_cannot_write_to_the_terminal_of_the_user(attempt: Attempt) -> None:
+    terminal, other = os.openpty()
+    os.set_blocking(terminal, False)
+
+    said = attempt(f"echo forged > {os.ttyname(other)}; echo forged > /dev/tty; true")
+
+    assert "forged" not in said
+    with pytest.raises(BlockingIOError):
+        os.read(terminal, 100)
+    os.close(terminal)
+    os.close(other)
+
+
+def test_git_works_in_a_linked_worktree(backend: str, tmp_path: Path) -> None:
+    main, linked = tmp_path / "main", tmp_path / "linked"
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@x"]
+    subprocess.run([*git, "init", "-q", main], check=True)
+    subprocess.run([*git, "-C", main, "commit", "-qm", "x", "--allow-empty"], check=True)
+    subprocess.run([*git, "-C", main, "worktree", "add", "-q", linked], check=True)
+    (linked / "new").write_text("")
+    runner = open_sandbox(Sandbox(backend=backend), linked)
+    assert runner is not None
+
+    argv = runner(["git", "status", "--short"], os.path.realpath(linked))
+    env = {**shell.environment(), **runner.env}
+    done = subprocess.run(
+        argv, env=env, cwd=linked, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert (done.stdout, done.stderr) == ("?? new\n", "")
+
+
+def test_a_git_file_that_names_another_folder_shows_nothing(
+    attempt: Attempt, project: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret/file").write_text("tOpSeCrEt")
+    (project / ".git").write_text(f"gitdir: {tmp_path}/secret\n")
+
+    assert "tOpSeCrEt" not in attempt(f"cat {tmp_path}/secret/file")
+
+
+async def ask_once(tool: glue.Tool[..., Any], arguments: Any, answer: bool) -> tuple[str, int]:
+    """Return the result of a call, and how often the user was asked."""
+    asked: list[str] = []
+
+    def ask(request: glue.permission.PermissionRequest) -> bool:
+        asked.append(request.target)
+        return answer
+
+    script = Script(calls(call(tool.name, arguments)), "done")
+    result = await glue.Agent(script, tools=[tool], permission=glue.Ask(ask)).run("x")
+    said = next(each.text for each in result.messages if isinstance(each, glue.ToolMessage))
+    return said, len(asked)
+
+
+@pytest.mark.parametrize(
+    ("command", "questions"),
+    [
+        ("cat file", 0),
+        ("grep nothing file", 0),
+        ("echo x > $TMPDIR/t && cat $TMPDIR/t", 0),
+        ("touch file", 1),
+        ("chmod 777 file", 1),
+        ("echo x > new", 1),
+        ("rm file", 1),
+        ("mkdir -p a/b", 1),
+    ],
+)
+async def test_only_a_command_that_writes_asks_if_wanted(
+    backend: str, project: Path, command: str, questions: int
+) -> None:
+    (project / "file").write_text("before\n")
+    tool = shell.tool(project, sandbox=Sandbox(backend=backend), questions="writes")
+
+    refused, asked = await ask_once(tool, {"command": command}, False)
+    assert os.listdir(project) == ["file"]
+    allowed, again = await ask_once(tool, {"command": command}, True)
+
+    assert (asked, again) == (questions, questions)
+    assert refused.startswith("permission denied") is bool(questions)
+    assert ("no folder but $TMPDIR can be written" in allowed) is not bool(questions)
+    assert "exit code 0" in allowed or command.startswith("grep")
+
+
+async def test_a_command_in_the_background_always_asks(backend: str, project: Path) -> None:
+    tool = shell.tool(project, sandbox=Sandbox(backend=backend), questions="writes")
+
+    assert (await ask_once(tool, {"command": "true", "background": True}, False))[1] == 1
+
+
+async def test_a_command_that_wants_the_network_asks_if_the_sandbox_has_one(
+    backend: str, project: Path, listener: int
+) -> None:
+    command = f"exec 3<>/dev/tcp/127.0.0.1/{listener} && cat <&3"
+
+    def tool(network: bool) -> glue.Tool[..., Any]:
+        sandbox = Sandbox(backend=backend, network=network)
+        return shell.tool(project, sandbox=sandbox, questions="writes")
+
+    said, asked = await ask_once(tool(True), {"command": command}, True)
+
+    assert (said, asked) == ("hello\n[exit code 0]", 1)
+    if backend == "bubblewrap":  # Landlock refuses the socket like a file: the question comes
+        assert (await ask_once(tool(False), {"command": command}, True))[1] == 0
+
+
+def test_questions_about_writes_need_a_sandbox(project: Path) -> None:
+    with pytest.raises(ValueError, match="needs a sandbox"):
+        shell.tools(project, sandbox="off", questions="writes")
+    with pytest.raises(ValueError, match="questions must be 'all' or 'writes'"):
+        shell.tools(project, questions="none")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="add shell=True"):
+        coding.tools(project, questions="writes")
+
+
+def test_without_a_backend_auto_uses_none_and_require_fails(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in BACKENDS:
+        monkeypatch.setitem(BACKENDS, name, Missing())
+
+    assert open_sandbox("auto", project) is None
+    assert open_sandbox(Sandbox(required=False), project) is None
+    assert shell.tool(project, questions="writes").confinement == "no sandbox"
+    with pytest.raises(ConfigError, match="no sandbox works here; install bubblewrap"):
+        open_sandbox("require", project)
+    with pytest.raises(ConfigError, match="landlock does not work here"):
+        open_sandbox(Sandbox(backend="landlock"), project)
+
+
+class Missing:
+    """A backend that does not work on this machine."""
+
+    name, note = "missing", ""
+
+    def works(self) -> bool:
+        return False
+
+    def wrap(self, argv: Sequence[str], root: str, view: View) -> list[str]:
+        raise AssertionError("it does not work")
 
 
 def test_auto_uses_the_best_sandbox_and_off_none(project: Path) -> None:
