@@ -17,6 +17,7 @@ from glue.acp.editor import editor_tools, plan_tool
 from glue.acp.rpc import Peer
 from glue.codec import to_json
 from glue.tools import coding
+from glue.tools.sandbox import find_backend
 
 SAME_CALL_TWICE = """
 same = calls(call('danger', {'what': 'a'}))
@@ -350,6 +351,13 @@ def test_files_and_terminals_of_the_editor_are_used_if_it_offers_them(
         for frame in client.frames
         if frame.get("method", "").startswith("terminal/")
     ]
+    opened = next(
+        each["params"] for each in client.frames if each.get("method") == "terminal/create"
+    )
+    # The command runs in the sandbox that the question names, with no variables of the editor.
+    wanted = ["/usr/bin/env", "-i"] if find_backend() is not None else ["sh", "-c"]
+    assert [opened["command"], *opened["args"]][:2] == wanted
+    assert opened["args"][-1] == "make"
     assert methods == [
         "terminal/create",
         "terminal/wait_for_exit",

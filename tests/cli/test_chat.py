@@ -22,6 +22,7 @@ from glue.cli.chat import chat as command
 from glue.cli.options import Sources
 from glue.providers import registry
 from glue.testing import Script, say
+from glue.tools.sandbox import find_backend
 
 GLUE = str(Path(sys.executable).parent / "glue")
 SECONDS = 60.0  # a timeout that is long enough for a busy machine
@@ -193,6 +194,20 @@ def test_the_user_is_asked_for_permission(chat: Tmux) -> None:
     chat.wait("? save two.txt")
     chat.type("y", "Enter")
     chat.wait("· save(name=two.txt)  ok", "<saved two.txt>")
+
+
+def test_the_chat_and_the_question_name_the_sandbox(terminal: Tmux) -> None:
+    best = find_backend()
+    shown = f"sandbox: {best.name}, no network" if best is not None else "no sandbox"
+    text = AGENT.replace('"save", {"name": last.text.split()[1]}', '"shell", {"command": "ls"}')
+    (terminal.folder / "agent.py").write_text(text)
+
+    terminal.type(f"{GLUE} chat agent.py --tools shell", "Enter")
+    terminal.wait("/help for help", f"shell: {shown}", "\n>")
+    terminal.type("save it", "Enter")
+    terminal.wait(f"? shell ls [{shown}]", "[y]es, [n]o")
+    terminal.type("y", "Enter")
+    terminal.wait("agent.py", "[exit code 0]")
 
 
 def test_a_permission_for_the_session_is_remembered(chat: Tmux) -> None:

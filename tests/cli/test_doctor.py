@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from glue.tools.sandbox import BACKENDS, View, find_backend
 
 Cli = Callable[..., Any]
 
@@ -37,6 +39,7 @@ def test_a_healthy_machine_has_no_faults(cli: Cli) -> None:
         "keys",
         "model",
         "git",
+        "sandbox",
         "store",
         "proxy",
         "certificates",
@@ -101,3 +104,27 @@ def test_servers_are_connected_to_only_on_request(
     assert server.seen == []
     assert failed.code == 1
     assert "!!  reach llamacpp" in failed.out
+
+
+def test_the_sandbox_is_named_or_its_absence(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def line() -> str:
+        return next(line for line in cli("doctor").out.splitlines() if " sandbox " in line)
+
+    best = find_backend()
+    assert (best.name if best is not None else "none: commands") in line()
+    for name in BACKENDS:
+        monkeypatch.setitem(BACKENDS, name, Missing())
+
+    assert line().startswith("--  sandbox        none: commands that you allow can do what you can")
+
+
+class Missing:
+    """A backend that does not work on this machine."""
+
+    name, note = "missing", ""
+
+    def works(self) -> bool:
+        return False
+
+    def wrap(self, argv: Sequence[str], root: str, view: View) -> list[str]:
+        raise AssertionError("it does not work")

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from glue import Limits
+from glue.cli.options import Sources, describe_confinement
 from glue.cli.settings import SETTINGS
 from glue.limits import BUDGETS
+from glue.tools.sandbox import find_backend
 
 Cli = Callable[..., Any]
 
@@ -218,3 +220,95 @@ def test_a_blank_model_is_refused_with_the_right_form(cli: Cli) -> None:
         ran.err
         == "glue: model must be a name such as 'openai:gpt-5.4-nano', or a provider, not ' '\n"
     )
+
+
+COMMAND = """
+from glue import Agent
+from glue.testing import Script, call, calls, repeat
+
+def answer(request):
+    last = request.messages[-1]
+    if type(last).__name__ == "UserMessage":
+        return calls(call("shell", {"command": last.text}))
+    return last.text + "|" + ",".join(tool.name for tool in request.tools)
+
+agent = Agent(Script(repeat(answer)))
+"""
+
+
+@pytest.fixture
+def command(cli: Cli) -> Callable[..., Any]:
+    """Run a command line through the shell tool of `glue run`."""
+    Path("command.py").write_text(COMMAND)
+    return lambda line, *flags: cli("run", "command.py", "--tools", "shell", *flags, line)
+
+
+def test_commands_run_in_the_sandbox_that_the_flags_and_settings_name(
+    cli: Cli, command: Callable[..., Any]
+) -> None:
+    best = find_backend()
+    name = f"sandbox: {best.name}, {{}}" if best is not None else "no sandbox"
+
+    assert f"shell ls [{name.format('no network')}]" in command("ls").err
+    assert f"shell ls [{name.format('with network')}]" in command("ls", "--network").err
+    assert "shell ls [no sandbox]" in command("ls", "--sandbox", "off").err
+    ran = command("ls", "--sandbox", "require")
+    assert ran.code == (0 if best is not None else 2)
+    cli("config", "set", "sandbox", "off")
+    assert "shell ls [no sandbox]" in command("ls").err
+    assert f"[{name.format('no network')}]" in command("ls", "--sandbox", "auto").err
+    assert command("echo hi", "--yes").out.startswith("hi\n[exit code 0]|shell,shell_job")
+
+
+def test_a_command_that_only_reads_runs_without_a_question_if_wanted(
+    cli: Cli, command: Callable[..., Any]
+) -> None:
+    if find_backend() is None:
+        pytest.skip("no sandbox works here")
+    cli("config", "set", "questions", "writes")
+
+    assert command("echo hi").out.startswith("hi\n[exit code 0; it ran in a sandbox")
+    assert "permission denied" in command("touch new").err
+    assert not Path("new").exists()
+    command("touch new", "--yes")
+    assert Path("new").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "error"),
+    [
+        (("--sandbox", "off"), "--sandbox has no effect: it is about the built-in shell tool"),
+        (("--network",), "--network has no effect"),
+        (("--tools", "shell", "--sandbox", "off", "--network"), "--network needs a sandbox"),
+        (("--tools", "shell", "--sandbox", "off", "--questions", "writes"), "needs a sandbox"),
+        (("--sandbox", "on"), "'on' is not one of 'auto', 'require', 'off'"),
+    ],
+)
+def test_a_flag_about_commands_without_an_effect_is_refused(
+    cli: Cli, agent: str, flags: tuple[str, ...], error: str
+) -> None:
+    ran = cli("run", agent, *flags, "hi")
+
+    assert (ran.code, ran.out) == (2, "")
+    assert error in ran.err
+
+
+def test_a_model_gets_all_tools_of_the_bundles(cli: Cli) -> None:
+    given = {"tools": "fs,shell", "model": "offline"}
+
+    tools = Sources(given).overrides()["tools"]
+
+    assert [tool.spec.name for tool in tools][-2:] == ["shell", "shell_job"]
+
+
+def test_a_line_about_the_sandbox_warns_if_there_is_none() -> None:
+    assert describe_confinement("sandbox: x") == "sandbox: x"
+    assert "read the keys of this program" in describe_confinement("no sandbox")
+
+
+def test_a_denial_without_a_user_names_the_rule_that_may_forbid_the_command(
+    command: Callable[..., Any],
+) -> None:
+    ran = command("env rm x", "--allow", "shell", "--deny", "shell:rm *")
+
+    assert "the rule 'shell:rm *' may forbid it: the line contains rm, and no user" in ran.err

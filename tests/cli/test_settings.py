@@ -92,11 +92,17 @@ def test_a_project_is_searched_upwards_to_the_top_of_the_checkout(
     assert settings({}, environ, str(tmp_path / "project/deep/deeper")) == {}
 
 
-def test_a_project_cannot_allow_tools(places: tuple[Path, dict[str, str]]) -> None:
+@pytest.mark.parametrize(
+    "line",
+    ['allow = ["shell"]', 'sandbox = "auto"', "network = true", 'questions = "writes"'],
+)
+def test_a_project_can_neither_allow_tools_nor_change_the_sandbox(
+    places: tuple[Path, dict[str, str]], line: str
+) -> None:
     tmp_path, environ = places
-    (tmp_path / "project/pyproject.toml").write_text('[tool.glue]\nallow = ["shell"]')
+    (tmp_path / "project/pyproject.toml").write_text(f"[tool.glue]\n{line}")
 
-    with pytest.raises(ConfigError, match="'allow' is not accepted from a project"):
+    with pytest.raises(ConfigError, match="' is not accepted from a project"):
         found(tmp_path, environ)
 
 
@@ -128,6 +134,8 @@ def test_the_user_can_allow_tools(places: tuple[Path, dict[str, str]]) -> None:
         ({"usd_budget": float("inf")}, "usd_budget must be"),
         ({"tools": "fs"}, "tools must be a list"),
         ({"model": ""}, "model must be"),
+        ({"sandbox": "on"}, "sandbox must be auto, require or off"),
+        ({"questions": "none"}, "questions must be all or writes"),
         ("text", "must be a table"),
     ],
 )

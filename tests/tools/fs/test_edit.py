@@ -389,3 +389,94 @@ def test_random_edits_are_made_as_quoted_or_refused() -> None:
     assert made > 0.65 * COUNT
     # Some edits are refused because one indentation does not show how wide the steps are.
     assert counts["refused without need"] < 0.01 * COUNT
+
+
+@pytest.mark.parametrize(
+    ("content", "old", "new", "expected"),
+    [
+        ("a\nb\nc\n", "b\n", "B", "a\nB\nc\n"),
+        ("a\nb\nc\n", "a\nb\n", "x\ny", "x\ny\nc\n"),
+        ("a\nb\n\nc\n", "b\n\n", "B", "a\nB\nc\n"),
+        ("a\n\tb\n\tc\n", "b\n", "B", "a\n\tB\n\tc\n"),
+        ("a\r\nb\r\nc\r\n", "b\r\n", "B", "a\r\nB\r\nc\r\n"),
+        ("x = “a”\ny\n", 'x = "a"\n', 'x = "b"', "x = “b”\ny\n"),
+        ("a\nb\nc\n", "b\n", "", "a\nc\n"),
+        ("a\nb", "b\n", "B", "a\nB"),
+    ],
+)
+def test_two_lines_are_never_joined_because_the_new_text_has_no_line_end(
+    content: str, old: str, new: str, expected: str
+) -> None:
+    assert text_of(content, old, new) == expected
+
+
+def test_a_new_text_that_differs_only_in_its_line_end_changes_nothing() -> None:
+    with pytest.raises(ToolError, match="old and new are the same"):
+        edit(b"a\nb\n", "a\n", "a")
+
+
+@pytest.mark.parametrize(
+    ("content", "old", "new", "expected"),
+    [
+        ('x = "a"\n', "x = “a”", "x = “b”\ny = ‘c’", "x = \"b\"\ny = 'c'\n"),
+        ('  x = "a"\n  z\n', "x = “a”\nz", "x = “a”\ny = “b”\nz", '  x = "a"\n  y = "b"\n  z\n'),
+        ("a - b\n", "a – b", "a – b – c", "a - b - c\n"),
+        # The quoted lines have the character themselves, or another kind of it differs.
+        ('"“a”"\n', "““a””", "““b””", '"“b”"\n'),
+        ('x = "a"\n', "x = “a”", "x = “b” # 1–2", 'x = "b" # 1–2\n'),
+        # An exact quote: the model asks for these characters.
+        ('x = "a"\n', 'x = "a"', "x = “a”", "x = “a”\n"),
+    ],
+)
+def test_typographic_characters_of_the_model_do_not_get_into_added_lines(
+    content: str, old: str, new: str, expected: str
+) -> None:
+    assert text_of(content, old, new) == expected
+
+
+LONG = "def f():\n    a = 1\n    b = 2\n    c = 3\n    return a\n\n\nprint(f())\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (
+            "def f():\n    a = 1\n    ...\n    return a\n",
+            "def f():\n    # first\n    a = 1\n    ...\n    return a\n",
+            LONG.replace("    a = 1", "    # first\n    a = 1"),
+        ),
+        (
+            "def f():\n    # ...\n    return a\n\n\nprint(f())",
+            "def f():\n    # ...\n    return a\n\n\nprint(f(), 1)",
+            LONG.replace("print(f())", "print(f(), 1)"),
+        ),
+    ],
+)
+def test_lines_left_out_by_dots_stay_if_the_extent_is_certain(
+    old: str, new: str, expected: str
+) -> None:
+    done = edit(LONG.encode(), old, new)
+
+    assert done.content.decode() == expected
+    assert done.rung == "lines left out by ..."
+
+
+@pytest.mark.parametrize(
+    ("content", "old", "new"),
+    [
+        # The line next to the dots changes: the dots may stand for a new body.
+        (LONG, "def f():\n    ...\n    return a", "def f():\n    ...\n    return b"),
+        (LONG, "def f():\n    ...\n", "def f():\n    ...\n"),
+        (LONG, "def f():\n    ...\n    return a", "def f():\n    return a"),
+        (LONG, "def f():\n    ...\n    return a", "def f():\n    x = 1\n    ...\n    return a"),
+        # Another place, another order, another indentation, or dots in the file itself.
+        (LONG + LONG, "def f():\n    ...\nprint(f())", "#\ndef f():\n    ...\nprint(f())"),
+        (LONG, "print(f())\n...\ndef f():", "print(f())\n...\ndef f():\n    x = 1"),
+        (LONG, "def f():\n...\nreturn a", "def f():\n...\nreturn a\nx"),
+        (LONG + "...\n", "a\ndef f():\n...\nx", "b\ndef f():\n...\nx"),
+        (LONG, "...\n    return a", "...\n    return a\n    x"),
+    ],
+)
+def test_an_uncertain_extent_of_dots_is_refused(content: str, old: str, new: str) -> None:
+    with pytest.raises(ToolError):
+        edit(content.encode(), old, new)

@@ -13,7 +13,7 @@ from fakes.documents import pdf, png
 from fakes.trees import Tools, write_tree
 
 import glue
-from glue.errors import GlueError, ToolError
+from glue.errors import GlueError, ToolError, UnsafePath
 from glue.function.spool import current_spool
 from glue.testing import call
 from glue.tools import fs
@@ -334,3 +334,48 @@ async def invoked(root: Path, *, pictures: bool = True, **arguments: Any) -> glu
 async def call_of(tool: glue.Tool[..., Any], **arguments: Any) -> glue.ToolResult:
     asked = call("read_file", arguments, id="c1")
     return await tool.invoke(asked, glue.Context(call=asked))
+
+
+def test_a_link_inside_the_root_is_edited_through(tmp_path: Path) -> None:
+    (tmp_path / "AGENTS.md").write_text("one\n")
+    (tmp_path / "CLAUDE.md").symlink_to("AGENTS.md")
+    tools = {tool.name: tool for tool in fs.tools(tmp_path, write=True)}
+    target = tools["edit_file"].target
+    assert callable(target)
+
+    shown = target({"path": "CLAUDE.md", "old": "one", "new": "two"})
+    tools["edit_file"]("CLAUDE.md", "one", "two")
+    tools["write_file"]("CLAUDE.md", "three\n")
+
+    assert (shown.text, shown.paths) == ("CLAUDE.md -> AGENTS.md", ("CLAUDE.md", "AGENTS.md"))
+    assert (tmp_path / "AGENTS.md").read_text() == "three\n"
+    assert (tmp_path / "CLAUDE.md").is_symlink()
+
+
+def test_a_link_out_of_the_root_is_not_written_through(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "outside").write_text("before")
+    (tmp_path / "root/link").symlink_to("../outside")
+    (tmp_path / "root/absolute").symlink_to(tmp_path / "outside")
+    tools = {tool.name: tool for tool in fs.tools(tmp_path / "root", write=True)}
+
+    for name in ("link", "absolute"):
+        with pytest.raises(UnsafePath, match="leads outside the root"):
+            tools["write_file"](name, "x")
+
+    assert (tmp_path / "outside").read_text() == "before"
+
+
+def test_extended_attributes_survive_an_edit(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("one\n")
+    try:
+        os.setxattr(file, "user.origin", b"https://example.org")
+    except (AttributeError, OSError) as error:
+        pytest.skip(f"this file system has no extended attributes: {error}")
+    edit = next(tool for tool in fs.tools(tmp_path, write=True) if tool.name == "edit_file")
+
+    edit("file", "one", "two")
+
+    assert file.read_text() == "two\n"
+    assert os.getxattr(file, "user.origin") == b"https://example.org"
