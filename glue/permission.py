@@ -80,7 +80,7 @@ class DeferAll:
 class Rules:
     """A policy that decides by rules.
 
-    >>> rules = Rules(allow=["write_file:docs/*", "shell:git diff *"], deny=["shell:rm *"])
+    >>> rules = Rules(allow=["write_file:docs/*", "shell:git status"], deny=["shell:rm *"])
     >>> agent = Agent("openai", tools=tools, permission=rules)  # doctest: +SKIP
 
     A rule is an action, which is the name of a tool by default, or `action:pattern` with shell
@@ -114,7 +114,7 @@ class Rules:
         for rule in (*self.allowed, *self.denied):
             if not isinstance(rule, str):
                 raise TypeError(
-                    f"a rule must be a text such as 'shell:git log *', not {show(rule)}"
+                    f"a rule must be a text such as 'shell:git status', not {show(rule)}"
                 )
         if otherwise is not None and not callable(getattr(otherwise, "decide", None)):
             raise TypeError(

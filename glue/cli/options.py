@@ -60,7 +60,7 @@ _PERMISSIONS: tuple[Callable[[Any], Any], ...] = (
         "--allow",
         multiple=True,
         metavar="RULE",
-        help="Run a tool without asking, such as write_file or 'shell:git log *'. Repeatable.",
+        help="Run a tool without asking, such as write_file or 'shell:git status'. Repeatable.",
     ),
     click.option(
         "--deny",

@@ -112,7 +112,7 @@ def _missing_keys(model: Any) -> list[str]:
     "--allow",
     multiple=True,
     metavar="RULE",
-    help="Run a tool that needs permission, such as write_file or 'shell:git log *'. Repeatable.",
+    help="Run a tool that needs permission, such as write_file or 'shell:git status'. Repeatable.",
 )
 @click.option(
     "--only-tools",

@@ -108,7 +108,8 @@ def test_servers_are_connected_to_only_on_request(
 
 def test_the_sandbox_is_named_or_its_absence(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     def line() -> str:
-        return next(line for line in cli("doctor").out.splitlines() if " sandbox " in line)
+        lines: list[str] = cli("doctor").out.splitlines()
+        return next(line for line in lines if " sandbox " in line)
 
     best = find_backend()
     assert (best.name if best is not None else "none: commands") in line()
