@@ -28,7 +28,7 @@ def ask(request: PermissionRequest) -> Decision:
     return allow() if answer == "y" else deny("the user said no")
 
 
-agent = Agent(default(otherwise="offline"), tools=[save], permission=Ask(ask))
+agent = Agent(default(otherwise="offline:stand-in"), tools=[save], permission=Ask(ask))
 
 if __name__ == "__main__":
     agent.cli('Save the text "paper and patience" to haiku.txt.')

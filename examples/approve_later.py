@@ -34,7 +34,7 @@ def main() -> int:
     parser.add_argument("prompt", nargs="?", default="Publish the post 'Hello'.")
     parser.add_argument("-m", "--model", help="the model that answers, such as anthropic")
     given = parser.parse_args()
-    model = given.model or default(otherwise="offline")
+    model = given.model or default(otherwise="offline:stand-in")
     agent = glue.Agent(model, tools=[publish], permission=DeferAll("an editor decides"))
     session = agent.session("posts", store=STORE)
 

@@ -18,7 +18,9 @@ def weather(city: str) -> str:
 
 
 # The model is GLUE_MODEL, or the first provider whose key is set. The option -m names another.
-agent = Agent(default(otherwise="offline"), tools=[weather], instructions="Answer in one line.")
+agent = Agent(
+    default(otherwise="offline:stand-in"), tools=[weather], instructions="Answer in one line."
+)
 
 if __name__ == "__main__":
     agent.cli("What is the weather in Toronto?")

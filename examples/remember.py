@@ -15,7 +15,7 @@ from glue import Agent, FileStore, tool
 from glue.providers import default
 
 parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("-m", "--model", default=default(otherwise="offline"))
+parser.add_argument("-m", "--model", default=default(otherwise="offline:stand-in"))
 parser.add_argument("prompt", nargs="*", default=["How many messages are there?"])
 
 

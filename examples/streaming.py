@@ -41,5 +41,5 @@ async def main(model: str) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("-m", "--model", default=default(otherwise="offline"))
+    parser.add_argument("-m", "--model", default=default(otherwise="offline:stand-in"))
     anyio.run(main, parser.parse_args().model)

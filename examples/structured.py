@@ -31,7 +31,7 @@ def export_log(page: str = "report") -> str:
 
 
 agent = Agent(
-    default(otherwise="offline"),
+    default(otherwise="offline:stand-in"),
     output=Ticket,
     tools=[export_log],
     instructions="Turn the mail into a ticket.",

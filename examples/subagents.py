@@ -7,7 +7,7 @@
 from glue import Agent, Limits, tool
 from glue.providers import default
 
-MODEL = default(otherwise="offline")
+MODEL = default(otherwise="offline:stand-in")
 
 NOTES = {
     "oslo": "Founded around 1040. Capital since 1814.",
@@ -28,7 +28,7 @@ writer = Agent(
     MODEL,
     tools=[researcher.as_tool(description="Looks up facts about one city.")],
     instructions="Ask the researcher about each city, then compare them in two sentences.",
-    limits=Limits(max_requests=20, usd_budget=0.05),  # the researcher's requests also count
+    limits=Limits(max_requests=20),  # the researcher's requests also count
 )
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ agent: glue.Agent[None, None] = glue.Agent(
 
 def main(models: list[str]) -> int:
     failed = False
-    for model in models or [default(otherwise="offline")]:
+    for model in models or [default(otherwise="offline:stand-in")]:
         try:
             result = agent.run_sync(
                 "What is the weather in Toronto?", model=model, tool_log=sys.stderr

@@ -205,6 +205,8 @@ class Context(Generic[DepsT]):
     # Awaits the decision on a request, and writes the question to the journal for other processes.
     ask: Callable[[PermissionRequest, Awaitable[Decision]], Awaitable[Decision]] | None = None
     decided: Decided | None = None  # set if the caller of `resume` has allowed this call
+    # The seconds that the call, or a call inside it, waited for a permission.
+    waited: list[float] = field(default_factory=list)
 
     @property
     def deps(self) -> DepsT:

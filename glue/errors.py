@@ -315,11 +315,14 @@ class UnknownProvider(ConfigError):
 
 
 class MissingKey(ConfigError):
-    """A provider needs a key, and none of its environment variables is set."""
+    """A provider needs a key, and none of its environment variables is set.
 
-    def __init__(self, provider: str, variables: Sequence[str]) -> None:
+    `provider` is "" if no provider was named; then `message` says so.
+    """
+
+    def __init__(self, provider: str, variables: Sequence[str], message: str = "") -> None:
         names = " or ".join(variables)
-        super().__init__(f"{provider}: no key; set {names}")
+        super().__init__(message or f"{provider}: no key; set {names}")
         self.provider, self.variables = provider, tuple(variables)
 
 

@@ -68,6 +68,17 @@ def load_project(root: str | os.PathLike[str]) -> Project:
     return Project(instructions=_read(root / "AGENTS.md") or "", skills=tuple(skills))
 
 
+def find_checkout(folder: str | os.PathLike[str] = ".") -> Path | None:
+    """Return the top folder of the git checkout that contains a folder, or None."""
+    here = Path(folder).resolve()
+    return next((each for each in (here, *here.parents) if (each / ".git").exists()), None)
+
+
+def project_folder(folder: str | os.PathLike[str] = ".") -> Path:
+    """Return the folder whose AGENTS.md and skills apply: the top of the checkout, or `folder`."""
+    return find_checkout(folder) or Path(folder).resolve()
+
+
 def _folder(path: str | os.PathLike[str], option: str) -> Path:
     if not Path(path).is_dir():
         raise ConfigError(f"{option}: there is no folder {os.fspath(path)}")

@@ -11,14 +11,15 @@ from glue.codec import Json, to_plain
 from glue.errors import GlueError
 from glue.limits import Outcome, StopReason
 from glue.loop.position import OVER, Position
-from glue.messages import Message, Usage
+from glue.messages import AssistantMessage, Message, Usage
 from glue.pending import PendingCall
 from glue.provider import Attempt
+from glue.text import cost_text, count, one_line, usage_text
 
 OutputT = TypeVar("OutputT", covariant=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RunResult(Generic[OutputT]):
     """The result of a run. Runs that failed or were cancelled have a result too.
 
@@ -27,17 +28,18 @@ class RunResult(Generic[OutputT]):
     'data/2026.csv'
     >>> result.outcome, result.turns, result.cost
     (<Outcome.DONE: 'done'>, 2, 0.0031)
+    >>> result
+    RunResult(done: 'data/2026.csv', gpt-5.4-nano, 2 turns, 1,204 tokens in, 31 out, $0.0031)
     """
 
-    # The whole transcript. It is not in the repr, which asyncio prints in debug messages.
-    messages: Sequence[Message] = field(repr=False)
+    messages: Sequence[Message]  # the whole transcript
     new_messages: tuple[Message, ...]  # of this run: its prompt and the messages after it
     text: str  # the answer; if a reply was continued, its parts are joined
     outcome: Outcome
     stop_reason: StopReason | None  # of the last reply
     usage: Usage
     attempts: tuple[Attempt, ...] = ()  # failed attempts at requests
-    notice: str = ""  # tells people why the answer is cut; not in the transcript
+    notice: str = ""  # for people: why the answer is cut, or that no model wrote it
     error: GlueError | None = None
     turns: int = 0
     requests: int = 0
@@ -56,6 +58,39 @@ class RunResult(Generic[OutputT]):
     def cost(self) -> float | None:
         """The cost in dollars, or None if the price of some reply is not known."""
         return self.usage.cost
+
+    @property
+    def model(self) -> str:
+        """The model that wrote the last reply of the run, or "" if there was no reply.
+
+        It is "offline" if the stand-in answered, because no key is set.
+        """
+        return self._replies[-1].model if self._replies else ""
+
+    @property
+    def reply(self) -> AssistantMessage:
+        """The last reply of the run. Raise ValueError if the run ended before the first reply."""
+        if not self._replies:
+            raise ValueError(f"the run has no reply: it ended with the outcome {self.outcome}")
+        return self._replies[-1]
+
+    @property
+    def _replies(self) -> list[AssistantMessage]:
+        return [each for each in self.new_messages if isinstance(each, AssistantMessage)]
+
+    def __repr__(self) -> str:
+        # Short, for notebooks and for the debug messages of asyncio.
+        answer = self.output if self.output is not None else self.text
+        parts = [
+            f"{self.outcome}: {one_line(repr(answer), 100)}",
+            self.model,
+            count(self.turns, "turn"),
+            usage_text(self.usage),
+            cost_text(self.cost),
+            f"notice: {one_line(self.notice, 100)}" if self.notice else "",
+            f"error: {one_line(repr(self.error), 200)}" if self.error is not None else "",
+        ]
+        return f"RunResult({', '.join(filter(None, parts))})"
 
     @property
     def complete(self) -> bool:
@@ -80,6 +115,7 @@ def result_to_json(result: RunResult[Any], session: str = "") -> dict[str, Json]
         "outcome": result.outcome.value,
         "exit_code": result.outcome.exit_code,
         "stop_reason": result.stop_reason.value if result.stop_reason is not None else None,
+        "model": result.model or None,
         "text": result.text,
         "output": to_plain(result.output),
         "usage": to_plain(result.usage),

@@ -35,10 +35,13 @@ COMMANDS = (
         "name=value ...",
         True,
     ),
+    SlashCommand("continue", "Continue an answer that a limit or Ctrl-C stopped."),
+    SlashCommand("undo", "Take back the last prompt and its answer, and edit the prompt."),
+    SlashCommand("copy", "Copy the last answer to the clipboard."),
     SlashCommand(
         "fork", "Continue in a copy. N keeps the first N prompts, -1 drops the last one.", "N"
     ),
-    SlashCommand("save", "Save this conversation from now on.", "NAME"),
+    SlashCommand("save", "Keep this conversation under a name.", "NAME"),
     SlashCommand("new", "Start a new conversation.", "NAME"),
     SlashCommand("resume", "Continue a saved conversation.", "NAME"),
     SlashCommand("tree", "List the saved conversations, forks below their parents."),

@@ -118,7 +118,8 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
     names = sorted(known)
     by_words = {_sorted_words(each): each for each in names}  # finds usd_budget for budget_usd
-    meant = _MEANT.get(name) or by_words.get(_sorted_words(name))
+    swapped = next((each for each in names if sorted(each) == sorted(name)), None)  # mpa for map
+    meant = _MEANT.get(name) or by_words.get(_sorted_words(name)) or swapped
     close = [meant] if meant in names else get_close_matches(name, names, n=1)
     return f"did you mean {close[0]}?" if close else f"there are: {', '.join(names)}"
 

@@ -20,15 +20,18 @@ if TYPE_CHECKING:
     from glue.providers.http import HTTPResponse as HTTPResponse
     from glue.providers.http import Transport as Transport
     from glue.providers.offline import Offline as Offline
+    from glue.providers.offline import StandIn as StandIn
     from glue.providers.prompt_tools import with_prompt_tools as with_prompt_tools
     from glue.providers.registry import aliases as aliases
     from glue.providers.registry import capabilities as capabilities
     from glue.providers.registry import check_names as check_names
     from glue.providers.registry import default as default
+    from glue.providers.registry import is_stand_in as is_stand_in
     from glue.providers.registry import key_available as key_available
     from glue.providers.registry import known as known
     from glue.providers.registry import lookup as lookup
     from glue.providers.registry import new as new
+    from glue.providers.registry import no_key as no_key
     from glue.providers.registry import parse as parse
     from glue.providers.registry import register as register
     from glue.providers.registry import split as split
@@ -59,8 +62,8 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "registry": "aliases capabilities check_names default key_available known lookup new parse register"
-        " split",
+        "registry": "aliases capabilities check_names default is_stand_in key_available known lookup"
+        " new no_key parse register split",
         "factory": "find_base_url open_entry",
         "wire": "tool_rules",
         "retry": "with_retries",
@@ -68,6 +71,6 @@ __getattr__, __dir__ = lazy_names(
         "escalation": "with_escalation",
         "failover": "with_failover",
         "http": "HTTP HTTPResponse Deadlines Transport",
-        "offline": "Offline",
+        "offline": "Offline StandIn",
     },
 )

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from glue import Provider, Request
 from glue.errors import ConfigError
+from glue.installing import install_command
 from glue.messages import Json
 from glue.provider import ProviderEvent, opened
 from glue.providers import encoding
@@ -100,7 +101,7 @@ def _start(path: str, window: int) -> _Served:
         engine = import_module("xllamacpp")
     except ImportError:
         raise ConfigError(
-            "local: llama.cpp is missing; install it: pip install 'glue-agents[local]'"
+            f"local: llama.cpp is missing; install it: {install_command('local')}"
         ) from None
     key = secrets.token_urlsafe(24)
     params = engine.CommonParams()

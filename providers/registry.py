@@ -229,6 +229,11 @@ def key_available(name: str, environ: Mapping[str, str] = environ) -> bool:
     return bool(import_module(f"glue.providers.{module}").has_credentials(environ))
 
 
+def is_stand_in(model: object) -> bool:
+    """Return whether a model is the stand-in of an agent whose user has set no key."""
+    return isinstance(model, str) and parse(model) == ("offline", "stand-in")
+
+
 def capabilities(spec: str) -> Capabilities:
     """Return the capabilities and prices of a model, or of a provider's default model.
 
@@ -244,22 +249,36 @@ def capabilities(spec: str) -> Capabilities:
 
 
 def default(environ: Mapping[str, str] = environ, *, otherwise: str = "") -> str:
-    """Return GLUE_MODEL, or the first provider whose key is set, or else `otherwise`."""
+    """Return GLUE_MODEL, or the first provider whose key is set, or else `otherwise`.
+
+    `otherwise="offline:stand-in"` is for programs that people try without a key: a stand-in answers
+    on a terminal, and everywhere else the missing key is an error when the model is first used.
+    """
     if named := environ.get("GLUE_MODEL", "").strip():
         return named
-    _register_built_in()
-    variables = []
-    for name, (entry, _) in _registry.items():
-        if entry.key and not entry.quirks.local:
-            if any(environ.get(variable) for variable in entry.key):
-                return name
-            variables.append(entry.key[0])
+    for name, entry in _entries_with_key():
+        if any(environ.get(variable) for variable in entry.key):
+            return name
     if otherwise:
         return otherwise
-    raise ConfigError(
+    raise no_key()
+
+
+def no_key() -> MissingKey:
+    """Return the error for a program that names no model while no key is set."""
+    variables = [entry.key[0] for _, entry in _entries_with_key()]
+    return MissingKey(
+        "",
+        variables,
         "no model is named and no key is set; set GLUE_MODEL, or a key such as "
-        f"{', '.join(variables[:3])}; 'offline' needs none"
+        f"{', '.join(variables[:3])} (`glue providers` lists all); GLUE_MODEL=offline needs none",
     )
+
+
+def _entries_with_key() -> list[tuple[str, Entry]]:
+    _register_built_in()
+    entries = ((name, entry) for name, (entry, _) in _registry.items())
+    return [(name, entry) for name, entry in entries if entry.key and not entry.quirks.local]
 
 
 def _is_known(name: str) -> bool:
@@ -311,6 +330,8 @@ def _open(entry: Entry, model: str = "", **options: Any) -> Provider:
 
 
 def _open_offline(model: str = "", **options: Any) -> Provider:
+    if is_stand_in(f"offline:{model}"):
+        return providers.StandIn(no_key())
     # The options of servers (key, headers ...) are ignored.
     rules = {name: value for name, value in options.items() if name == "rules"}
     return providers.Offline(model=model or "offline", **rules)

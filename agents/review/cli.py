@@ -33,6 +33,7 @@ from glue.agents.review.findings.progress import ReviewProgress
 from glue.agents.review.findings.rules import RULES
 from glue.agents.review.records import SEVERITIES, Bundle, Finding, ReviewedChange, ReviewRun
 from glue.errors import ConfigError, GitError, GlueError, UnsafePath
+from glue.installing import install_command
 from glue.tools.git import Repo, find_git
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -489,7 +490,7 @@ def rules() -> None:
     for code, ruff in RUFF_RULES.items():
         click.echo(f"ruff/{code:<17}{ruff['severity']:<10}{ruff['why']}")
     if not find_ruff():
-        _note("ruff is not installed: pip install 'glue-agents[review]'")
+        _note(f"ruff is not installed: {install_command('review')}")
 
 
 @review.command()
@@ -593,9 +594,7 @@ def _run(bundle: Bundle, given: Mapping[str, Any], *, is_model_needed: bool = Tr
     )
     asked = providers(given["model"], config.model, is_model_needed)
     if not find_ruff() and any(file.path.endswith(".py") for file in bundle.files):
-        _note(
-            "ruff is not installed, so its rules are not checked: pip install 'glue-agents[review]'"
-        )
+        _note(f"ruff is not installed, so its rules are not checked: {install_command('review')}")
     callbacks = reviewing.ReviewCallbacks(
         on_progress=lambda text: click.echo(clean.line(text, 200), err=True) if asked else None
     )

@@ -130,7 +130,8 @@ def _describe(error: BaseException, program: str) -> tuple[str, str, int]:
     if isinstance(error, click.ClickException):
         text = error.format_message().strip().rstrip(".")
         if isinstance(error, click.UsageError):
-            text += f"; see `{error.ctx.command_path if error.ctx is not None else program} --help`"
+            path = error.ctx.command_path if error.ctx is not None else program
+            text += f"{' See' if text.endswith('?') else '; see'} `{path} --help`"
         return name, text, error.exit_code
     if os.environ.get("GLUE_DEBUG"):
         raise error

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
 from glue.context import AnyTool
 from glue.errors import ConfigError
+from glue.project import find_checkout
 
 BUNDLES = {
     "fs": "read and search files below this folder",
@@ -38,6 +40,8 @@ def make_tools(
 ) -> list[AnyTool]:
     """Return the tools of several bundles for the current folder, each tool once.
 
+    The git tools work on the checkout that contains the folder.
+
     Args:
         names: the names of the bundles.
         own: the names of the agent's own tools, for the error about an unknown name.
@@ -46,9 +50,11 @@ def make_tools(
     found: dict[str, Any] = {}
     for name in check_bundles(names, own):
         module = import_module(f"glue.tools.{_MODULES.get(name, name)}")
+        above = find_checkout() if name == "git" and not os.path.lexists(".git") else None
+        arguments = _ARGUMENTS.get(name, (str(above or "."),))
+        options = shell or {} if name == "shell" else {}
         try:
-            options = shell or {} if name == "shell" else {}
-            tools = module.tools(*_ARGUMENTS.get(name, (".",)), **options)
+            tools = module.tools(*arguments, **options)
         except ValueError as error:  # the current folder cannot be read
             raise ConfigError(f"the {name} tools: {error}") from None
         for tool in tools:

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,26 +19,39 @@ from glue import slash
 from glue.agent import Agent
 from glue.cli.agentfile import open_agent
 from glue.cli.approval import ask_yes_or_no
-from glue.cli.inputs import read_part
+from glue.cli.clipboard import copy_text
+from glue.cli.inputs import picture_paths, read_part
+from glue.cli.kept import CHAT_DAYS, CHAT_NAME, new_chat_name, old_chats
 from glue.cli.linereader import LineReader
 from glue.cli.options import Sources, chat_options, describe_confinement
 from glue.cli.printer import Printer, usage_line
 from glue.cli.process import exit_code_despite_threads, live_threads, terminal_echo
-from glue.cli.run import Run, check_session, exit_code, explain, write_answer
+from glue.cli.run import (
+    Run,
+    check_session,
+    exit_code,
+    explain,
+    reached_limit,
+    write_answer,
+)
 from glue.cli.screen import Screen, is_interactive
 from glue.cli.sessions import sort_by_tree
 from glue.cli.waiting import shown, waiting_lines, with_command
 from glue.compaction import INTRODUCTION, PROMPT, render
 from glue.context import Cancel
 from glue.errors import ConfigError, GlueError
+from glue.installing import install_command
 from glue.limits import Outcome
-from glue.messages import AssistantMessage, Message, Usage, UserMessage, new_id, user
+from glue.listeners import join
+from glue.messages import AssistantMessage, Message, ToolMessage, Usage, UserMessage, user
+from glue.project import find_checkout, load_project
 from glue.provider import capabilities
-from glue.result import RunResult
-from glue.stores import open_store
+from glue.providers.template import knows_tools
+from glue.result import RunResult, error_to_json, result_to_json
+from glue.stores import open_store, store_name
 from glue.stores.memory import MemoryStore
 from glue.stores.store import copy
-from glue.text import clean_text, cut, format_dollars, one_line
+from glue.text import clean_text, count, cut, format_dollars, one_line
 
 if TYPE_CHECKING:
     from glue.session import Session
@@ -48,15 +62,23 @@ T = TypeVar("T")
 @click.command()
 @click.argument("file", required=False, metavar="[FILE.py]")
 @chat_options
+@click.option("--no-save", is_flag=True, help="Do not keep the conversation.")
 @click.option("-v", "--verbose", count=True, help="Print thinking and tool results too.")
 def chat(file: str | None, **given: Any) -> None:
     """Chat with the agent of FILE.py, or with a model.
 
-    Ctrl-C cancels the answer, a second Ctrl-C leaves. /help lists the slash commands. The extra
-    [chat] adds line editing, history, completion, Markdown and a status line.
+    Chats are kept: -c continues the last one, `glue sessions` lists them. Inside a checkout, the
+    model gets its AGENTS.md and skills. Ctrl-C cancels the answer, a second Ctrl-C leaves. /help
+    lists the slash commands. The extra [chat] adds line editing, history, completion, Markdown and
+    a status line.
     """
     agent = open_agent(file) if file is not None else None
     check_session(given)
+    if given["no_save"] and (given["session"] or given["resume"]):
+        raise click.UsageError("--no-save excludes --session and --continue, which save")
+    if given["project"] is None and (agent is None or agent.project is None):
+        top = find_checkout()
+        given["project"] = top is not None and bool(load_project(top).prompt)
     # The main thread handles SIGINT, not the event loop in the other thread.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     before = live_threads()
@@ -85,7 +107,7 @@ class Chat:
                 # Loads prompt_toolkit and rich, optional dependencies.
                 from glue.cli.console import Editor, MarkdownPrinter
             except ImportError:
-                self.hint = "; pip install 'glue-agents[chat]' adds history, completion, Markdown"
+                self.hint = f"; {install_command('chat')} adds history, completion, Markdown"
             else:
                 self.reader = Editor(
                     out, self.status, lambda: [each.id for each in portal.call(self.store.list)]
@@ -97,6 +119,7 @@ class Chat:
         self.context = 0  # tokens of the last request and its reply
         self.session: Session[Any, Any]
         self.saved_as = ""  # the name of the session in the store; "" if it is only in memory
+        self.notes: list[str] = []  # shown before the first prompt
 
     def status(self) -> str:
         """Return the status line: model, share of the context window, tokens, cost, session."""
@@ -130,17 +153,48 @@ class Chat:
                 self.printer.note(f"… {len(lines) - 8} more lines; {command}")
 
     async def begin(self) -> None:
-        """Open the session that the options name, or a new one in memory."""
+        """Open the session that the options name, or a new one."""
         given = self.sources.given
         # Report a wrong model or a missing key now, not after the first prompt.
-        self.agent.open(self.run.overrides()["model"])
+        provider = self.agent.open(self.run.overrides()["model"])
         self.store = open_store(self.sources.find("store") or "")
         if given["session"] or given["resume"]:
             self.session = await self.run.session(self.store)
             await self.session.load()
             self.saved_as = self.session.id
-        else:
+        elif given["no_save"]:
             self.session = self.agent.session(store=MemoryStore(), **self.run.overrides())
+        else:
+            await self._keep_chat()
+        if self.sources.project:
+            self.notes.append(f"{self.sources.project} are used; --no-project leaves them out")
+        if self.session.settings.tools and await knows_tools(provider) is False:
+            model = one_line(slash.model_name(self.session))
+            self.notes.append(
+                f"the chat template of {model} has no tools, so the model will not call any; "
+                "choose another model, or use --no-tools"
+            )
+
+    async def _keep_chat(self) -> None:
+        """Open a new session that is kept, and remove kept chats that are too old."""
+        days = self.sources.find("chat_days")
+        days = CHAT_DAYS if days is None else days
+        try:
+            found = await self.store.list()
+            for info in old_chats(found, days):
+                await self.store.delete(info.id)
+        except (GlueError, OSError) as error:
+            self.notes.append(f"the chat is not kept: {one_line(str(error))}")
+            self.session = self.agent.session(store=MemoryStore(), **self.run.overrides())
+            return
+        if not old_chats(found, 0):  # said once: with the first chat
+            where = store_name(self.sources.find("store") or "")
+            self.notes.append(
+                f"chats are kept in {where} for {count(days, 'day')}; /save NAME keeps this one for "
+                "good, --no-save keeps none"
+            )
+        self.saved_as = new_chat_name()
+        self.session = self.agent.session(self.saved_as, store=self.store, **self.run.overrides())
 
     def note(self, text: str, colour: str = "cyan") -> None:
         """Write lines on stderr; wrap them at words on a terminal."""
@@ -164,6 +218,8 @@ class Chat:
             for tool in self.run.overrides()["tools"]:
                 if confinement := getattr(tool, "confinement", ""):
                     self.note(f"{tool.spec.name}: {describe_confinement(confinement)}")
+            for text in self.notes:
+                self.note(text)
             if self.saved_as and self.portal.call(self.session.load):
                 self.recap()
         code = 0
@@ -199,6 +255,10 @@ class Chat:
     def turn(self, text: str) -> int | None:
         """Send a prompt and show the answer; return its exit code, or None if interrupted twice."""
         named = [Path(name).expanduser() for name in re.findall(r"(?<!\S)@(\S+)", text)]
+        pictures = picture_paths(text)
+        for path in pictures:
+            self.note(f"attached the picture {one_line(path.name)}")
+        named += pictures
         try:
             parts = [read_part(str(path)) for path in named if path.is_file()]
             for path in named:
@@ -277,7 +337,6 @@ class Chat:
         cancel = self.run.cancel = Cancel()
 
         def interrupt(*_: object) -> None:
-            self.reader.end()
             if cancel.cancelled:
                 raise KeyboardInterrupt
             cancel.cancel()
@@ -291,33 +350,41 @@ class Chat:
         finally:
             signal.signal(signal.SIGINT, before)
 
-    async def _resume(self, decisions: Mapping[str, Any]) -> RunResult[Any] | BaseException:
-        try:
-            async with self.run.spinning():
-                return await self.session.resume(
-                    decisions=decisions,
-                    on_event=self.printer,
-                    cancel=self.run.cancel,
-                    unwrap=False,
-                )
-        except (Exception, SystemExit, KeyboardInterrupt) as error:
-            return error
+    async def _resume(
+        self, decisions: Mapping[str, Any] | None = None
+    ) -> RunResult[Any] | BaseException:
+        return await self._logged(None, partial(self.session.resume, decisions=decisions))
 
     async def _prompt(self, text: str, *parts: Any) -> RunResult[Any] | BaseException:
+        prompt: Any = [text, *parts]
         try:
+            if self.run.servers is not None:
+                found = await self.run.servers.prompt(text)
+                if not isinstance(found, str):  # the messages of an MCP server's prompt
+                    prompt = found
+            messages = with_command(prompt, self.sources)
+        except Exception as error:
+            return error
+        return await self._logged(messages, partial(self.session.run, messages))
+
+    async def _logged(
+        self, prompt: Any, work: Callable[..., Awaitable[RunResult[Any]]]
+    ) -> RunResult[Any] | BaseException:
+        """Return the result of a run, or its error; show it while it runs, and log it."""
+        try:
+            self.run.start_log(prompt)
             async with self.run.spinning():
-                prompt: Any = [text, *parts]
-                if self.run.servers is not None:
-                    found = await self.run.servers.prompt(text)
-                    if not isinstance(found, str):  # the messages of an MCP server's prompt
-                        prompt = found
-                return await self.session.run(
-                    with_command(prompt, self.sources),
-                    on_event=self.printer,
+                result = await work(
+                    on_event=join((self.printer, self.run.log)),
                     cancel=self.run.cancel,
                     unwrap=False,
                 )
+            self.run.end_log(
+                {**result_to_json(result, self.saved_as), "exit_code": exit_code(result)}
+            )
+            return result
         except (Exception, SystemExit, KeyboardInterrupt) as error:
+            self.run.end_log({"type": "error", "error": error_to_json(error)})
             return error  # if raised here, a tool's sys.exit would end the event loop of the chat
 
     def _show(self, result: RunResult[Any]) -> int:
@@ -332,7 +399,8 @@ class Chat:
         if result.outcome is Outcome.CANCELLED:
             self.printer.note("(cancelled; you can continue from here)", "yellow")
         elif result.error is not None and result.outcome is not Outcome.PAUSED:
-            self.fail(explain(result.error))
+            limit = reached_limit(result.error)
+            self.fail(explain(result.error, f"/limits {limit}=N raises it, /continue continues"))
         if result.notice:
             self.note(f"glue: {result.notice}", "yellow")
         if self.sources.given["verbose"]:
@@ -360,7 +428,53 @@ class Chat:
         for usage, text in usages.items():
             self.note(f"{usage:<{width}}  {text}")
         self.note(self.reader.help)
-        self.note("@FILE attaches a file. Ctrl-C cancels an answer; a second Ctrl-C leaves.")
+        self.note(
+            "@FILE attaches a file; so does the path of a picture. Ctrl-C cancels an answer; a "
+            "second Ctrl-C leaves."
+        )
+
+    def do_continue(self, argument: str) -> None:
+        """Continue the last answer without a new prompt."""
+        self._turn(self._resume)
+
+    def do_undo(self, argument: str) -> None:
+        """Stop sending the last prompt and its answer, and offer the prompt for editing."""
+        session = self.session
+        messages = self.portal.call(session.load)
+        at = [index for index, message in enumerate(messages) if _is_prompt(message)]
+        if not at:
+            raise ConfigError("there is no prompt to take back")
+        undone = messages[at[-1] :]
+
+        async def exclude() -> None:
+            async with session.store.log(session.id) as log:
+                await log.exclude([message.id for message in undone if not message.excluded])
+
+        self.portal.call(exclude)
+        self.session = session.reopen(session.id, session.store)
+        self.reader.draft = undone[0].text
+        changed = any(isinstance(message, ToolMessage) for message in undone)
+        self.note(
+            f"took back: {one_line(undone[0].text, 60)}"
+            + ("; what its tools did is not undone" if changed else "")
+        )
+
+    def do_copy(self, argument: str) -> None:
+        """Copy the last answer to the clipboard."""
+        messages = self.portal.call(self.session.load)
+        replies = [
+            message.text
+            for message in messages
+            if isinstance(message, AssistantMessage)
+            and message.text.strip()
+            and not message.excluded
+        ]
+        if not replies:
+            raise ConfigError("there is no answer to copy")
+        used = copy_text(clean_text(replies[-1]), self.printer.out)
+        if not used:
+            raise ConfigError("no clipboard: there is no program such as xclip, and no terminal")
+        self.note(f"copied {count(len(replies[-1]), 'character')} ({used})")
 
     def do_fork(self, rest: str) -> None:
         """Continue in a copy of the session, with all of its prompts or the first N."""
@@ -376,7 +490,8 @@ class Chat:
         number = number if number >= 0 else prompts + number
         if not 0 <= number <= prompts:
             raise ConfigError(f"/fork takes a number from 0 to {prompts}, the number of prompts")
-        self.session = self.portal.call(before.fork, at[number] if rest else None)
+        name = new_chat_name() if CHAT_NAME.fullmatch(before.id) else ""
+        self.session = self.portal.call(before.fork, at[number] if rest else None, name)
         if self.saved_as:
             self.saved_as = self.session.id
         self.note(
@@ -396,6 +511,8 @@ class Chat:
             if await before.load():
                 await copy(before.store, before.id, self.store, named)
             self.session = before.reopen(named, self.store)
+            if before.store is self.store and CHAT_NAME.fullmatch(before.id) and named != before.id:
+                await self.store.delete(before.id)  # the chat was kept under an automatic name
 
         self.portal.call(save)
         self.saved_as = named
@@ -406,7 +523,7 @@ class Chat:
         before = self.session
         is_stored = bool(self.saved_as or name)
         store = self.store if is_stored else MemoryStore()
-        self.session = before.reopen(name or new_id(), store)
+        self.session = before.reopen(name or new_chat_name(), store)
         self.saved_as = self.session.id if is_stored else ""
         self.requests, self.total = 0, Usage(cost=0.0)
         saved = f", saved as {one_line(self.saved_as)}" if self.saved_as else ""
@@ -471,5 +588,5 @@ class Chat:
 
 
 def _is_prompt(message: Message) -> bool:
-    """Return whether the user wrote the message; the loop adds others."""
-    return isinstance(message, UserMessage) and message.origin == "user"
+    """Return whether the user wrote the message and it is still sent; the loop adds others."""
+    return isinstance(message, UserMessage) and message.origin == "user" and not message.excluded

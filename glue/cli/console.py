@@ -37,13 +37,13 @@ class Editor(LineReader):
     echoes_interrupt = False
     help = (
         "Alt-Enter begins a new line. A paste of several lines is one prompt. "
-        "Tab completes commands and @FILE."
+        "Ctrl-X Ctrl-E opens $EDITOR. Tab completes commands and @FILE."
     )
 
     def __init__(
         self, out: Screen, status: Callable[[], str], sessions: Callable[[], Iterable[str]]
     ) -> None:
-        self.out, self.is_terminal, self.was_interrupted = out, True, False
+        self.out, self.is_terminal, self.was_interrupted, self.draft = out, True, False, ""
         keys = KeyBindings()
         keys.add("enter")(lambda event: event.current_buffer.validate_and_handle())
         keys.add("escape", "enter")(lambda event: event.current_buffer.insert_text("\n"))
@@ -56,11 +56,14 @@ class Editor(LineReader):
             prompt_continuation=". ",
             bottom_toolbar=status,
             reserve_space_for_menu=4,
+            enable_open_in_editor=True,
+            tempfile_suffix=".md",
         )
 
     def read(self) -> str:
         """Read one prompt; raise EOFError at the end of the input."""
-        text = self._session.prompt(ANSI(self.out.paint("> ", "cyan")))
+        draft, self.draft = self.draft, ""
+        text = self._session.prompt(ANSI(self.out.paint("> ", "cyan")), default=draft)
         self.was_interrupted = False
         return text
 
@@ -155,6 +158,10 @@ class _Block:
     def __init__(self, text: str, last: int = 0) -> None:
         self.inner = Markdown("", hyperlinks=False, code_theme="ansi_dark")
         self.inner.parsed = _PARSER.parse(text.strip("\n"))
+        for token in self.inner.parsed:
+            for part in token.children or ():
+                if part.type == "softbreak":  # the lines of a poem stay lines
+                    part.type = "hardbreak"
         self.last = last
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

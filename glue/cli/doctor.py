@@ -111,7 +111,8 @@ def _package() -> Iterator[Check]:
     if "glue-agents" in versions:
         yield Check("glue", f"{versions['glue-agents']} in {folder}")
     else:
-        yield Check("glue", f"not installed, run from {folder}", "pip install glue-agents", False)
+        advice = f"pip install -e '{folder.parent}'"
+        yield Check("glue", f"not installed, run from {folder}", advice, False)
     other = next((name for name in ("glue-core", "glueviz") if name in versions), "")
     if other:
         advice = "it has a package `glue` too; install each in its own virtual environment"

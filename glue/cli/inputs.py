@@ -126,6 +126,22 @@ def read_part(name: str, mark: str = "@") -> Part:
         raise ConfigError(f"{mark}{name} is neither text nor an image nor a PDF") from None
 
 
+def picture_paths(text: str) -> list[Path]:
+    """Return the pictures whose paths a text contains, as a terminal writes dropped files.
+
+    A path may be in quotes, or have a backslash before each space. Words with @ are not counted.
+    """
+    found = []
+    for word in re.findall(
+        r"(?<!\S)(?:'[^']+'|\"[^\"]+\"|(?:\\.|[^\s\\@'\"])(?:\\.|[^\s\\])*)", text
+    ):
+        name = word[1:-1] if word[0] in "'\"" else re.sub(r"\\(.)", r"\1", word)
+        path = Path(name.rstrip(".,;:?!")).expanduser()
+        if path.suffix.lower() in _IMAGES and path.is_file():
+            found.append(path)
+    return found
+
+
 def read_text(given: str) -> str:
     """Return a text, the content of FILE for `@FILE`, or a text that begins with @ for `@@`."""
     if not given.startswith("@"):

@@ -20,6 +20,7 @@ class LineReader:
         self.out = out
         self.is_terminal = sys.stdin.isatty() and out.is_terminal
         self.was_interrupted = False  # Ctrl-C was the last key
+        self.draft = ""  # the text that the user edits next, if the reader can offer it
         if self.is_terminal and not out.is_dumb:
             with suppress(ImportError):  # not every Python has readline
                 import readline  # importing it makes input() edit lines

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -27,9 +28,9 @@ from glue.durable.rows import Reader, input_lines
 from glue.errors import ConfigError
 from glue.limits import Outcome
 from glue.messages import Part, Usage
-from glue.providers import lookup
+from glue.providers import is_stand_in, lookup, no_key
 from glue.tasks import background
-from glue.text import cost_text, format_seconds, one_line, usage_text
+from glue.text import cost_text, count, format_seconds, one_line, usage_text
 
 _MAX_SHOWN = 20  # incomplete rows that are listed one by one; the output file has all of them
 
@@ -195,7 +196,10 @@ def map_settings(agent: Agent[Any, Any], path: str, given: Mapping[str, Any]) ->
     """Return the settings for every row that win over the agent's own."""
     names = ("model", "max_turns", "seconds", "allow", "deny", "yes")
     flags = {name: given.get(name) for name in names}
-    return Sources(flags, path=path, agent=agent).overrides()
+    found = Sources(flags, path=path, agent=agent).overrides()
+    if is_stand_in(found.get("model") or agent.settings.model):
+        raise no_key()  # rows that a stand-in invents would look like answers of a model
+    return found
 
 
 async def _write(job: MapRun, output: Path, progress: Progress) -> None:
@@ -262,6 +266,7 @@ class Progress:
         self.screen, self.job, self.total, self.quiet = screen, job, total, quiet
         self.rows = 0
         self.bad: list[str] = []
+        self.notices: Counter[str] = Counter()  # the number of rows with each notice
         self.usage = Usage(cost=0.0)
         self._started = self._last_line = time.monotonic()
         self.line = ProgressLine(screen, wanted=not quiet)
@@ -275,6 +280,7 @@ class Progress:
         """Count a row that ended."""
         self.rows += 1
         self.usage += row.usage
+        self.notices.update([row.notice] if row.notice else [])
         if not row.complete and len(self.bad) < _MAX_SHOWN:
             text = f"line {row.number}: {row.outcome}: {row.error or 'no answer'}"
             self.bad.append(row.error if row.outcome == "invalid" else text)
@@ -322,9 +328,12 @@ class Progress:
             self.note(text)
         if self.incomplete > len(self.bad):
             self.note(f"and {self.incomplete - len(self.bad):,} more; the output has all of them")
-        counts = ", ".join(f"{count:,} {name}" for name, count in self.job.outcomes.most_common())
+        outcomes = self.job.outcomes.most_common()
+        counts = ", ".join(f"{number:,} {name}" for name, number in outcomes)
         took = format_seconds(time.monotonic() - self._started)
         used = f"{usage_text(self.usage)}, {cost_text(self.usage.cost)}"
         self.screen.line(f"{self.rows:,} rows: {counts}; {used}; {took}")
+        for text, number in self.notices.most_common(_MAX_SHOWN):
+            self.note(f"{count(number, 'row')}: {text}")
         if self.job.unfinished:
             self.note("some rows were not run; --resume continues")

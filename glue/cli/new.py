@@ -34,7 +34,8 @@ PROMPTS = {
 def new(name: str, template: str, force: bool) -> None:
     """Write a single-file agent that is ready to run.
 
-    It runs without an API key too: the built-in offline model then answers.
+    On a terminal you can try it without an API key: a stand-in, which is not a model, then answers
+    and says so. In a pipe, and if the agent has an output type, a missing key is an error.
     """
     path = Path(name if name.endswith(".py") else f"{name}.py")
     if path.name.strip(".") in ("", "py"):
@@ -61,7 +62,7 @@ def new(name: str, template: str, force: bool) -> None:
         model = f"{default()} (-m or GLUE_MODEL selects another)"
     except ConfigError:
         model = (
-            "the built-in offline model; for a real one set a key such as ANTHROPIC_API_KEY, "
-            "or GLUE_MODEL=ollama:qwen3:0.6b"
+            "none, because no key is set: on a terminal a stand-in answers; for a real one set a "
+            "key such as ANTHROPIC_API_KEY, or GLUE_MODEL=ollama:qwen3:0.6b"
         )
     click.echo(f"the model:  {model}", err=True)

@@ -29,8 +29,10 @@ from glue.permission import (
     Rules,
     deny,
 )
+from glue.project import find_checkout, load_project, project_folder
 from glue.providers import default, known
 from glue.settings import checked
+from glue.text import count
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -48,6 +50,27 @@ FILE_TO_WRITE: dict[str, Any] = {
     "type": click.Path(dir_okay=False),
     "callback": _check_folder,
 }
+
+
+NO_LIMIT = "none"  # the value of a budget option that switches a limit off
+
+
+def _budget(number: type[int] | type[float]) -> dict[str, Any]:
+    """Return the type of a budget option: a number of 0 or more, or none for no limit."""
+    kind = "a whole number" if number is int else "a number"
+
+    def convert(text: str) -> int | float | str:
+        if text.strip().lower() == NO_LIMIT:
+            return NO_LIMIT
+        try:
+            value = number(text)
+        except ValueError:
+            value = -1
+        if not 0 <= value < float("inf"):
+            raise click.BadParameter(f"{text!r} is not {kind} of 0 or more, or none for no limit")
+        return value
+
+    return {"type": convert, "metavar": "N|none"}
 
 
 def complete_model(text: str) -> list[str]:
@@ -152,18 +175,19 @@ _SETTINGS: tuple[Callable[[Any], Any], ...] = (
         help="Load variables that are not set yet from a file of NAME=value lines.",
     ),
     click.option(
-        "--max-turns", type=click.IntRange(min=0), help="Maximum number of turns that call tools."
+        "--project/--no-project",
+        default=None,
+        help="Give the model the AGENTS.md and the skills of this checkout.",
     ),
-    click.option("--max-requests", type=click.IntRange(min=0), help="Maximum number of requests."),
+    click.option("--max-turns", **_budget(int), help="Maximum number of turns that call tools."),
+    click.option("--max-requests", **_budget(int), help="Maximum number of requests."),
+    click.option("--token-budget", **_budget(int), help="Maximum number of tokens for the run."),
     click.option(
-        "--token-budget", type=click.IntRange(min=0), help="Maximum number of tokens for the run."
+        "--usd-budget",
+        **_budget(float),
+        help="Maximum cost of the run, in US dollars; none for no limit.",
     ),
-    click.option(
-        "--usd-budget", type=click.FloatRange(min=0), help="Maximum cost of the run, in US dollars."
-    ),
-    click.option(
-        "--seconds", type=click.FloatRange(min=0), help="Maximum duration of the run, in seconds."
-    ),
+    click.option("--seconds", **_budget(float), help="Maximum duration of the run, in seconds."),
     *_PERMISSIONS,
     *_SANDBOX,
 )
@@ -259,6 +283,10 @@ class Sources:
         self.has_shell = False  # whether the sources add the built-in shell tool
         self.is_built = agent is None
         self.agent = agent or self._default_agent()
+        # What the model gets of the project, for people; "" if nothing.
+        self.project = ""
+        if given.get("project"):
+            self._add_project()
 
     def _default_agent(self) -> Agent[Any, Any]:
         model = self.find("model") or default()
@@ -268,10 +296,30 @@ class Sources:
             from glue.tools.coding import prompt  # an agent file needs no built-in tools
 
             instructions = prompt(tools)
+            if (top := find_checkout()) is not None and top != Path.cwd().resolve():
+                below = Path.cwd().resolve().relative_to(top).as_posix()
+                instructions += (
+                    f"This folder is {below}/ in its checkout; "
+                    "the git tools name files from the top of the checkout.\n"
+                )
         try:
             return Agent(model, tools=tools, instructions=instructions)
         except TypeError as error:  # a model name that is blank
             raise ConfigError(str(error)) from None
+
+    def _add_project(self) -> None:
+        """Replace the agent by one that gets the AGENTS.md and the skills of the checkout."""
+        folder = project_folder()
+        found = load_project(folder)
+        if not found.instructions and not found.skills:
+            raise ConfigError(
+                f"--project: {folder} has neither AGENTS.md nor .agents/skills/NAME/SKILL.md"
+            )
+        parts = ["AGENTS.md"] if found.instructions else []
+        parts += [count(len(found.skills), "skill")] if found.skills else []
+        self.project = f"{' and '.join(parts)} of {folder}"
+        build, _ = self.agent.__reduce__()  # the class with all settings of the agent
+        self.agent = build(project=folder)
 
     def find(self, name: str) -> Any:
         """Return a setting from the strongest source that has it, ignoring the agent's code."""
@@ -367,7 +415,8 @@ class Sources:
         If the agent's code has limits, weaker sources than the code do not count.
         """
         find = self.before_code.get if own is not None else self.find
-        return {name: find(name) for name in BUDGETS if find(name) is not None}
+        found = {name: find(name) for name in BUDGETS if find(name) is not None}
+        return {name: None if value == NO_LIMIT else value for name, value in found.items()}
 
     def rules(self) -> dict[str, tuple[str, ...]]:
         """Return the allow and deny rules of all sources together.

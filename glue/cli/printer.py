@@ -12,7 +12,7 @@ from glue.cli.screen import ProgressLine, Screen
 from glue.codec import to_plain
 from glue.events import Event, RequestStart, event_to_json
 from glue.limits import StopReason
-from glue.messages import AssistantMessage, UserMessage, message_to_json
+from glue.messages import AssistantMessage, Request, UserMessage, message_to_json
 from glue.provider import Attempt, Notice, TextDelta, ThinkingDelta, ToolCallDelta
 from glue.result import RunResult
 from glue.text import clean_text, cost_text, count, cut, format_seconds, one_line, usage_text
@@ -176,23 +176,26 @@ class EventWriter:
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self._write = write
-        self._has_prompt = False
+        self.has_prompt = False
 
     def __call__(self, event: Event) -> None:
-        if not self._has_prompt and isinstance(event, RequestStart):
-            self._has_prompt = True
-            request = event.request
-            prompts = [message for message in request.messages if isinstance(message, UserMessage)]
-            self.write(
-                {
-                    "type": "prompt",
-                    "model": request.model,
-                    "system": request.system,
-                    "tools": [to_plain(tool) for tool in request.tools],
-                    "message": message_to_json(prompts[-1]) if prompts else None,
-                }
-            )
+        if not self.has_prompt and isinstance(event, RequestStart):
+            self.write_prompt(event.request)
         self.write(event_to_json(event))
+
+    def write_prompt(self, request: Request) -> None:
+        """Write the line with the prompt of the run, its model, instructions and tools."""
+        self.has_prompt = True
+        prompts = [message for message in request.messages if isinstance(message, UserMessage)]
+        self.write(
+            {
+                "type": "prompt",
+                "model": request.model,
+                "system": request.system,
+                "tools": [to_plain(tool) for tool in request.tools],
+                "message": message_to_json(prompts[-1]) if prompts else None,
+            }
+        )
 
     def write(self, value: Mapping[str, Any]) -> None:
         """Write one value as a line of JSON."""

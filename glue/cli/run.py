@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, redirect_stdout
+from pathlib import Path
 from select import select
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -31,14 +33,23 @@ from glue.cli.runs import RunLog
 from glue.cli.screen import Screen, is_interactive
 from glue.codec import to_plain
 from glue.context import Cancel
-from glue.errors import ConfigError, GlueError, ProviderError, RunPaused
+from glue.errors import (
+    BudgetExceeded,
+    ConfigError,
+    GlueError,
+    MaxTurnsExceeded,
+    ProviderError,
+    RunPaused,
+)
 from glue.limits import Outcome
 from glue.listeners import join
+from glue.messages import Request
 from glue.pending import PendingCall
 from glue.permission import Decision, PermissionRequest, defer
 from glue.provider import Provider, close
 from glue.providers import lookup, new
 from glue.result import RunResult, error_to_json, result_to_json
+from glue.settings import prompt_messages
 from glue.stores import open_store, store_name
 from glue.tasks import background
 from glue.telemetry import setup
@@ -167,8 +178,7 @@ def run_to_the_end(
     except RunPaused as error:  # a new prompt, but calls of the session wait
         return run.refuse(error)
     except GlueError as error:
-        if run.log is not None:
-            run.log.end({"type": "error", "error": error_to_json(error)})
+        run.end_log({"type": "error", "error": error_to_json(error)})
         raise
     return run.finish(result)
 
@@ -266,8 +276,7 @@ class Run:
 
     async def _prompt(self, prompt: Any, decisions: Mapping[str, Any] | None) -> RunResult[Any]:
         given = self.sources.given
-        if self.sources.find("log"):
-            self.log = RunLog()
+        self.start_log(prompt)
         shown = EventWriter(self.printer.out.write) if given["as_json"] else self.printer
         options: dict[str, Any] = {
             "on_event": join((shown, self.log)),
@@ -290,6 +299,22 @@ class Run:
 
         return await session.run(with_command(prompt, self.sources), output=self.output, **options)
 
+    def start_log(self, prompt: Any) -> None:
+        """Open the log file of the run, if the setting `log` is on."""
+        if not self.sources.find("log"):
+            return
+        model: Any = self.overrides()["model"]
+        name = model if isinstance(model, str) else model.name
+        said = prompt_messages(prompt) if prompt is not None else ()
+        agent = self.agent.name or Path(self.sources.path or "").stem
+        self.log = RunLog(agent, Request(model=name, messages=said))
+
+    def end_log(self, value: Mapping[str, Any]) -> None:
+        """Write how the run ended to its log file, if there is one."""
+        if self.log is not None:
+            self.log.end(value)
+            self.log = None
+
     async def session(self, store: Store) -> Session[Any, Any]:
         """Open the session that --session names, or the most recent one."""
         name = self.sources.given["session"] or await self._last_session(store)
@@ -302,7 +327,9 @@ class Run:
         found = await store.list()
         if not found:
             where = store_name(self.sources.find("store") or "")
-            raise ConfigError(f"no session to continue in {where}; start one with -s NAME")
+            raise ConfigError(
+                f"no session to continue in {where}; `glue chat` and `glue run -s NAME` store one"
+            )
         return found[0].id
 
     def finish(self, result: RunResult[Any]) -> int:
@@ -311,8 +338,7 @@ class Run:
         last = {**result_to_json(result, self.session_id), "exit_code": exit_code(result)}
         if result.pending:
             last["pending"] = [to_plain(call) for call in result.pending]
-        if self.log is not None:
-            self.log.end(last)
+        self.end_log(last)
         if given["as_json"]:
             EventWriter(printer.out.write).write(last)
         else:
@@ -320,12 +346,20 @@ class Run:
             if result.outcome is Outcome.PAUSED:
                 self.print_waiting(result.pending)
             elif result.error is not None:
-                printer.note(f"glue: {explain(result.error)}", "red")
+                printer.note(f"glue: {explain(result.error, self._advice(result.error))}", "red")
         if result.notice and not given["quiet"]:
             printer.note(f"glue: {result.notice}", "yellow")
         if given["usage"]:
             printer.note(usage_line(result), "dim")
         return exit_code(result)
+
+    def _advice(self, error: Exception) -> str:
+        """Return how to continue after a limit: a session is stored, any other run is not."""
+        option = f"--{reached_limit(error).replace('_', '-')}"
+        if self.session_id:
+            name = shlex.quote(one_line(self.session_id))
+            return f'{option} N raises the limit; continue with -s {name} {option} N "Continue."'
+        return f"{option} N raises the limit; with -s NAME a run is stored and can be continued"
 
     def refuse(self, error: RunPaused) -> int:
         """Print that a prompt cannot run, because calls of the session wait; return 6."""
@@ -333,8 +367,7 @@ class Run:
         waiting = [to_plain(call) for call in error.pending]
         last = {"type": "error", "error": error_to_json(error), "exit_code": code}
         last["pending"] = waiting
-        if self.log is not None:
-            self.log.end(last)
+        self.end_log(last)
         if self.sources.given["as_json"]:
             EventWriter(self.printer.out.write).write(last)
         else:
@@ -398,9 +431,23 @@ async def _defer(request: PermissionRequest) -> Decision:
     return defer()
 
 
-def explain(error: Exception) -> str:
-    """Return the text of an error on one line, with a hint if the key or the model is wrong."""
+def reached_limit(error: Exception | None) -> str:
+    """Return the name of the limit that an error reports, such as "max_turns", or ""."""
+    if isinstance(error, MaxTurnsExceeded):
+        return f"max_{error.kind}"
+    if isinstance(error, BudgetExceeded):
+        return {"usd": "usd_budget", "tokens": "token_budget"}.get(error.kind, error.kind)
+    return ""
+
+
+def explain(error: Exception, advice: str = "") -> str:
+    """Return the text of an error on one line, with a hint if the key or the model is wrong.
+
+    `advice` says how to continue after a limit; it replaces the advice for Python programs.
+    """
     text = one_line(str(error))
+    if advice and reached_limit(error):
+        return f"{text.partition(';')[0]}; {advice}"
     if not is_user_mistake(error):
         return text
     try:

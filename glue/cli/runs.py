@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import click
 from glue.cli.printer import EventWriter
 from glue.cli.tables import json_option, print_rows
 from glue.errors import ConfigError
+from glue.messages import Request
 from glue.paths import state_dir
 from glue.text import one_line
 
@@ -27,9 +30,14 @@ def runs_dir() -> Path:
 
 
 class RunLog(EventWriter):
-    """The log file of one run: its events, and how it ended."""
+    """The log file of one run: its events, and how it ended.
 
-    def __init__(self) -> None:
+    `agent` is the name of the agent. `request` has the model and the prompt; it is written if the
+    run ends before its first request.
+    """
+
+    def __init__(self, agent: str = "", request: Request | None = None) -> None:
+        self.agent, self.request = agent, request or Request()
         folder = runs_dir()
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for old in sorted(folder.glob("*.jsonl"))[: -MAX_RUNS or None]:
@@ -43,7 +51,9 @@ class RunLog(EventWriter):
 
     def end(self, value: Mapping[str, Any]) -> None:
         """Write the last line and close the file."""
-        self.write(value)
+        if not self.has_prompt:
+            self.write_prompt(self.request)
+        self.write({**value, "agent": self.agent})
         self._file.close()
 
 
@@ -54,29 +64,60 @@ class RunLog(EventWriter):
     default=20,
     show_default=True,
     type=click.IntRange(min=1),
-    help="Maximum number of runs to list.",
+    help="Maximum number of runs, or of groups with --by.",
+)
+@click.option(
+    "--by",
+    type=click.Choice(["day", "model", "agent"]),
+    help="Add up the runs of each day, model or agent: outcomes, tokens, cost.",
 )
 @json_option
-def runs(limit: int, as_json: bool) -> None:
-    """List the last runs: time, outcome, model, tokens, cost and prompt.
+def runs(limit: int, by: str | None, as_json: bool) -> None:
+    """List the last runs: time, outcome, model, tokens, cost and prompt; or add them up with --by.
 
     `glue view last` shows the last one. Runs are logged if `glue config set log true` or GLUE_LOG=1
     switches the log on.
     """
+    empty = "no runs are logged; `glue config set log true` switches the log on"
+    if by is not None:
+        heads = (f"{by}…", ">runs", "outcomes…", ">tokens in", ">out", ">cost", ">unpriced?")
+        cells = itemgetter(by, "runs", "outcome_text", "input", "output", "cost", "unpriced")
+        groups = add_up([summary(path) for path in log_files()], by)[:limit]
+        rows = groups if as_json else [{**each, "outcome_text": _counts(each)} for each in groups]
+        print_rows(rows, heads, cells, as_json, empty)
+        return
     print_rows(
         [summary(path) for path in reversed(log_files()[-limit:])],
         ("when?", "outcome", "model?", ">tokens", ">cost", "prompt…"),
-        lambda run: (
-            run["at"],
-            run["outcome"],
-            run["model"],
-            run["tokens"],
-            run["cost"],
-            run["prompt"],
-        ),
+        itemgetter("at", "outcome", "model", "tokens", "cost", "prompt"),
         as_json,
-        "no runs are logged; `glue config set log true` switches the log on",
+        empty,
     )
+
+
+def add_up(found: Sequence[Mapping[str, Any]], by: str) -> list[dict[str, Any]]:
+    """Return a row for each day, model or agent: runs, outcomes, tokens and cost.
+
+    Days are sorted from the newest, models and agents from the most expensive. `cost` is the known
+    cost; `unpriced` is the number of runs whose cost is not known.
+    """
+    groups: dict[str, dict[str, Any]] = {}
+    for run in found:
+        name = run["at"][:10] if by == "day" else run[by]
+        new = {by: name, "runs": 0, "outcomes": Counter(), "input": 0, "output": 0}
+        group = groups.setdefault(name, {**new, "cost": 0.0, "unpriced": 0})
+        group["runs"] += 1
+        group["outcomes"][run["outcome"]] += 1
+        group["input"] += run["input"]
+        group["output"] += run["output"]
+        group["cost"] += run["cost"] or 0.0
+        group["unpriced"] += run["cost"] is None and bool(run["tokens"])
+    key = itemgetter(by) if by == "day" else itemgetter("cost", "input", "runs")
+    return sorted(groups.values(), key=key, reverse=True)
+
+
+def _counts(group: Mapping[str, Any]) -> str:
+    return ", ".join(f"{number} {name}" for name, number in group["outcomes"].most_common())
 
 
 def log_files() -> list[Path]:
@@ -95,28 +136,43 @@ def find_run(named: str) -> Path:
 
 
 def summary(path: Path) -> dict[str, Any]:
-    """Return the row of a logged run: id, time, model, outcome, tokens, cost and prompt."""
+    """Return the row of a logged run: id, time, agent, model, outcome, tokens, cost and prompt."""
     seen: dict[str, Any] = {}
+    replies: list[Mapping[str, Any]] = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         kind = line[10:].partition('"')[0]  # every line begins with {"type": "
         if kind in ("prompt", "message_end", "result", "error"):
             with suppress(ValueError, RecursionError):  # the last line of a killed process
                 seen[kind] = json.loads(line)
-    prompt, end = seen.get("prompt") or {}, seen.get("result") or seen.get("error") or {}
-    reply = (seen.get("message_end") or {}).get("message") or {}
+                if kind == "message_end":
+                    replies.append(seen[kind].get("message") or {})
     stamp = path.stem
     row = {"id": stamp, "at": f"{stamp[:4]}-{stamp[4:6]}-{stamp[6:8]} {stamp[9:11]}:{stamp[11:13]}"}
     try:
-        parts = (prompt.get("message") or {}).get("content") or ()
-        usage, cost = end.get("usage") or {}, end.get("cost")
-        text = " ".join(part.get("text", f"[{part.get('type')}]") for part in parts)
-        model = ":".join(filter(None, (reply.get("provider"), reply.get("model"))))
-        return row | {
-            "model": model or str(prompt.get("model") or ""),
-            "outcome": str(end.get("outcome") or ("failed" if end else "cut off")),
-            "tokens": int(usage.get("input") or 0) + int(usage.get("output") or 0),
-            "cost": None if cost is None else float(cost),
-            "prompt": one_line(text, 200),
-        }
+        return row | _figures(seen, replies)
     except (AttributeError, TypeError, ValueError, OverflowError):
-        return row | {"model": "", "outcome": "damaged", "tokens": 0, "cost": None, "prompt": ""}
+        nothing = {"tokens": 0, "input": 0, "output": 0, "cost": None, "prompt": ""}
+        return row | {"agent": "", "model": "", "outcome": "damaged", **nothing}
+
+
+def _figures(seen: Mapping[str, Any], replies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    prompt, end = seen.get("prompt") or {}, seen.get("result") or seen.get("error") or {}
+    parts = (prompt.get("message") or {}).get("content") or ()
+    text = " ".join(part.get("text", f"[{part.get('type')}]") for part in parts)
+    named = [each for each in replies if each.get("model")]
+    last = named[-1] if named else {}
+    model = ":".join(filter(None, (last.get("provider"), last.get("model"))))
+    # A killed run has no end: add up the usage of its replies.
+    own = end.get("usage")
+    usages = [own] if own is not None else [each.get("usage") or {} for each in replies]
+    costs: list[Any] = [usage.get("cost") for usage in usages if usage]
+    used = {name: sum(int(each.get(name) or 0) for each in usages) for name in ("input", "output")}
+    return {
+        "agent": str(end.get("agent") or ""),
+        "model": model or str(prompt.get("model") or ""),
+        "outcome": str(end.get("outcome") or ("failed" if end else "cut off")),
+        "tokens": used["input"] + used["output"],
+        **used,
+        "cost": None if not costs or None in costs else float(sum(costs)),
+        "prompt": one_line(text, 200),
+    }

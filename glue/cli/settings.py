@@ -31,6 +31,7 @@ SETTINGS: Mapping[str, tuple[type, str]] = {
     "network": (bool, "true or false: whether commands in the sandbox may use the network"),
     "questions": (str, "all or writes: which commands of the shell tool ask"),
     "store": (str, "the folder, .db file or postgresql:// address that stores sessions"),
+    "chat_days": (int, "a whole number of days for which chats without a name are kept"),
     "log": (bool, "true or false: whether runs are logged for `glue runs`"),
 }
 ON_QUESTION = ("ask", "defer", "deny")

@@ -8,6 +8,7 @@ import sys
 import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -44,7 +45,9 @@ def view(target: str | None, output: str, show: bool, store: str | None) -> None
     secrets before you share it.
     """
     if target is None:
-        path = _write_index(Path(output) if output else state_dir() / "view", store)
+        if output == "-":
+            raise click.UsageError("-o - needs SESSION, RUN or FILE: an index is several files")
+        path = _write_index(output, store)
     else:
         html = page(_transcript(target, store))
         if output == "-":
@@ -57,8 +60,17 @@ def view(target: str | None, output: str, show: bool, store: str | None) -> None
         webbrowser.open(path.resolve().as_uri())
 
 
-def _write_index(folder: Path, named: str | None) -> Path:
-    """Write a page for each session and logged run, and an index of them; return its path."""
+def _write_index(output: str, named: str | None) -> Path:
+    """Write a page for each session and logged run, and an index of them; return its path.
+
+    If the output is a file such as page.html, the index is that file, and the pages are in a folder
+    page_files beside it. Otherwise the output is the folder of all of them.
+    """
+    folder = Path(output) if output else state_dir() / "view"
+    main, links = folder / "index.html", ""
+    if folder.suffix in (".html", ".htm") and not folder.is_dir():
+        main, folder = folder, folder.with_name(f"{folder.stem}_files")
+        links = f"{folder.name}/"
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file; name a folder for the pages of the index")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -68,10 +80,10 @@ def _write_index(folder: Path, named: str | None) -> Path:
         with suppress(GlueError):  # `glue doctor` reports damaged sessions
             if not path.exists() or path.stat().st_mtime < each.at:
                 write_private(path, page(read()))
-            listed.append(each)
+            listed.append(replace(each, file=links + each.file))
     listed.sort(key=lambda each: each.at, reverse=True)
-    write_private(folder / "index.html", index(listed))
-    return folder / "index.html"
+    write_private(main, index(listed))
+    return main
 
 
 def _listed_sessions(named: str | None) -> Iterator[tuple[Listed, Callable[[], Transcript]]]:

@@ -34,6 +34,7 @@ _KEPT = (
     "reasoning",
     "tools",
     "no_tools",
+    "project",
     "mcp",
     "deny",
     "schema",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from glue.backoff import Backoff
 from glue.errors import ConfigError, SessionBusy, StoreError
+from glue.installing import install_command
 from glue.stores.locks import hold
 from glue.tasks import finish_in_thread
 
@@ -32,7 +33,7 @@ def need_dbos() -> Any:
     try:
         import dbos  # heavy and optional
     except ImportError:
-        raise ConfigError("durable runs need DBOS: pip install 'glue-agents[dbos]'") from None
+        raise ConfigError(f"durable runs need DBOS: {install_command('dbos')}") from None
     return dbos
 
 

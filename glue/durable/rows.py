@@ -73,6 +73,7 @@ class MapRow:
     tries: int = 1
     session: str = ""
     error: str = ""
+    notice: str = ""  # that of the result: why the answer is cut, or that no model wrote it
 
     @property
     def complete(self) -> bool:
@@ -233,6 +234,7 @@ def finished_row(
         tries=tries,
         session=session,
         error=" ".join(str(result.error).split()) if result.error is not None else "",
+        notice=result.notice,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -241,11 +242,18 @@ async def _decide(step: Step, request: PermissionRequest) -> tuple[Decision, boo
     policy, ask = step.context.host.permission, step.context.ask
     if policy is None:
         return deny("no permission policy is set"), False
-    answer = policy.decide(request)
-    waited = inspect.isawaitable(answer)
-    if ask is not None and inspect.isawaitable(answer):
-        return await ask(request, as_decision(answer)), waited
-    return await as_decision(answer), waited
+    begin = time.monotonic()
+    try:
+        answer = policy.decide(request)
+        waited = inspect.isawaitable(answer)
+        if ask is not None and inspect.isawaitable(answer):
+            return await ask(request, as_decision(answer)), waited
+        return await as_decision(answer), waited
+    finally:
+        above: Context[Any] | None = step.context
+        while above is not None:  # the call of a sub-agent waits as long as the calls inside it
+            above.waited.append(time.monotonic() - begin)
+            above = above.host.parent
 
 
 def denied(request: PermissionRequest, decision: Decision) -> ToolResult:

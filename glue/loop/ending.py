@@ -53,6 +53,7 @@ async def end(state: State, stop: Stop) -> RunResult[None]:
     await _keep_position(state)
     if stop.outcome is Outcome.TRUNCATED:
         notice = NOTICE
+    notice = "; ".join(filter(None, (notice, *_reply_notices(state))))
     if state.chain is not None:
         end_chain(
             state,
@@ -93,6 +94,13 @@ async def end(state: State, stop: Stop) -> RunResult[None]:
         position=state.position,
     )
     return state.result
+
+
+def _reply_notices(state: State) -> list[str]:
+    """Return the notices that providers put into the `meta` of the run's replies, each once."""
+    replies = (message for message in state.new if isinstance(message, AssistantMessage))
+    found = (str((reply.meta or {}).get("notice") or "") for reply in replies)
+    return list(dict.fromkeys(filter(None, found)))
 
 
 async def _keep_partial(state: State) -> None:

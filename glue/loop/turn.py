@@ -220,6 +220,7 @@ class Batch:
 
     calls: Sequence[ToolCall]
     started: dict[int, float] = field(default_factory=dict)  # times
+    waited: dict[int, list[float]] = field(default_factory=dict)  # seconds, for permissions
     results: dict[int, ToolResult] = field(default_factory=dict)
     messages: dict[int, ToolMessage] = field(default_factory=dict)
     waiting: dict[int, Mapping[str, Json]] = field(
@@ -328,7 +329,8 @@ async def _run_one(state: State, batch: Batch, index: int) -> None:
     state.emit(ToolStart(call=call))
     batch.started[index] = time.monotonic()
     try:
-        result = await _result(state, call, record)
+        context = _context(state, call, batch.waited.setdefault(index, []))
+        result = await _result(state, call, record, context)
     except CallDeferred as deferred:
         batch.waiting[index] = deferred.record
         return
@@ -351,7 +353,8 @@ def _answer(state: State, batch: Batch, index: int, result: ToolResult) -> None:
     )
     batch.results[index], batch.messages[index] = result, message
     if index in batch.started:
-        seconds = time.monotonic() - batch.started[index]
+        took = time.monotonic() - batch.started[index]
+        seconds = max(took - sum(batch.waited.get(index, ())), 0.0)
         state.emit(ToolEnd(call=call, message=message, seconds=seconds, traceback=result.traceback))
 
 
@@ -359,13 +362,14 @@ def _is_decided(state: State, id: str) -> bool:
     return id in state.decisions or bool(inner_decisions(id, state.decisions))
 
 
-async def _result(state: State, call: ToolCall, record: Mapping[str, Json] | None) -> ToolResult:
+async def _result(
+    state: State, call: ToolCall, record: Mapping[str, Json] | None, context: Context[Any]
+) -> ToolResult:
     """Return the result of a call: the tool's, or the one that a decision of the caller gives."""
     tool = state.tools.get(call.name)
     if tool is None or call.name not in state.offered:
         return error_result(_unavailable(state, call.name, tool))
     decision = state.decisions.get(call.id)
-    context = _context(state, call)
     if record is None or not _is_decided(state, call.id):
         return await _invoke(tool, call, context)
     if decision is not None and not isinstance(decision, Decision):
@@ -405,7 +409,7 @@ def _unavailable(state: State, name: str, tool: AnyTool | None) -> str:
     return f"unknown tool {name!r}{hint}; there are: {there}"
 
 
-def _context(state: State, call: ToolCall) -> Context[Any]:
+def _context(state: State, call: ToolCall, waited: list[float]) -> Context[Any]:
     def report(text: str, data: Any, event: Any) -> None:
         state.emit(ToolUpdate(call_id=call.id, name=call.name, text=text, data=data, event=event))
 
@@ -419,4 +423,5 @@ def _context(state: State, call: ToolCall) -> Context[Any]:
         limits=state.limits,
         turns_left=None if most is None else max(most - state.turns, 0),
         ask=question(state, call),
+        waited=waited,
     )

@@ -120,11 +120,14 @@ def unpriced(model: str, *, counted: bool = True) -> ConfigError:
     `counted` is False if the reply reported no tokens, so that even a price would not help.
     """
     model = model or "this model"
-    why = f"no price is known for {model}; set one with prices= or GLUE_PRICES, or usd_budget=None"
+    why = (
+        f"no price is known for {model}; to run without the budget, use usd_budget=None or "
+        f"--usd-budget none; to set a price, use prices= or GLUE_PRICES={model}=IN/OUT"
+    )
     if not counted:
         why = (
             f"{model} does not report how many tokens it used; "
-            "set usd_budget=None, or token_budget= instead"
+            "use usd_budget=None (--usd-budget none), or token_budget= instead"
         )
     return ConfigError(f"usd_budget cannot be kept: {why}")
 

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from glue.backoff import Backoff
 from glue.checks import check_text
 from glue.errors import ConfigError, NewerSchema, StoreError
+from glue.installing import install_command
 from glue.messages import Json, Message, new_id
 from glue.stores.records import Record, StoredSession, newer_schema, read_message
 from glue.stores.search import WORD, Query, searchable
@@ -168,7 +169,7 @@ class _Pool:
             import psycopg  # optional: the extra glue-agents[postgres]
         except ImportError:
             raise ConfigError(
-                "PostgresStore needs psycopg: pip install 'glue-agents[postgres]'"
+                f"PostgresStore needs psycopg: {install_command('postgres')}"
             ) from None
         self.url, self.psycopg = url, psycopg
         self.name = f"postgresql://{parts.netloc.rpartition('@')[2] or 'localhost'}{parts.path}"

@@ -19,6 +19,7 @@ from glue import __version__, events
 from glue.context import AnyTool, Context, ToolResult, ToolWrapper
 from glue.errors import ConfigError, ProviderError
 from glue.events import Event, event_to_json
+from glue.installing import install_command
 from glue.limits import Outcome
 from glue.listeners import join
 from glue.messages import (
@@ -49,7 +50,7 @@ try:
     from opentelemetry import context as otel_context
     from opentelemetry import metrics, propagate, trace
 except ImportError as error:
-    raise ConfigError("telemetry needs the extra: pip install 'glue-agents[otel]'") from error
+    raise ConfigError(f"telemetry needs the extra: {install_command('otel')}") from error
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span

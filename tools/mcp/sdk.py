@@ -7,6 +7,7 @@ So `glue.tools.mcp` imports it, and the modules that use it, only when a server 
 from __future__ import annotations
 
 from glue.errors import ConfigError
+from glue.installing import install_command
 
 try:
     import httpx2 as httpx2  # the HTTP library of the SDK
@@ -29,7 +30,7 @@ try:
     from pydantic import AnyUrl
 except ImportError as error:
     raise ConfigError(
-        "MCP servers need the extra with mcp>=2: pip install 'glue-agents[mcp]'"
+        f"MCP servers need the extra with mcp>=2: {install_command('mcp')}"
     ) from error
 
 __all__ = [

@@ -4,7 +4,6 @@
 #
 # [tool.glue]
 # max_turns = 16
-# usd_budget = 0.50
 # ///
 """A chat with memory: `glue chat NAME.py`, or `python NAME.py -s notes "My name is Ada."`."""
 
@@ -22,7 +21,7 @@ def today() -> str:
 
 agent = Agent(
     # GLUE_MODEL, or the first provider whose key is set. -m selects another one.
-    default(otherwise="offline"),
+    default(otherwise="offline:stand-in"),
     tools=[today],
     instructions="You are a friendly companion. Be brief. If you do not know, admit it.",
     # A long conversation continues when the context window of the model is full.

@@ -4,7 +4,6 @@
 #
 # [tool.glue]
 # max_turns = 16
-# usd_budget = 0.50
 # ///
 """Structured output: `python NAME.py @mail.txt` prints a ticket as JSON."""
 
@@ -24,7 +23,7 @@ class Ticket:
 
 agent = Agent(
     # GLUE_MODEL, or the first provider whose key is set. -m selects another one.
-    default(otherwise="offline"),
+    default(otherwise="offline:stand-in"),
     output=Ticket,  # the model is asked again if its answer does not match
     instructions="Turn the user's mail into a ticket.",
 )

@@ -4,7 +4,6 @@
 #
 # [tool.glue]
 # max_turns = 16
-# usd_budget = 0.50
 # ///
 """An agent that calls another agent: `python NAME.py "Compare Oslo and Bergen."`."""
 
@@ -28,7 +27,7 @@ def read_notes(city: str) -> str:
 
 
 # GLUE_MODEL, or the first provider whose key is set. -m selects another one.
-MODEL = default(otherwise="offline")
+MODEL = default(otherwise="offline:stand-in")
 
 researcher = Agent(
     MODEL, name="researcher", tools=[read_notes], instructions="Report facts, nothing else."

@@ -4,7 +4,6 @@
 #
 # [tool.glue]
 # max_turns = 16
-# usd_budget = 0.50
 # ///
 """A model with one tool: run `python NAME.py "What is the weather in Toronto?"`."""
 
@@ -24,7 +23,7 @@ def weather(city: str) -> str:
 
 agent = Agent(
     # GLUE_MODEL, or the first provider whose key is set. -m selects another one.
-    default(otherwise="offline"),
+    default(otherwise="offline:stand-in"),
     tools=[weather],
     instructions="Answer in one line.",
 )

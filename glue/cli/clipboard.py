@@ -1,0 +1,58 @@
+"""The clipboard: copy a text with a program of the desktop, or through the terminal."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+
+from glue.cli.screen import Screen
+
+# Each program with the variable of the desktop that it needs; "" if it needs none.
+_PROGRAMS = (
+    ("WAYLAND_DISPLAY", ("wl-copy",)),
+    ("DISPLAY", ("xclip", "-selection", "clipboard")),
+    ("DISPLAY", ("xsel", "--clipboard", "--input")),
+    ("", ("pbcopy",)),
+    ("", ("clip.exe",)),
+    ("TMUX", ("tmux", "load-buffer", "-w", "-")),
+)
+_SECONDS = 5.0  # timeout of a program
+
+
+def copy_text(text: str, out: Screen, environ: Mapping[str, str] = os.environ) -> str:
+    """Copy a text to the clipboard, and return the name of the program or protocol that did it.
+
+    Without a program of the desktop, the terminal is asked (OSC 52), which also works over SSH but
+    cannot be checked. Return "" if there is no terminal either.
+    """
+    for variable, program in _PROGRAMS:
+        path = shutil.which(program[0], path=environ.get("PATH"))
+        if (
+            path is not None
+            and (not variable or environ.get(variable))
+            and _run(path, program, text)
+        ):
+            return program[0]
+    if not out.is_terminal or out.is_dumb:
+        return ""
+    out.write(f"\x1b]52;c;{base64.b64encode(text.encode()).decode()}\x07")
+    return "OSC 52"
+
+
+def _run(path: str, program: tuple[str, ...], text: str) -> bool:
+    """Return whether a program took the text; it may stay in the background to serve it."""
+    try:
+        done = subprocess.run(
+            [path, *program[1:]],
+            input=text.encode(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0

@@ -1,0 +1,27 @@
+"""Chats that are kept without a name: their automatic names, and which of them are too old."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterable
+
+from glue.stores.store import SessionInfo
+
+CHAT_DAYS = 90  # days after its last change for which a chat without a name is kept
+CHAT_NAME = re.compile(r"chat-\d{8}-\d{6}-[0-9a-f]{4}")
+_DAY = 24 * 60 * 60.0
+
+
+def new_chat_name(now: float | None = None) -> str:
+    """Return a name for a chat that has none: the time, and four random digits."""
+    return f"chat-{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}-{os.urandom(2).hex()}"
+
+
+def old_chats(
+    found: Iterable[SessionInfo], days: float, now: float | None = None
+) -> list[SessionInfo]:
+    """Return the sessions with an automatic name that have not changed for some days."""
+    before = (time.time() if now is None else now) - days * _DAY
+    return [info for info in found if CHAT_NAME.fullmatch(info.id) and info.updated <= before]
