@@ -19,6 +19,7 @@ import contextlib
 import logging
 import signal
 import socket
+import sys
 import threading
 import time
 from collections import deque
@@ -360,6 +361,7 @@ def run_blocking(
         sniffio.current_async_library()
     except sniffio.AsyncLibraryNotFoundError:
         inside = False
+        _refuse_second_loop()
     else:
         inside = True
     try:
@@ -372,6 +374,24 @@ def run_blocking(
         if not hasattr(error, "result"):
             attach_result(error, getattr(error.__context__, "result", None))
         raise
+
+
+def _refuse_second_loop() -> None:
+    """Raise RuntimeError if another greenlet of this thread runs an event loop.
+
+    gevent switches greenlets while the loop waits, but a thread can run only one loop.
+    """
+    patched = getattr(sys.modules.get("gevent.monkey"), "is_module_patched", None)
+    if patched is None or not patched("threading"):
+        return
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RuntimeError(
+        "another greenlet runs glue in this thread, and gevent cannot run two event loops in one "
+        "thread; call gevent.get_hub().threadpool.apply(agent.run_sync, (prompt,))"
+    )
 
 
 def _run_beside(main: Callable[[], Awaitable[T]]) -> T:

@@ -68,13 +68,16 @@ class Offline:
 
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
         await anyio.lowlevel.checkpoint()
-        answer = play(request) if self.rules is None else self.rules(request)
+        answer = self._play(request) if self.rules is None else self.rules(request)
         if inspect.isawaitable(answer):
             answer = await answer
         message = self._message(answer)
         for event in deltas(message.content, pieces=lambda text: text.splitlines(keepends=True)):
             yield event
         yield Done(message=message)
+
+    def _play(self, request: Request) -> Answer:
+        return play(request)
 
     def _message(self, answer: Answer) -> AssistantMessage:
         if isinstance(answer, AssistantMessage):
@@ -106,11 +109,10 @@ class StandIn(Offline):
         if not is_watched():
             raise missing
 
-    async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
+    def _play(self, request: Request) -> Answer:
         if request.output_schema is not None:
             raise self.missing
-        async for event in super().stream(request):
-            yield event
+        return play(request)
 
 
 def is_watched(environ: Mapping[str, str] = os.environ) -> bool:

@@ -218,7 +218,7 @@ def test_failover_asks_the_next_provider(
 def by_hand(
     path: Path, folder: Path, *args: str, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    env = {"PATH": os.environ["PATH"], "HOME": str(folder), **variables}
+    env = {"PATH": os.environ["PATH"], "HOME": str(folder), "GLUE_MODEL": "offline", **variables}
     line = [sys.executable, str(path), *args]
     return subprocess.run(
         line,

@@ -13,10 +13,12 @@ from glue.project import (
     MAX_BYTES,
     Role,
     Skill,
+    find_checkout,
     find_role,
     front_matter,
     load_project,
     load_roles,
+    project_folder,
     skill_tool,
 )
 from glue.testing import Script, call, calls
@@ -122,3 +124,12 @@ async def test_a_model_reads_a_skill_with_the_skill_tool() -> None:
 
     texts = [message.text for message in result.messages if isinstance(message, ToolMessage)]
     assert texts == ["Run make."]
+
+
+def test_the_checkout_of_a_folder_is_the_nearest_one_above_it(tmp_path: Path) -> None:
+    (tmp_path / "repo" / ".git").mkdir(parents=True)
+    (tmp_path / "repo" / "a" / "b").mkdir(parents=True)
+
+    assert find_checkout(tmp_path / "repo" / "a" / "b") == (tmp_path / "repo").resolve()
+    assert project_folder(tmp_path / "repo" / "a") == (tmp_path / "repo").resolve()
+    assert project_folder(tmp_path) == tmp_path.resolve()

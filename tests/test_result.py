@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from glue import Outcome, RunResult, StopReason, Usage, user
+from glue import AssistantMessage, Outcome, RunResult, StopReason, Text, Usage, user
 from glue.errors import BudgetExceeded, ProviderError
 from glue.result import error_to_json, result_to_json
 
@@ -44,8 +44,38 @@ def test_the_cost_and_completeness_are_those_of_usage_and_outcome() -> None:
     assert not result(outcome=Outcome.TRUNCATED).complete
 
 
-def test_the_transcript_is_not_in_the_repr() -> None:
-    assert "hi" not in repr(result())
+def test_the_repr_is_one_short_line_with_the_answer_the_model_and_the_cost() -> None:
+    reply = AssistantMessage(content=(Text(text="x" * 500),), model="m-1")
+    long = result(text="x" * 500, new_messages=(user("hi"), reply), turns=1)
+
+    assert repr(result()) == "RunResult(done: 'x', 0 turns, 1 tokens in, 2 out, $0.5000)"
+    assert repr(long).startswith("RunResult(done: 'xxx")
+    assert repr(long).endswith("…, m-1, 1 turn, 1 tokens in, 2 out, $0.5000)")
+    assert len(repr(long)) < 180
+
+
+def test_the_repr_names_the_error_and_the_notice() -> None:
+    failed = result(outcome=Outcome.FAILED, error=ProviderError("gone", kind="empty"), notice="cut")
+
+    assert "notice: cut, error: ProviderError('gone'))" in repr(failed)
+
+
+def test_the_reply_and_the_model_are_those_of_the_last_reply_of_the_run() -> None:
+    first, last = (
+        AssistantMessage(content=(Text(text=text),), model=f"m-{text}") for text in ("1", "2")
+    )
+
+    done = result(new_messages=(user("hi"), first, last))
+
+    assert (done.reply, done.model) == (last, "m-2")
+
+
+def test_a_run_without_a_reply_has_no_model() -> None:
+    failed = result(outcome=Outcome.FAILED)
+
+    assert failed.model == ""
+    with pytest.raises(ValueError, match="the run has no reply: it ended with the outcome failed"):
+        _ = failed.reply
 
 
 def test_the_json_of_a_result_has_its_outcome_usage_and_error() -> None:
@@ -58,6 +88,7 @@ def test_the_json_of_a_result_has_its_outcome_usage_and_error() -> None:
         "outcome": "failed",
         "exit_code": 1,
         "stop_reason": "end_turn",
+        "model": None,
         "text": "x",
         "output": None,
         "usage": {

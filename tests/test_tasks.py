@@ -9,12 +9,20 @@ import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable
+from types import ModuleType
 
 import anyio
 import anyio.to_thread
 import pytest
 
-from glue.tasks import StopFlag, complete, finish_in_thread, in_stoppable_thread, in_thread
+from glue.tasks import (
+    StopFlag,
+    complete,
+    finish_in_thread,
+    in_stoppable_thread,
+    in_thread,
+    run_blocking,
+)
 
 
 class Work:
@@ -261,3 +269,22 @@ def test_an_interrupt_while_an_abandoned_thread_prints_does_not_abort_the_interp
     _, err = child.communicate(timeout=20)
 
     assert err.rstrip().endswith("KeyboardInterrupt")
+
+
+def test_a_second_event_loop_in_a_greenlet_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    gevent = ModuleType("gevent.monkey")
+    gevent.is_module_patched = lambda name: True  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "gevent.monkey", gevent)
+    loop = asyncio.new_event_loop()
+
+    async def work() -> str:
+        return "done"
+
+    assert run_blocking(work) == "done"
+    asyncio._set_running_loop(loop)  # as if another greenlet of this thread ran it
+    try:
+        with pytest.raises(RuntimeError, match="another greenlet runs glue in this thread"):
+            run_blocking(work)
+    finally:
+        asyncio._set_running_loop(None)
+        loop.close()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glue.text import clean_text, count, format_dollars, format_seconds, one_line
+from glue.text import clean_text, count, format_dollars, format_seconds, one_line, suggest
 
 
 @given(st.text())
@@ -88,3 +88,7 @@ def test_a_count_has_the_right_form_of_the_noun() -> None:
     counts = [count(1, "file"), count(2000, "file"), count(2, "reply", "replies")]
 
     assert counts == ["1 file", "2,000 files", "2 replies"]
+
+
+def test_swapped_letters_of_a_short_name_are_recognized() -> None:
+    assert suggest("mpa", ("map", "mcp", "acp")) == "did you mean map?"

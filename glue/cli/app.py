@@ -131,7 +131,7 @@ def _describe(error: BaseException, program: str) -> tuple[str, str, int]:
         text = error.format_message().strip().rstrip(".")
         if isinstance(error, click.UsageError):
             path = error.ctx.command_path if error.ctx is not None else program
-            text += f"{' See' if text.endswith('?') else '; see'} `{path} --help`"
+            text += f"{' see' if text.endswith('?') else '; see'} `{path} --help`"
         return name, text, error.exit_code
     if os.environ.get("GLUE_DEBUG"):
         raise error

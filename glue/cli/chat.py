@@ -99,7 +99,7 @@ class Chat:
     def __init__(self, sources: Sources, portal: BlockingPortal) -> None:
         self.sources, self.portal = sources, portal
         out, err, verbose = Screen(sys.stdout), Screen(sys.stderr), sources.given["verbose"]
-        self.hint = ""
+        self.notes: list[str] = []  # shown before the first prompt
         self.reader = LineReader(out)
         self.printer = Printer(out, err, verbose=verbose, results=self.reader.is_terminal)
         if self.reader.is_terminal and not out.is_dumb:
@@ -107,7 +107,7 @@ class Chat:
                 # Loads prompt_toolkit and rich, optional dependencies.
                 from glue.cli.console import Editor, MarkdownPrinter
             except ImportError:
-                self.hint = f"; {install_command('chat')} adds history, completion, Markdown"
+                self.notes.append(f"{install_command('chat')} adds history, completion, Markdown")
             else:
                 self.reader = Editor(
                     out, self.status, lambda: [each.id for each in portal.call(self.store.list)]
@@ -119,7 +119,6 @@ class Chat:
         self.context = 0  # tokens of the last request and its reply
         self.session: Session[Any, Any]
         self.saved_as = ""  # the name of the session in the store; "" if it is only in memory
-        self.notes: list[str] = []  # shown before the first prompt
 
     def status(self) -> str:
         """Return the status line: model, share of the context window, tokens, cost, session."""
@@ -214,14 +213,14 @@ class Chat:
         if self.reader.is_terminal:
             model = one_line(slash.model_name(self.session))
             saved = f", saved as {self.saved_as}" if self.saved_as else ""
-            self.printer.note(f"{model}{saved}; /help for help, Ctrl-D to leave{self.hint}")
+            self.printer.note(f"{model}{saved}; /help for help, Ctrl-D to leave")
             for tool in self.run.overrides()["tools"]:
                 if confinement := getattr(tool, "confinement", ""):
                     self.note(f"{tool.spec.name}: {describe_confinement(confinement)}")
-            for text in self.notes:
-                self.note(text)
-            if self.saved_as and self.portal.call(self.session.load):
-                self.recap()
+        for text in self.notes:
+            self.note(text)
+        if self.reader.is_terminal and self.saved_as and self.portal.call(self.session.load):
+            self.recap()
         code = 0
         if self.answer_waiting() is None:
             return 130
@@ -444,11 +443,11 @@ class Chat:
         at = [index for index, message in enumerate(messages) if _is_prompt(message)]
         if not at:
             raise ConfigError("there is no prompt to take back")
-        undone = messages[at[-1] :]
+        undone = [message for message in messages[at[-1] :] if not message.excluded]
 
         async def exclude() -> None:
             async with session.store.log(session.id) as log:
-                await log.exclude([message.id for message in undone if not message.excluded])
+                await log.exclude([message.id for message in undone])
 
         self.portal.call(exclude)
         self.session = session.reopen(session.id, session.store)

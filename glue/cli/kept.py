@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from glue.stores.store import SessionInfo
 
 CHAT_DAYS = 90  # days after its last change for which a chat without a name is kept
-CHAT_NAME = re.compile(r"chat-\d{8}-\d{6}-[0-9a-f]{4}")
+CHAT_NAME = re.compile(r"chat-\d{8}-[0-9a-f]{6}")
 _DAY = 24 * 60 * 60.0
 
 
 def new_chat_name(now: float | None = None) -> str:
-    """Return a name for a chat that has none: the time, and four random digits."""
-    return f"chat-{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}-{os.urandom(2).hex()}"
+    """Return a name for a chat that has none: the date, and six random digits."""
+    return f"chat-{time.strftime('%Y%m%d', time.localtime(now))}-{os.urandom(3).hex()}"
 
 
 def old_chats(

@@ -356,10 +356,10 @@ class Run:
     def _advice(self, error: Exception) -> str:
         """Return how to continue after a limit: a session is stored, any other run is not."""
         option = f"--{reached_limit(error).replace('_', '-')}"
-        if self.session_id:
-            name = shlex.quote(one_line(self.session_id))
-            return f'{option} N raises the limit; continue with -s {name} {option} N "Continue."'
-        return f"{option} N raises the limit; with -s NAME a run is stored and can be continued"
+        if not self.session_id:
+            return f"{option} N raises it; with -s NAME a run is stored, and can be continued"
+        name = shlex.quote(one_line(self.session_id))
+        return f'continue with -s {name} {option} N "Continue."'
 
     def refuse(self, error: RunPaused) -> int:
         """Print that a prompt cannot run, because calls of the session wait; return 6."""

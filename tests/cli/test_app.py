@@ -71,7 +71,9 @@ def test_a_full_disk_prints_one_line_and_exits_with_1(args: tuple[str, ...]) -> 
     assert (ran.returncode, ran.stderr) == (1, "glue: No space left on device\n")
 
 
-@pytest.mark.parametrize("args", ["providers", "run -m offline hi", "run -m offline --json hi"])
+@pytest.mark.parametrize(
+    "args", ["providers", "run -q -m offline hi", "run -q -m offline --json hi"]
+)
 def test_a_closed_stdout_prints_no_traceback(args: str) -> None:
     program = str(Path(sys.executable).parent / "glue")
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from glue import Agent, ToolMessage
 from glue.cli.bundles import BUNDLES, check_bundles, make_tools
 from glue.errors import ConfigError
+from glue.testing import Script, call, calls
 
 
 @pytest.fixture(autouse=True)
@@ -39,3 +42,23 @@ def test_the_coding_tools_include_git_only_in_a_checkout() -> None:
     after = {tool.spec.name for tool in make_tools(["coding"])}
 
     assert after - before == {tool.spec.name for tool in make_tools(["git"])}
+
+
+def test_the_git_tools_work_below_the_top_of_a_checkout(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for line in ("init -qb main", "commit -qm start --allow-empty"):
+        subprocess.run(
+            ["git", "-c", "user.name=me", "-c", "user.email=me@x", *line.split()], check=True
+        )
+    (tmp_path / "below" / "it").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "below" / "it")
+    agent = Agent(
+        Script(calls(call("git_show", {"revision": "HEAD"})), "done"), tools=make_tools(["git"])
+    )
+
+    result = agent.run_sync("What happened?")
+
+    (message,) = [each for each in result.messages if isinstance(each, ToolMessage)]
+    assert not message.is_error, message.text
+    assert "start" in message.text

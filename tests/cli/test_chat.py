@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import pty
+import re
 import select
 import shutil
 import subprocess
@@ -263,7 +266,7 @@ def test_a_fork_continues_from_the_chosen_prompt(chat: Tmux) -> None:
     chat.wait("answer 2 to <two>")
 
     chat.type("/fork 1", "Enter")
-    chat.wait("after 2 messages; this chat continues in session ")
+    chat.wait("after 2 messages; this chat continues in")
     chat.type("another two", "Enter")
 
     chat.wait("answer 2 to <another two>")
@@ -294,7 +297,7 @@ def plain(terminal: Tmux) -> Tmux:
         (terminal.folder / "lib").mkdir(exist_ok=True)
         (terminal.folder / "lib" / f"{name}.py").write_text("raise ImportError(__name__)\n")
     terminal.type(f"PYTHONPATH=lib {GLUE} chat agent.py", "Enter")
-    terminal.wait("pip install 'glue-agents[chat]'", "\n>")
+    terminal.wait("[chat]' adds history, completion, Markdown", "\n>")
     return terminal
 
 
@@ -319,16 +322,16 @@ def test_prompts_of_several_lines_are_sent_whole_and_stored_in_the_history(chat:
     chat.wait("answer 1 to <hello>\n>")
     chat.paste("one\ntwo\nthree")
     chat.type("Enter")
-    chat.wait("answer 2 to <one two three>\n>")
+    chat.wait("answer 2 to <one\ntwo\nthree>\n>")
     chat.type("a", "M-Enter", "b", "Enter")
-    chat.wait("> a\n. b", "answer 3 to <a b>")
+    chat.wait("> a\n. b", "answer 3 to <a\nb>")
 
     chat.leave()
     chat.type("clear", "Enter", f"{GLUE} chat agent.py", "Enter")
-    chat.wait("script; /help for help", "\n>")
+    chat.wait("/help for help", "\n>")
     chat.type("Up", "Up", "Up", "Up", "Up", "Enter")
 
-    chat.wait("answer 1 to <one two three>")
+    chat.wait("answer 1 to <one\ntwo\nthree>")
 
 
 def test_commands_and_files_are_completed(chat: Tmux) -> None:
@@ -598,3 +601,164 @@ def test_a_compaction_uses_the_provider_of_the_chat(
     assert done.code == 0
     assert "are now one summary" in done.err
     assert done.out.count("opened") == done.out.count("closed") == 1
+
+
+def sessions(cli: Callable[..., Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(cli("sessions", "--json").out)
+    return found
+
+
+def test_a_chat_is_kept_and_continued(cli: Callable[..., Any]) -> None:
+    Path("agent.py").write_text(AGENT)
+
+    first = cli("chat", "agent.py", input="one\n")
+    again = cli("chat", "agent.py", "-c", input="two\n")
+
+    (kept,) = sessions(cli)
+    assert re.fullmatch(r"chat-\d{8}-[0-9a-f]{6}", kept["id"])
+    assert kept["title"] == "one"
+    assert "chats are kept in" in first.err
+    assert "for 90 days" in first.err
+    assert again.out == "answer 2 to <two>\n"
+    assert "chats are kept" not in cli("chat", "agent.py", input="three\n").err  # said once
+
+
+def test_a_chat_with_no_save_is_not_kept(cli: Callable[..., Any]) -> None:
+    Path("agent.py").write_text(AGENT)
+
+    ran = cli("chat", "agent.py", "--no-save", input="one\n")
+
+    assert ran.out == "answer 1 to <one>\n"
+    assert sessions(cli) == []
+    assert cli("chat", "--no-save", "-c").code == 2
+
+
+def test_old_chats_are_removed_but_named_ones_are_not(
+    cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("agent.py").write_text(AGENT)
+    cli("chat", "agent.py", input="forgotten\n")
+    cli("chat", "agent.py", input="named\n/save notes\n")
+    monkeypatch.setenv("GLUE_CHAT_DAYS", "0")
+
+    cli("chat", "agent.py", input="")
+
+    assert [each["id"] for each in sessions(cli)] == ["notes"]
+
+
+def test_an_unwritable_store_does_not_prevent_a_chat(cli: Callable[..., Any]) -> None:
+    Path("agent.py").write_text(AGENT)
+    Path("store").write_text("not a folder")
+
+    ran = cli("chat", "agent.py", "--store", "store", input="one\n")
+
+    assert ran.code == 2
+    assert "the store store is a file; name a folder" in ran.err
+
+
+def test_a_limit_in_a_chat_names_the_commands_that_continue(cli: Callable[..., Any]) -> None:
+    Path("agent.py").write_text(AGENT)
+    typed = "save a.txt\n/limits max_turns=4\n/continue\n"
+
+    ran = cli("chat", "agent.py", "-y", "--max-turns", "0", input=typed)
+
+    assert "glue: max_turns reached: 0 of 0; /limits max_turns=N raises it, /continue" in ran.err
+    assert ran.out == "answer 1 to <saved a.txt>\n"
+
+
+def test_undo_takes_back_the_last_prompt_and_its_answer(cli: Callable[..., Any]) -> None:
+    Path("agent.py").write_text(AGENT)
+
+    ran = cli("chat", "agent.py", "-y", input="one\nsave a.txt\n/undo\ntwo\n/undo\n/undo\n/undo\n")
+
+    assert "took back: save a.txt; what its tools did is not undone" in ran.err
+    assert "answer 2 to <two>" in ran.out
+    assert "took back: one\n" in ran.err
+    assert "glue: there is no prompt to take back" in ran.err
+
+
+def test_copy_without_a_clipboard_is_an_error(
+    cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+
+    ran = cli("chat", "-m", "offline", input="/copy\nhi\n/copy\n")
+
+    assert "glue: there is no answer to copy" in ran.err
+    assert "glue: no clipboard: there is no program such as xclip, and no terminal" in ran.err
+
+
+PICTURE = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+def test_a_picture_is_attached_by_its_path(cli: Callable[..., Any]) -> None:
+    Path("a b.png").write_bytes(PICTURE)
+    Path("agent.py").write_text(
+        "from glue import Agent\nfrom glue.testing import Script, repeat\n"
+        "def answer(request):\n"
+        "    return ' '.join(type(part).__name__ for part in request.messages[-1].content)\n"
+        "agent = Agent(Script(repeat(answer)))\n"
+    )
+
+    ran = cli("chat", "agent.py", input="What is in 'a b.png'?\nand in a\\ b.png.\nin c.png?\n")
+
+    assert ran.out == "Text Image\nText Image\nText\n"
+    assert ran.err.count("attached the picture a b.png\n") == 2
+
+
+def test_a_local_model_whose_template_has_no_tools_is_reported(
+    cli: Callable[..., Any], loopback: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = b'{"capabilities": ["completion"]}'
+    server = loopback(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+    monkeypatch.setenv("OLLAMA_BASE_URL", f"{server.url}/v1")
+
+    ran = cli("chat", "-m", "ollama:tiny", "--tools", "fs", input="")
+    without = cli("chat", "-m", "ollama:tiny", input="")
+
+    assert "the chat template of ollama:tiny has no tools" in ran.err
+    assert "has no tools" not in without.err
+
+
+def test_an_interrupted_answer_is_shown_once_and_leaves_no_spinner(chat: Tmux) -> None:
+    chat.type("an endless one", "Enter")
+    chat.wait("It begins and continues")
+
+    chat.type("C-c")
+    chat.wait("(cancelled; you can continue from here)")
+    chat.type("hello", "Enter")
+
+    screen = chat.wait("answer 2 to <hello>")
+    assert screen.count("It begins") == 1
+    assert "thinking" not in screen
+
+
+def test_single_line_breaks_of_an_answer_are_kept(chat: Tmux) -> None:
+    chat.type("roses", "M-Enter", "violets", "Enter")
+
+    chat.wait("answer 1 to <roses\nviolets>")
+
+
+def test_undo_offers_the_prompt_for_editing(chat: Tmux) -> None:
+    chat.type("hellp", "Enter")
+    chat.wait("answer 1 to <hellp>")
+
+    chat.type("/undo", "Enter")
+    chat.wait("took back: hellp\n> hellp")
+    chat.type("BSpace", "o", "Enter")
+
+    chat.wait("answer 1 to <hello>")
+
+
+def test_the_editor_writes_a_prompt(terminal: Tmux) -> None:
+    editor = terminal.folder / "editor"
+    editor.write_text('#!/bin/sh\necho "from the editor" > "$1"\n')
+    editor.chmod(0o755)
+    terminal.type(f"EDITOR={editor} {GLUE} chat agent.py", "Enter")
+    terminal.wait("/help for help", "\n>")
+
+    terminal.type("C-x", "C-e")
+
+    terminal.wait("answer 1 to <from the editor>")

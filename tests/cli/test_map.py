@@ -18,6 +18,7 @@ import glue
 from glue.cli.map import Progress
 from glue.cli.screen import Screen
 from glue.durable import MapRow
+from glue.installing import install_command
 from glue.stores.locks import hold
 from glue.testing import Script, say
 
@@ -328,5 +329,28 @@ def test_a_map_on_a_queue_needs_the_extra_dbos(
     ran = work('"a"\n', "--queue", "q", "--engine", "dbos+sqlite:///q.db")
 
     assert ran.code == 2
-    assert ran.err.strip() == "glue: durable runs need DBOS: pip install 'glue-agents[dbos]'"
+    assert ran.err.strip() == f"glue: durable runs need DBOS: {install_command('dbos')}"
     assert sorted(os.listdir()) == ["agent.py", "in.jsonl"]
+
+
+def test_a_map_without_a_key_is_refused_before_the_first_row(cli: Callable[..., Any]) -> None:
+    cli("new", "mine.py", "-t", "structured")
+    Path("in.jsonl").write_text('{"prompt": "a"}\n{"prompt": "b"}\n')
+
+    ran = cli("map", "mine.py", "in.jsonl", "-o", "out.jsonl")
+
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "set GLUE_MODEL, or a key such as ANTHROPIC_API_KEY" in ran.err
+    assert not Path("out.jsonl").exists()
+
+
+def test_a_map_with_the_stand_in_that_the_user_names_says_so(cli: Callable[..., Any]) -> None:
+    cli("new", "mine.py", "-t", "structured")
+    Path("in.jsonl").write_text('{"prompt": "a"}\n{"prompt": "b"}\n')
+
+    ran = cli("map", "mine.py", "in.jsonl", "-o", "out.jsonl", "-m", "offline")
+
+    assert ran.code == 0
+    assert "glue: 2 rows: the offline stand-in answered, not a model" in ran.err
+    rows = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+    assert all("not a model" in row["notice"] for row in rows)

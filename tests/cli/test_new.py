@@ -1,45 +1,73 @@
-"""`glue new`: every template runs unchanged, without a key and without a network."""
+"""`glue new`: every template runs unchanged with every provider, and never invents an answer."""
 
 from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.wires import NAMES, played
 
 from glue.cli.header import parse_header, read_glue_section, read_source
 from glue.cli.new import PROMPTS
+from glue.providers import lookup
 
 Cli = Callable[..., Any]
 
 
-@pytest.mark.parametrize("template", PROMPTS)
-def test_a_template_runs_without_a_key_and_explains_how_to_set_one(cli: Cli, template: str) -> None:
-    made = cli("new", "mine.py", "--template", template)
+TICKET = '{"title": "Export", "severity": "low", "steps": ["Press it."]}'
+MISSING = "no model is named and no key is set; set GLUE_MODEL, or a key such as ANTHROPIC_API_KEY"
+
+
+@pytest.fixture
+def checkout(cli: Cli) -> None:
+    """Make the current folder a checkout with a branch, which the review template needs."""
     for line in (
         "init -qb main",
-        "add -A",
-        "commit -qm one",
+        "commit -qm one --allow-empty",
         "checkout -qb more",
         "commit -qm two --allow-empty",
     ):
-        # The review template needs a checkout with a branch.
         subprocess.run(
             ["git", "-c", "user.name=me", "-c", "user.email=me@localhost", *line.split()],
             check=True,
         )
-    bare = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
+
+
+def bare(**variables: str) -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], **variables}
+
+
+def in_terminal(*args: str, **variables: str) -> tuple[int, str]:
+    """Run a program in a terminal; return its exit code and what the terminal shows."""
+    ours, theirs = pty.openpty()
+    env = bare(TERM="dumb", **variables)
+    with subprocess.Popen(args, stdin=theirs, stdout=theirs, stderr=theirs, env=env) as program:
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):  # the program has closed the terminal
+            while piece := os.read(ours, 4096):
+                shown += piece
+    os.close(ours)
+    return program.returncode, shown.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("template", PROMPTS)
+def test_a_template_in_a_pipe_needs_a_key(cli: Cli, checkout: None, template: str) -> None:
+    made = cli("new", "mine.py", "--template", template)
 
     ran = subprocess.run(
         [sys.executable, "mine.py", PROMPTS[template]],
-        env=bare,
+        env=bare(),
         capture_output=True,
         text=True,
         timeout=60,
@@ -47,14 +75,77 @@ def test_a_template_runs_without_a_key_and_explains_how_to_set_one(cli: Cli, tem
     )
 
     assert (made.code, made.out) == (0, "mine.py\n")
-    assert ran.returncode == 0, ran.stderr
-    if template == "structured":
-        assert set(json.loads(ran.stdout)) == {"title", "severity", "steps"}
+    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
+    assert MISSING in ran.stderr
+
+
+@pytest.mark.parametrize("template", PROMPTS)
+def test_on_a_terminal_a_stand_in_answers_and_says_so(
+    cli: Cli, checkout: None, template: str
+) -> None:
+    cli("new", "mine.py", "--template", template)
+
+    code, shown = in_terminal(sys.executable, "mine.py", PROMPTS[template])
+
+    if template == "structured":  # an object that a stand-in invents looks like a model's
+        assert (code, shown.count("\n")) == (2, 1)
+        assert MISSING in shown
     else:
-        assert "offline stand-in" in ran.stdout
-        assert "ANTHROPIC_API_KEY" in ran.stdout
-        assert "·" in ran.stderr  # a tool was called
-    assert "Traceback" not in ran.stderr
+        assert code == 0, shown
+        assert "offline stand-in, not a model" in shown
+        assert "glue: the offline stand-in answered, not a model; set a key such as" in shown
+        assert "·" in shown or "\\xb7" in shown  # a tool was called
+
+
+def test_in_ci_a_terminal_does_not_count(cli: Cli) -> None:
+    cli("new", "mine.py")
+
+    code, shown = in_terminal(sys.executable, "mine.py", "Weather in Oslo?", CI="true")
+
+    assert code == 2
+    assert MISSING in shown
+
+
+@pytest.mark.parametrize("template", PROMPTS)
+def test_a_template_runs_with_the_stand_in_that_the_user_names(
+    cli: Cli, checkout: None, template: str
+) -> None:
+    cli("new", "mine.py", "--template", template)
+
+    ran = cli("run", "mine.py", "-m", "offline", PROMPTS[template], "--json")
+
+    result = json.loads(ran.out.splitlines()[-1])
+    assert (ran.code, result["model"]) == (0, "offline")
+    assert "not a model" in result["notice"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_provider_runs_every_template_with_its_key_and_refuses_without(
+    cli: Cli, checkout: None, monkeypatch: pytest.MonkeyPatch, loopback: Any, name: str
+) -> None:
+    entry = lookup(name)
+    server = loopback(played(name, text=TICKET))
+    variable = f"{name.upper().replace('-', '_')}_BASE_URL"
+    monkeypatch.setenv(variable, f"{server.url}/v1")
+    monkeypatch.setenv("GLUE_MODEL", name if entry.model else f"{name}:some-model")
+    for template, prompt in PROMPTS.items():
+        cli("new", f"{template}_agent.py", "-t", template)
+        needs_key = bool(entry.key) and not entry.quirks.local
+        for key in ("not" + "-a-real-key", "") if needs_key else ("",):
+            with monkeypatch.context() as patch:
+                if key:
+                    patch.setenv(entry.key[0], key)
+                before = len(server.seen)
+
+                ran = cli("run", f"{template}_agent.py", prompt)
+
+            asked = len(server.seen) - before
+            if key or not needs_key:
+                assert (ran.code, asked) == (0, 1), (template, ran.err)
+                assert json.loads(ran.out) == json.loads(TICKET)
+            else:
+                assert (ran.code != 0, ran.out, asked) == (True, "", 0), (template, ran)
+                assert entry.key[0] in ran.err
 
 
 @pytest.mark.parametrize("template", PROMPTS)
@@ -62,7 +153,8 @@ def test_a_template_has_a_valid_header(cli: Cli, template: str) -> None:
     cli("new", "mine.py", "-t", template)
 
     assert parse_header(read_source("mine.py"))["dependencies"] == ["glue-agents"]
-    assert read_glue_section("mine.py")["usd_budget"] == 0.5
+    # A budget in dollars would refuse every model whose price is not known.
+    assert set(read_glue_section("mine.py")) == {"max_turns"}
     text = Path("mine.py").read_text()
     assert "NAME.py" not in text
     assert re.search(r'"""[^"]*mine\.py', text)

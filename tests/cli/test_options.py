@@ -206,9 +206,10 @@ def test_a_limit_on_the_command_line_wins_over_a_function_of_the_agent(cli: Cli)
 def test_a_budget_smaller_than_the_prompt_is_reported_as_too_small(cli: Cli) -> None:
     ran = cli("run", "-m", "offline", "--token-budget", "0", "Hello, you there!")
 
-    assert (ran.code, ran.err) == (
-        3,
-        "glue: the budget of 0 tokens is too small: the prompt has 5 tokens\n",
+    assert ran.code == 3
+    assert ran.err == (
+        "glue: the budget of 0 tokens is too small: the prompt has 5 tokens; --token-budget N raises "
+        "it; with -s NAME a run is stored, and can be continued\n"
     )
 
 
@@ -312,3 +313,81 @@ def test_a_denial_without_a_user_names_the_rule_that_may_forbid_the_command(
     ran = command("env rm x", "--allow", "shell", "--deny", "shell:rm *")
 
     assert "the rule 'shell:rm *' may forbid it: the line contains rm, and no user" in ran.err
+
+
+UNPRICED = """\
+# /// script
+# [tool.glue]
+# usd_budget = 0.5
+# ///
+from glue import Agent
+from glue.provider import Capabilities
+from glue.testing import Script, repeat
+
+model = Script(repeat("hi"), name="acme", model="big")
+model.capabilities = Capabilities(provider="acme", model="big")
+agent = Agent(model)
+"""
+
+
+def test_a_budget_without_a_price_is_refused_and_none_switches_it_off(cli: Cli) -> None:
+    Path("unpriced.py").write_text(UNPRICED)
+
+    refused = cli("run", "unpriced.py", "hi")
+    ran = cli("run", "unpriced.py", "--usd-budget", "none", "hi")
+
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "no price is known for acme:big" in refused.err
+    assert "--usd-budget none" in refused.err
+    assert (ran.code, ran.out) == (0, "hi\n")
+
+
+@pytest.fixture
+def project(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make a checkout with AGENTS.md and a skill; the current folder is below its top."""
+    top = Path("repo").absolute()
+    (top / ".agents" / "skills" / "rhyme").mkdir(parents=True)
+    (top / ".git").mkdir()
+    (top / "below").mkdir()
+    (top / "AGENTS.md").write_text("Answer in rhyme.")
+    skill = "---\ndescription: how to rhyme\n---\nRhyme well.\n"
+    (top / ".agents" / "skills" / "rhyme" / "SKILL.md").write_text(skill)
+    (top / "below" / "agent.py").write_text(
+        "from glue import Agent\nfrom glue.testing import Script, repeat\n"
+        "def answer(request):\n"
+        "    return f'{request.system!r} {[tool.name for tool in request.tools]}'\n"
+        "agent = Agent(Script(repeat(answer)), instructions='Be brief.', name='mine')\n"
+    )
+    monkeypatch.chdir(top / "below")
+    return top
+
+
+def test_project_gives_the_model_agents_md_and_the_skills_of_the_checkout(
+    cli: Cli, project: Path
+) -> None:
+    plain = cli("run", "agent.py", "hi")
+    ran = cli("run", "agent.py", "--project", "hi")
+
+    assert plain.out == "'Be brief.' []\n"
+    assert "Be brief." in ran.out
+    assert "Answer in rhyme." in ran.out
+    assert "rhyme: how to rhyme" in ran.out
+    assert ran.out.endswith("['skill']\n")
+
+
+def test_a_chat_inside_a_checkout_uses_the_project_and_says_so(cli: Cli, project: Path) -> None:
+    used = cli("chat", "agent.py", input="hi\n")
+    without = cli("chat", "agent.py", "--no-project", input="hi\n")
+
+    assert "Answer in rhyme." in used.out
+    note = f"AGENTS.md and 1 skill of {project} are used; --no-project leaves them out\n"
+    assert used.err.count(note) == 1
+    assert without.out == "'Be brief.' []\n"
+    assert "AGENTS.md" not in without.err
+
+
+def test_project_without_project_files_is_an_error(cli: Cli) -> None:
+    ran = cli("run", "-m", "offline", "--project", "hi")
+
+    assert (ran.code, ran.out) == (2, "")
+    assert "has neither AGENTS.md nor .agents/skills/NAME/SKILL.md" in ran.err

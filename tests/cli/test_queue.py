@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from glue.installing import install_command
+
 
 @pytest.mark.parametrize(
     "args",
@@ -27,5 +29,5 @@ def test_commands_that_need_dbos_name_the_extra(
     ran = cli(*args)
 
     assert ran.code == 2
-    assert ran.err.strip() == "glue: durable runs need DBOS: pip install 'glue-agents[dbos]'"
+    assert ran.err.strip() == f"glue: durable runs need DBOS: {install_command('dbos')}"
     assert os.listdir() == ["agent.py"]

@@ -235,8 +235,11 @@ def test_continue_without_a_session_is_refused(cli: Cli, agent: str) -> None:
             ("run", "-m", "offline", "--tools", "fs,nope", "hi"),
             "unknown tools 'nope'; choose from: fs, edit",
         ),
-        (("run", "-m", "offline", "--max-turns", "x", "hi"), "'x' is not a valid integer"),
-        (("run", "-m", "offline", "--seconds", "nan", "hi"), "seconds must be"),
+        (
+            ("run", "-m", "offline", "--max-turns", "x", "hi"),
+            "'x' is not a whole number of 0 or more",
+        ),
+        (("run", "-m", "offline", "--seconds", "nan", "hi"), "'nan' is not a number of 0 or more"),
         (("run", "-m", "offline", "--as-curl", "hi"), "--as-curl needs --show-wire"),
         (("run", "-m", "offline", "-s", "a", "-c", "hi"), "use one of them"),
         (("run", "-m", "offline", "-q", "-v", "hi"), "exclude each other"),

@@ -115,3 +115,26 @@ def test_the_index_lists_sessions_and_runs(
     assert path.parent.stat().st_mode & 0o077 == 0
     assert opened.read_text().strip() == path.as_uri()
     assert cli("view").out == ran.out
+
+
+def test_an_index_can_be_one_file_with_its_pages_beside_it(cli: Callable[..., Any]) -> None:
+    cli("run", "-m", "offline", "-s", "kept", "the first")
+
+    ran = cli("view", "-o", "page.html")
+
+    assert ran.out == "page.html\n"
+    assert Path("page.html").is_file()
+    (link,) = [
+        attrs["href"] or ""
+        for tag, attrs in parse(Path("page.html").read_text()).tags
+        if tag == "a"
+    ]
+    assert re.fullmatch(r"page_files/session-[0-9a-f]+\.html", link)
+    assert Path(link).is_file()
+
+
+def test_an_index_cannot_be_written_to_stdout(cli: Callable[..., Any]) -> None:
+    ran = cli("view", "-o", "-")
+
+    assert (ran.code, ran.out) == (2, "")
+    assert "-o - needs SESSION, RUN or FILE" in ran.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -26,6 +27,7 @@ from fakes.loop import (
     texts,
 )
 
+import glue
 from glue import (
     AssistantMessage,
     Cancel,
@@ -938,3 +940,31 @@ async def test_a_failed_attempt_is_reported_and_stored_with_the_reply() -> None:
     assert stored["seconds"] == round(reported[0].seconds, 6)
     assert "usage" not in stored
     assert "next_cap" not in stored
+
+
+async def test_the_wait_for_a_permission_is_not_counted_as_time_of_the_tool(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real, skipped = time.monotonic, [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: real() + skipped[0])
+    ended: list[ToolEnd] = []
+
+    class Slow:
+        async def decide(self, *question: Any, **details: Any) -> Any:
+            skipped[0] += 100.0  # the user makes coffee
+            return glue.allow()
+
+    @tool(needs_permission=True)
+    async def delete() -> str:
+        """Delete everything."""
+        skipped[0] += 2.0
+        return "deleted"
+
+    def listen(event: Event) -> None:
+        if isinstance(event, ToolEnd):
+            ended.append(event)
+
+    host = Host(permission=Slow())
+    await run(Script(calls("delete"), "ok"), "go", tools=[delete], host=host, on_event=listen)
+
+    assert 2.0 <= ended[0].seconds < 50.0

@@ -108,12 +108,12 @@ def test_a_budget_in_dollars_needs_a_price_of_every_model(
 
 def test_the_error_without_a_price_tells_how_to_set_one() -> None:
     assert str(unpriced("m")) == (
-        "usd_budget cannot be kept: no price is known for m; "
-        "set one with prices= or GLUE_PRICES, or usd_budget=None"
+        "usd_budget cannot be kept: no price is known for m; to run without the budget, use "
+        "usd_budget=None or --usd-budget none; to set a price, use prices= or GLUE_PRICES=m=IN/OUT"
     )
     assert str(unpriced("", counted=False)) == (
         "usd_budget cannot be kept: this model does not report how many tokens it used; "
-        "set usd_budget=None, or token_budget= instead"
+        "use usd_budget=None (--usd-budget none), or token_budget= instead"
     )
 
 

@@ -349,3 +349,14 @@ def test_a_mistyped_alias_gets_a_hint(monkeypatch: pytest.MonkeyPatch, tmp_path:
     with pytest.raises(UnknownProvider, match="did you mean quickest"):
         registry.check_names("quickes")
     registry.check_names("quickest,openai:gpt-5.4-nano,claude-haiku-5-5")
+
+
+def test_the_stand_in_is_an_error_that_names_the_variables_if_no_person_reads_it() -> None:
+    model = providers.default(otherwise="offline:stand-in")
+
+    assert providers.is_stand_in(model)
+    assert not providers.is_stand_in("offline")
+    with pytest.raises(MissingKey) as caught:
+        providers.new(model)
+    assert "ANTHROPIC_API_KEY" in str(caught.value)
+    assert "OPENAI_API_KEY" in caught.value.variables
