@@ -13,8 +13,7 @@ PACKAGE = "glue-agents"
 def install_command(extra: str) -> str:
     """Return the pip command that adds an extra: from the index, or from a checkout or archive.
 
-    >>> install_command("chat")
-    "pip install 'glue-agents[chat]'"
+    It is such as `pip install 'glue-agents[chat]'` or `pip install -e '/my/checkout[chat]'`.
     """
     # Slow to import, and only needed for a hint.
     from importlib.metadata import PackageNotFoundError, distribution
@@ -29,7 +28,8 @@ def install_command(extra: str) -> str:
 def command_for(direct_url: str, extra: str) -> str:
     """Return the pip command for the content of `direct_url.json`, in which pip records a source.
 
-    The content is "" if the package comes from an index.
+    >>> command_for("", "chat")  # the package comes from an index
+    "pip install 'glue-agents[chat]'"
     """
     try:
         source = json.loads(direct_url or "{}")

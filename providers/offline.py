@@ -129,7 +129,7 @@ def is_watched(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def play(request: Request) -> str | tuple[Part, ...]:
-    """Call the tool that shares most words with the prompt, then answer with its result."""
+    """Call the tool that shares most words with the prompt, then answer with its results."""
     messages = [message for message in request.messages if not message.excluded]
     prompts = [
         at
@@ -142,8 +142,10 @@ def play(request: Request) -> str | tuple[Part, ...]:
     tool = _choose(prompt, request.tools, request.tool_choice)
     if tool is not None and not results:
         number = sum(isinstance(message, ToolMessage) for message in messages) + 1
-        arguments = json.dumps(_Values(prompt).fill(tool.parameters), ensure_ascii=False)
-        return (ToolCall(id=f"call_{number}", name=tool.name, arguments=arguments),)
+        return tuple(
+            ToolCall(id=f"call_{at}", name=tool.name, arguments=json.dumps(arguments))
+            for at, arguments in enumerate(_arguments(prompt, tool), number)
+        )
     if request.output_schema is not None:
         read = "\n".join((prompt, *(result.text for result in results)))
         return json.dumps(_Values(read).fill(request.output_schema), ensure_ascii=False)
@@ -182,6 +184,15 @@ def _choose(prompt: str, tools: Sequence[ToolSpec], choice: str) -> ToolSpec | N
             best, most = tool, score
     is_meant = most > 0 or choice != "auto" or len(prompt.split()) > 2
     return best if is_meant else None
+
+
+def _arguments(prompt: str, tool: ToolSpec) -> list[Json]:
+    """Return the arguments of a call; of two calls for a prompt such as "compare Oslo and Rome"."""
+    first, second = _Values(prompt), _Values(prompt)
+    second.names = first.names[1:]
+    calls = [each.fill(tool.parameters) for each in (first, second)]
+    takes_one = len(tool.parameters.get("required") or ()) == 1
+    return calls if takes_one and second.names and calls[0] != calls[1] else calls[:1]
 
 
 _COMMON = frozenset(

@@ -39,6 +39,7 @@ SHARED = {
     "glue.function.validation": "check_schema",
     "glue.globs": "Glob MAX_PATTERN SPECIAL matches_text parse_globs",
     "glue.hidden": "HIDDEN_CHARACTERS",
+    "glue.installing": "install_command",  # the advice of an error, in every folder the same
     "glue.lazy": "lazy_names",
     "glue.limits": "estimate_tokens",
     "glue.loop.transcript": "has_content",

@@ -118,7 +118,11 @@ def test_the_same_agent_runs_on_three_wires(loopback: Any) -> None:
 
 def test_the_example_runs_without_a_model_name_and_without_a_key() -> None:
     done = subprocess.run(
-        [sys.executable, str(EXAMPLE)], capture_output=True, text=True, timeout=60
+        [sys.executable, str(EXAMPLE)],
+        env={"PATH": os.environ["PATH"], "GLUE_MODEL": "offline"},
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
 
     assert done.returncode == 0

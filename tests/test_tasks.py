@@ -275,16 +275,24 @@ def test_a_second_event_loop_in_a_greenlet_is_refused(monkeypatch: pytest.Monkey
     gevent = ModuleType("gevent.monkey")
     gevent.is_module_patched = lambda name: True  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "gevent.monkey", gevent)
-    loop = asyncio.new_event_loop()
+    raised: list[RuntimeError] = []
 
     async def work() -> str:
         return "done"
 
-    assert run_blocking(work) == "done"
-    asyncio._set_running_loop(loop)  # as if another greenlet of this thread ran it
-    try:
-        with pytest.raises(RuntimeError, match="another greenlet runs glue in this thread"):
+    def attempt() -> None:
+        try:
             run_blocking(work)
-    finally:
-        asyncio._set_running_loop(None)
-        loop.close()
+        except RuntimeError as error:
+            raised.append(error)
+
+    async def other_greenlet() -> None:
+        # A callback runs in the thread of the loop but in no task, as another greenlet would.
+        asyncio.get_running_loop().call_soon(attempt)
+        while not raised:
+            await asyncio.sleep(0)
+
+    assert run_blocking(work) == "done"
+    asyncio.run(other_greenlet())
+
+    assert "another greenlet runs glue in this thread" in str(raised[0])
