@@ -33,7 +33,7 @@ Answer: TypeAlias = "str | tuple[Part, ...] | AssistantMessage"
 Rules: TypeAlias = Callable[[Request], "Answer | Awaitable[Answer]"]
 
 STAND_IN = "This is the offline stand-in, not a model: it does not understand your prompt."
-NOTE = "(offline stand-in, not a model: the call and its values were taken from your words)"
+NOTE = "(offline stand-in, not a model: values are from the prompt or the schema)"
 NOTICE = (
     "the offline stand-in answered, not a model; set a key such as ANTHROPIC_API_KEY or "
     "OPENAI_API_KEY, or GLUE_MODEL=ollama:qwen3:0.6b for a local model"

@@ -100,6 +100,7 @@ class Chat:
         self.sources, self.portal = sources, portal
         out, err, verbose = Screen(sys.stdout), Screen(sys.stderr), sources.given["verbose"]
         self.notes: list[str] = []  # shown before the first prompt
+        self.notice = ""  # of the last answer; the same notice is not shown again
         self.reader = LineReader(out)
         self.printer = Printer(out, err, verbose=verbose, results=self.reader.is_terminal)
         if self.reader.is_terminal and not out.is_dumb:
@@ -400,8 +401,9 @@ class Chat:
         elif result.error is not None and result.outcome is not Outcome.PAUSED:
             limit = reached_limit(result.error)
             self.fail(explain(result.error, f"/limits {limit}=N raises it, /continue continues"))
-        if result.notice:
+        if result.notice and result.notice != self.notice:
             self.note(f"glue: {result.notice}", "yellow")
+        self.notice = result.notice
         if self.sources.given["verbose"]:
             self.printer.note(usage_line(result))
         return exit_code(result)

@@ -99,21 +99,27 @@ def add_up(found: Sequence[Mapping[str, Any]], by: str) -> list[dict[str, Any]]:
     """Return a row for each day, model or agent: runs, outcomes, tokens and cost.
 
     Days are sorted from the newest, models and agents from the most expensive. `cost` is the known
-    cost; `unpriced` is the number of runs whose cost is not known.
+    cost, or None if no cost is known; `unpriced` is the number of runs with an unknown cost.
     """
     groups: dict[str, dict[str, Any]] = {}
     for run in found:
         name = run["at"][:10] if by == "day" else run[by]
         new = {by: name, "runs": 0, "outcomes": Counter(), "input": 0, "output": 0}
-        group = groups.setdefault(name, {**new, "cost": 0.0, "unpriced": 0})
+        group = groups.setdefault(name, {**new, "cost": None, "unpriced": 0})
         group["runs"] += 1
         group["outcomes"][run["outcome"]] += 1
         group["input"] += run["input"]
         group["output"] += run["output"]
-        group["cost"] += run["cost"] or 0.0
+        if run["cost"] is not None:
+            group["cost"] = (group["cost"] or 0.0) + run["cost"]
         group["unpriced"] += run["cost"] is None and bool(run["tokens"])
-    key = itemgetter(by) if by == "day" else itemgetter("cost", "input", "runs")
-    return sorted(groups.values(), key=key, reverse=True)
+    if by == "day":
+        return sorted(groups.values(), key=itemgetter(by), reverse=True)
+    return sorted(
+        groups.values(),
+        key=lambda row: (row["cost"] or 0.0, row["input"], row["runs"]),
+        reverse=True,
+    )
 
 
 def _counts(group: Mapping[str, Any]) -> str:

@@ -84,7 +84,7 @@ def test_runs_are_added_up_by_day_model_and_agent(
             "outcomes": {"failed": 1},
             "input": 0,
             "output": 0,
-            "cost": 0.0,
+            "cost": None,
             "unpriced": 0,
         },
     ]

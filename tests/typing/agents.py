@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypedDict, assert_type
 
-from glue import Agent, Context, RunResult, Session, Tool, tool
+from glue import Agent, AssistantMessage, Context, RunResult, Session, Tool, tool
 from glue.streams import Events
 
 
@@ -47,6 +47,8 @@ async def outputs() -> None:
     assert_type(plain, Agent[None, None])
     assert_type((await plain.run("x")).output, None)
     assert_type(plain.run_sync("x"), RunResult[None])
+    assert_type(plain.run_sync("x").reply, AssistantMessage)
+    assert_type(plain.run_sync("x").model, str)
 
     typed = Agent("openai", output=Forecast)
     assert_type(typed, Agent[None, Forecast])
