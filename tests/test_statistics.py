@@ -1,0 +1,125 @@
+"""Intervals that resample whole cases, the paired test, and the number of cases that it takes."""
+
+from __future__ import annotations
+
+import random
+from math import comb
+
+import pytest
+
+from glue.statistics import (
+    cases_needed,
+    compare,
+    holm,
+    interval,
+    mean,
+    percentile,
+    sign_flip_p,
+)
+
+
+def draw(source: random.Random, rate: float, cases: int, repeats: int) -> list[float]:
+    """Draw the scores of cases of very different difficulty, with this mean pass rate."""
+    chances = [source.betavariate(rate, 1 - rate) for _ in range(cases)]
+    return [sum(source.random() < chance for _ in range(repeats)) / repeats for chance in chances]
+
+
+@pytest.mark.parametrize("rate", [0.57, 0.85, 0.97])
+def test_intervals_contain_the_true_rate_in_about_95_percent(rate: float) -> None:
+    source = random.Random(1)
+    hits = 0
+
+    for number in range(200):
+        low, high = interval(draw(source, rate, 40, 3), resamples=300, seed=number)
+        hits += low <= rate <= high
+
+    assert 0.92 <= hits / 200 <= 0.995
+
+
+def test_repeats_of_one_case_do_not_narrow_an_interval() -> None:
+    once = interval([1.0] * 6 + [0.0] * 4)
+    wide = once[1] - once[0]
+    if_independent = interval(([1.0] * 6 + [0.0] * 4) * 3)
+
+    assert wide > 1.5 * (if_independent[1] - if_independent[0])
+
+
+def test_an_interval_of_perfect_cases_has_a_width() -> None:
+    low, high = interval([1.0] * 20)
+
+    assert 0.7 < low < 0.95
+    assert high == 1.0
+
+
+def test_an_interval_is_the_same_each_time_and_contains_everything_without_cases() -> None:
+    assert interval([1.0, 0.0, 0.5]) == interval([1.0, 0.0, 0.5])
+    assert interval([]) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(("better", "worse"), [(8, 1), (5, 5), (12, 2), (1, 0)])
+def test_with_one_repeat_the_paired_test_is_that_of_mcnemar(better: int, worse: int) -> None:
+    total = better + worse
+    tail = sum(comb(total, n) for n in range(min(better, worse) + 1)) / 2**total
+
+    p = sign_flip_p([1.0] * better + [-1.0] * worse + [0.0] * 7)
+
+    assert p == pytest.approx(min(2 * tail, 1.0))
+
+
+def test_the_paired_test_weighs_a_difference_by_its_size() -> None:
+    assert sign_flip_p([1.0, 1.0, 1.0, -1 / 3]) < sign_flip_p([1 / 3, 1 / 3, 1 / 3, -1.0])
+
+
+def test_equal_models_are_rarely_called_different() -> None:
+    source = random.Random(2)
+    alarms = 0
+
+    for _ in range(300):
+        chances = [source.random() for _ in range(30)]
+        first, second = (
+            [sum(source.random() < chance for _ in range(3)) / 3 for chance in chances]
+            for _ in range(2)
+        )
+        alarms += compare(first, second).significant
+
+    assert alarms / 300 < 0.07
+
+
+def test_a_real_difference_is_found_with_the_number_of_cases_that_was_asked_for() -> None:
+    source = random.Random(3)
+    pilot = compare(draw(source, 0.9, 4_000, 3), draw(source, 0.7, 4_000, 3))
+    assert pilot.needed is not None
+    found = 0
+
+    for _ in range(100):
+        first, second = (draw(source, rate, pilot.needed, 3) for rate in (0.9, 0.7))
+        found += compare(first, second).significant
+
+    assert 0.65 <= found / 100 <= 0.95
+
+
+def test_scores_of_any_size_can_be_compared() -> None:
+    source = random.Random(4)
+    first = [source.random() for _ in range(300)]
+    second = [score * 0.9 for score in first]
+
+    assert compare(first, second).p < 0.001
+    assert compare(first, first).p == 1.0
+
+
+def test_no_number_of_cases_shows_a_difference_of_zero() -> None:
+    assert cases_needed([1.0, -1.0]) is None
+    assert cases_needed([0.0, 0.0]) is None
+    assert compare([1, 0, 1], [1, 0, 1]).needed is None
+
+
+def test_holm_corrects_for_the_number_of_comparisons_and_keeps_the_order() -> None:
+    assert holm([0.039]) == [0.039]
+    assert holm([0.01, 0.039]) == [0.02, 0.039]
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+
+
+def test_percentiles_are_values_of_the_sample() -> None:
+    assert percentile([1.0, 2.0, 3.0, 4.0], 0.5) == 2.0
+    assert percentile([1.0, 2.0, 3.0, 4.0], 0.95) == 4.0
+    assert mean([]) == 0.0
