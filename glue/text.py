@@ -161,6 +161,15 @@ def usage_text(usage: Usage) -> str:
     return f"{usage.input:,} tokens in{cached}, {usage.output:,} out{thought}"
 
 
+def file_name(name: str) -> str:
+    """Return a name in which only letters, digits, "_", "-" and "." are left, for a file.
+
+    >>> file_name("openai:gpt-5.4 nano")
+    'openai-gpt-5.4-nano'
+    """
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "x"
+
+
 def count(number: int, one: str, many: str = "") -> str:
     """Return a number with its noun in the right form: "1 file", "2 files"."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -1,11 +1,13 @@
-"""Bar charts of the time or the tokens of replies, as SVG."""
+"""Charts as SVG: bars of the time or tokens of replies, and points of models."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from glue.messages import Usage
-from glue.text import count, format_seconds
+from glue.text import count, format_dollars, format_seconds
+from glue.view.html import escape
 from glue.view.sources import usage_of
 from glue.view.transcript import ShownReply, has_problem
 
@@ -89,3 +91,60 @@ def _sums(replies: Sequence[ShownReply], timed: bool) -> tuple[float, float]:
         return model, sum(reply.tool_seconds or 0.0 for reply in replies)
     usages = [usage_of(reply.message.usage) or Usage() for reply in replies]
     return sum(usage.input for usage in usages), sum(usage.output for usage in usages)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A model in a chart of score against cost."""
+
+    name: str
+    cost: float | None  # None is drawn left of the axis, as "no price"
+    score: float  # from 0 to 1, like its interval
+    low: float
+    high: float
+
+
+def scatter(points: Sequence[Point]) -> str:
+    """Return a chart of score against cost; a vertical line is the interval of a score."""
+    width, height, left, bottom = 720, 300, 60, 46
+    dearest = max((point.cost or 0.0 for point in points), default=0.0)
+    inner, high = width - left - 170, height - bottom - 14  # names need room on the right
+    zero = 110 if any(point.cost is None for point in points) else 24
+
+    def place(cost: float | None, score: float) -> tuple[float, float]:
+        share = (cost or 0.0) / dearest if dearest else 0.0
+        across = 24 if cost is None else zero + share * (inner - zero)
+        return left + across, 14 + (1 - score) * high
+
+    marks = []
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        y = place(None, share)[1]
+        marks.append(
+            f'<line class="grid" x1="{left}" x2="{left + inner}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{share:.0%}</text>'
+        )
+    ticks = [(dearest * share, format_dollars(dearest * share)) for share in (0.0, 0.5, 1.0)]
+    for cost, text in (*(ticks if dearest else ()), *([(None, "no price")] if zero > 24 else ())):
+        x = place(cost, 0.0)[0]
+        marks.append(f'<text x="{x:.1f}" y="{height - 28}" text-anchor="middle">{text}</text>')
+    named: list[float] = []
+    for point in sorted(points, key=lambda each: -each.score):
+        x, y = place(point.cost, point.score)
+        top, end = (place(None, score)[1] for score in (point.high, point.low))
+        label = y + 4
+        while any(abs(label - other) < 16 for other in named):  # names must not overlap
+            label += 4
+        named.append(label)
+        price = "cost unknown" if point.cost is None else format_dollars(point.cost)
+        marks.append(
+            f"<g><title>{escape(point.name)}: {point.score:.0%}, {price}</title>"
+            f'<line class="interval" x1="{x:.1f}" x2="{x:.1f}" y1="{top:.1f}" y2="{end:.1f}"/>'
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5"/>'
+            f'<text class="point" x="{x + 10:.1f}" y="{label:.1f}">{escape(point.name)}</text></g>'
+        )
+    middle = left + inner / 2
+    marks.append(f'<text x="{middle}" y="{height - 8}" text-anchor="middle">cost of a trial</text>')
+    return (
+        f'<figure><svg class="scatter" viewBox="0 0 {width} {height}" role="img" '
+        f'aria-label="score against cost">{"".join(marks)}</svg></figure>'
+    )

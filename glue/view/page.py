@@ -327,20 +327,18 @@ def _spent(
 def page(transcript: Transcript) -> str:
     """Return the page of a transcript: HTML that loads nothing and runs only its own script."""
     blocks = arrange(transcript.items)
-    body = [article for _, article in articles(blocks)]
-    return document(
-        transcript.title, header(transcript, blocks), body or [EMPTY], footer=_LOADS_NOTHING
-    )
+    body = [html for _, html in articles(blocks)]
+    return document(transcript.title, header(transcript, blocks), body or [EMPTY])
 
 
 def header(transcript: Transcript, blocks: Sequence[Block]) -> str:
     """Return the facts, the chart, the instructions and the tools above a transcript."""
     replies = [block for block in blocks if isinstance(block, ShownReply)]
-    return _facts(facts(transcript, blocks)) + strip(replies) + _setting(transcript)
+    return fact_list(facts(transcript, blocks)) + strip(replies) + _setting(transcript)
 
 
-def articles(blocks: Sequence[Block]) -> list[tuple[str, str]]:
-    """Return the id and the HTML of each block of a transcript."""
+def articles(blocks: Sequence[Block], prefix: str = "") -> list[tuple[str, str]]:
+    """Return the id and the HTML of each block of a transcript; `prefix` begins the ids."""
     shown = [block.shown if isinstance(block, ShownReply) else block for block in blocks]
     times = [item.at for item in shown if isinstance(item, ShownMessage)]
     start = next(filter(None, times), None)
@@ -349,21 +347,21 @@ def articles(blocks: Sequence[Block]) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     before = ""
     for number, block in enumerate(blocks, 1):
-        anchor = f"m{number}"
+        anchor = f"{prefix}m{number}"
         if isinstance(block, ShownReply):
-            anchor, model = f"r{block.number}", _model(block.message)
+            anchor, model = f"{prefix}r{block.number}", _model(block.message)
             changed = bool(before) and model != before
-            html = _reply_article(block, longest, start, changed=changed)
+            html = _reply_article(block, longest, start, prefix, changed=changed)
             before = model
         elif isinstance(block, ShownMessage):
-            html = _message_article(block, number, start)
+            html = _message_article(block, anchor, start)
         elif block.kind == "heading":
             html = f"<h2>{escape(block.text)}</h2>\n"
         else:
             mark = '<b class="badge bad">failed</b>' if block.kind == "failed" else ""
             text = f'<p class="note {block.kind}">{mark}<span>{escape(block.text)}</span></p>'
             attempts = "".join(map(_attempt, block.attempts))
-            html = _article("event", anchor, has_problem(block), "", attempts + text)
+            html = article("event", anchor, has_problem(block), "", attempts + text)
         found.append((anchor, html))
     return found
 
@@ -380,22 +378,31 @@ def index(listed: Sequence[Listed]) -> str:
         )
         body = f'<p class="text" dir="auto">{brief(each.text, 300)}</p>' if each.text else ""
         when = f'<time title="{moment(each.at)}">{moment(each.at)[:10]}</time>'
-        rows.append(_article("listed", "", each.failed, when, f"<header>{head}</header>{body}"))
-    top = _facts([("transcripts", f"{len(listed):,}")])
-    return document("transcripts", top, rows, footer=_LOADS_NOTHING)
+        rows.append(article("listed", "", each.failed, when, f"<header>{head}</header>{body}"))
+    top = fact_list([("transcripts", f"{len(listed):,}")])
+    return document("transcripts", top, rows)
 
 
 def document(
-    title: str, top: str, body: Iterable[str], *, footer: str, live: bool = False, aside: str = ""
+    title: str,
+    top: str,
+    body: Iterable[str],
+    *,
+    footer: str = _LOADS_NOTHING,
+    live: bool = False,
+    aside: str = "",
+    style: str = "",
 ) -> str:
     """Fill the template of a page. Its policy allows no script or style but the template's.
 
     A live page also has the script that talks to its server, and `aside` in front of the text.
+    `style` names a file with further styles.
     """
+    styles = _asset("page.css") + (f"\n{_asset(style)}" if style else "")
     html = Template(_asset("page.html")).substitute(
-        policy=content_policy(live=live),
+        policy=content_policy(live=live, style=style),
         title=escape(title),
-        style=_asset("page.css"),
+        style=styles,
         script=_asset("page.js"),
         top=top,
         body="".join(body),
@@ -407,17 +414,18 @@ def document(
 
 
 @cache
-def content_policy(*, live: bool) -> str:
+def content_policy(*, live: bool, style: str = "") -> str:
     """Return the Content-Security-Policy of a page; a live page may talk to its own server."""
     scripts = [_hash(_asset("page.js")), *([_hash(_asset("live.js"))] if live else [])]
+    styles = _asset("page.css") + (f"\n{_asset(style)}" if style else "")
     connect = " connect-src 'self';" if live else ""
     return (
-        f"default-src 'none'; img-src data:; style-src {_hash(_asset('page.css'))};"
+        f"default-src 'none'; img-src data:; style-src {_hash(styles)};"
         f" script-src {' '.join(scripts)};{connect} base-uri 'none'; form-action 'none'"
     )
 
 
-def _facts(facts: Iterable[tuple[str, str]]) -> str:
+def fact_list(facts: Iterable[tuple[str, str]]) -> str:
     """Return the facts at the top of a page as a list of names and values."""
     rows = (f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts)
     return f'<dl class="facts">{"".join(rows)}</dl>'
@@ -450,7 +458,7 @@ def _setting(transcript: Transcript) -> str:
     return out
 
 
-def _article(kind: str, id: str, is_problem: bool, rail: str, body: str) -> str:
+def article(kind: str, id: str, is_problem: bool, rail: str, body: str) -> str:
     """Return one block of the page, with a time in its margin."""
     kind += " problem" if is_problem else ""
     place = f' id="{id}"' if id else ""
@@ -469,14 +477,14 @@ def _rail(shown: ShownMessage, start: float | None) -> str:
     return f'<time title="{moment(shown.at)}">{text}</time>'
 
 
-def _message_article(shown: ShownMessage, number: int, start: float | None) -> str:
+def _message_article(shown: ShownMessage, anchor: str, start: float | None) -> str:
     """Return a message that is not a reply: of the user, of the loop, or a result without call."""
-    message, anchor, rail = shown.message, f"m{number}", _rail(shown, start)
+    message, rail = shown.message, _rail(shown, start)
     if isinstance(message, ToolMessage):
         title = f'<code class="name">{escape(message.name)}</code>'
         title += '<span class="brief">result without its call</span>'
         body = fold(f"call {'bad' if message.is_error else 'good'}", title, _content(message))
-        return _article("said", anchor, has_problem(shown), rail, body)
+        return article("said", anchor, has_problem(shown), rail, body)
     origin = message.origin if isinstance(message, UserMessage) else "user"
     is_human = origin in HUMAN_ORIGINS
     waited = ""
@@ -487,7 +495,7 @@ def _message_article(shown: ShownMessage, number: int, start: float | None) -> s
     content = "".join(map(part, message.content)) or '<p class="none">empty</p>'
     kind = "said" if is_human else "said loop"
     body = head + content + extra(message.meta)
-    return _article(kind, anchor, has_problem(shown), rail, body)
+    return article(kind, anchor, has_problem(shown), rail, body)
 
 
 def _excluded(shown: ShownMessage) -> str:
@@ -495,9 +503,11 @@ def _excluded(shown: ShownMessage) -> str:
     return '<b class="badge">not sent any more</b>' if shown.message.excluded else ""
 
 
-def _reply_article(reply: ShownReply, longest: float, start: float | None, *, changed: bool) -> str:
+def _reply_article(
+    reply: ShownReply, longest: float, start: float | None, prefix: str, *, changed: bool
+) -> str:
     """Return a reply with its calls; `changed` is true if another model wrote the reply before."""
-    message, anchor = reply.message, f"r{reply.number}"
+    message, anchor = reply.message, f"{prefix}r{reply.number}"
     badges = _excluded(reply.shown)
     if is_cut(message):
         raw = f' title="{escape(message.raw_stop_reason)}"' if message.raw_stop_reason else ""
@@ -505,7 +515,8 @@ def _reply_article(reply: ShownReply, longest: float, start: float | None, *, ch
         text = escape(_STOPS.get(reason, reason.replace("_", " ")))
         badges += f'<b class="badge bad"{raw}>{text}</b>'
     if reply.continues is not None:
-        badges += f'<a class="badge" href="#r{reply.continues}">continues {reply.continues}</a>'
+        earlier = reply.continues
+        badges += f'<a class="badge" href="#{prefix}r{earlier}">continues {earlier}</a>'
     if changed:
         badges += '<b class="badge">another model</b>'
     head = (
@@ -516,7 +527,7 @@ def _reply_article(reply: ShownReply, longest: float, start: float | None, *, ch
     attempts = "".join(map(_attempt, reply.shown.attempts))
     content = _reply(reply) or '<p class="none">empty</p>'
     body = attempts + head + content + extra(message.meta)
-    return _article("turn", anchor, has_problem(reply), _rail(reply.shown, start), body)
+    return article("turn", anchor, has_problem(reply), _rail(reply.shown, start), body)
 
 
 def _figures(reply: ShownReply) -> str:
