@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from glue.durable.batch import map as map  # noqa: A004
     from glue.errors import GlueError as GlueError
     from glue.errors import ToolError as ToolError
+    from glue.evaluation import evaluate as evaluate
     from glue.function.decorator import Tool as Tool
     from glue.function.decorator import tool as tool
     from glue.function.hooks import Abort as Abort
@@ -71,7 +72,6 @@ if TYPE_CHECKING:
     from glue.result import RunResult as RunResult
     from glue.session import Session as Session
     from glue.stores.jsonl import FileStore as FileStore
-    from glue.stores.postgres import PostgresStore as PostgresStore
     from glue.stores.sqlite import SQLiteStore as SQLiteStore
 
 __version__ = "0.1.0"
@@ -84,6 +84,7 @@ _HOMES = {
     "context": "Cancel Context ToolResult error_result text_result",
     "durable.batch": "map",
     "errors": "GlueError ToolError",
+    "evaluation": "evaluate",
     "function.decorator": "Tool tool",
     "function.hooks": "Abort Replace Skip Step ToolHook",
     "function.schema": "Field",
@@ -100,7 +101,6 @@ _HOMES = {
     "result": "RunResult",
     "session": "Session",
     "stores.jsonl": "FileStore",
-    "stores.postgres": "PostgresStore",
     "stores.sqlite": "SQLiteStore",
 }
 __all__ = sorted(" ".join(_HOMES.values()).split())

@@ -3,6 +3,7 @@
 - `@pytest.mark.glue_cassette` replays `cassettes/TEST/MODEL.jsonl` in the folder of the test file.
   `pytest --glue-record` asks the real model instead, and replaces that file.
 - `@pytest.mark.glue_live` allows a test to send requests to real models.
+- `@pytest.mark.glue_cases("cases.jsonl")` runs a test once for each case, as its argument `case`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from glue import providers
 from glue.errors import ConfigError
 from glue.overrides import check_origin
 from glue.testing.cassette import Recorder, Replay, use_provider
+from glue.text import file_name
 
 _LOOPBACK = re.compile(r"^https?://(localhost|127\.[0-9.]+|\[::1\])(:\d+)?(/|$)", re.IGNORECASE)
 
@@ -32,9 +34,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     cassette = "models given by name answer from a cassette; see --glue-record"
     live = "the test may send requests to real models"
+    cases = "run the test once for each case of a JSONL file beside it, as its argument `case`"
     config.addinivalue_line("markers", f"glue_cassette(folder=None, by='order'): {cassette}")
     config.addinivalue_line("markers", f"glue_live: {live}")
+    config.addinivalue_line("markers", f"glue_cases(file): {cases}")
     config.stash[_guard] = RequestGuard()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test with `glue_cases` once for each case of its file."""
+    mark = metafunc.definition.get_closest_marker("glue_cases")
+    if mark is None:
+        return
+    if len(mark.args) != 1 or "case" not in metafunc.fixturenames:
+        raise pytest.UsageError(
+            f"{metafunc.definition.nodeid}: glue_cases takes a file, and the test an argument"
+            ' `case`: @pytest.mark.glue_cases("cases.jsonl") def test_it(case): ...'
+        )
+    from glue.cases import read_cases  # loads the loop, which most test runs do without
+
+    try:
+        cases = read_cases(metafunc.definition.path.parent / mark.args[0])
+    except ConfigError as error:
+        raise pytest.UsageError(str(error)) from None
+    metafunc.parametrize("case", cases, ids=[case.id for case in cases])
 
 
 @pytest.hookimpl(wrapper=True)
@@ -47,7 +70,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     token = check_origin.set(guard.check)
     if mark is not None:
         named = mark.args[0] if mark.args else mark.kwargs.get("folder")
-        folder = item.path.parent / (named or Path("cassettes", _plain_name(item.name)))
+        folder = item.path.parent / (named or Path("cassettes", file_name(item.name)))
         models = item.stash[_models] = Models(folder, mark.kwargs.get("by", "order"), record)
     try:
         with use_provider(models.open) if mark is not None else nullcontext():
@@ -96,7 +119,7 @@ class Models:
         """Return the provider that records or replays a model."""
         if model in self.providers:
             return self.providers[model]
-        path = self.folder / f"{_plain_name(model)}.jsonl"
+        path = self.folder / f"{file_name(model)}.jsonl"
         if self.record:
             self.providers[model] = Recorder(providers.new(model), path)
         elif path.exists():
@@ -113,11 +136,6 @@ class Models:
         for provider in self.providers.values():
             if isinstance(provider, Replay):
                 provider.assert_used_up()
-
-
-def _plain_name(name: str) -> str:
-    """Return a name as a file name."""
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "x"
 
 
 _models = pytest.StashKey[Models]()

@@ -127,3 +127,47 @@ def test_requests_to_this_machine_are_allowed(origin: str) -> None:
 def test_requests_to_other_machines_are_blocked(origin: str) -> None:
     with pytest.raises(ConfigError, match="a test tried to reach"):
         RequestGuard().check(origin)
+
+
+CASES = """
+import pytest
+from glue import Agent
+from glue.evaluation import evaluate_sync
+
+@pytest.mark.glue_cases("cases.jsonl")
+@pytest.mark.parametrize("model", ["offline"])
+def test_cases(case, model):
+    evaluate_sync(Agent(model), [case]).assert_passed()
+"""
+
+
+def pytest_in(folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "test_own.py"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+def test_each_case_of_a_file_is_a_test(tmp_path: Path) -> None:
+    (tmp_path / "test_own.py").write_text(CASES)
+    (tmp_path / "cases.jsonl").write_text(
+        '{"id": "good", "prompt": "hi", "contains": "stand-in"}\n'
+        '{"id": "bad", "prompt": "hi", "contains": "Oslo"}\n'
+    )
+
+    ran = pytest_in(tmp_path)
+
+    assert "test_cases[good-offline] PASSED" in ran.stdout
+    assert "test_cases[bad-offline] FAILED" in ran.stdout
+    assert "bad: contains: the answer lacks 'Oslo'" in ran.stdout
+
+
+def test_a_wrong_case_and_a_test_without_the_argument_are_errors_of_one_line(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "test_own.py").write_text(CASES)
+    (tmp_path / "cases.jsonl").write_text('{"prompt": "hi", "contain": "x"}')
+    wrong = pytest_in(tmp_path)
+    (tmp_path / "test_own.py").write_text(CASES.replace("(case, model)", "(model)"))
+    missing = pytest_in(tmp_path)
+
+    assert "cases.jsonl, line 1: contain: unknown name; there are: id, prompt" in wrong.stdout
+    assert "glue_cases takes a file, and the test an argument `case`" in missing.stdout

@@ -1,0 +1,186 @@
+"""The HTML page of an evaluation: the table, a chart, and the transcripts side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from glue.evaluation import Evaluation, Pair, Summary, Trial
+from glue.messages import UserMessage
+from glue.text import count, format_dollars, format_seconds
+from glue.view.chart import Point, scatter
+from glue.view.html import brief, escape, fold
+from glue.view.page import article, articles, document
+from glue.view.sources import shown_message
+from glue.view.transcript import arrange
+
+MAX_TRANSCRIPTS = 600  # on one page; cases in which the models differ come first
+
+
+def table(evaluation: Evaluation) -> tuple[list[str], list[list[str]]]:
+    """Return the heads and the rows of the table of models."""
+    judged = any(trial.judge_cost is not None for trial in evaluation.trials)
+    heads = ["model", "pass", "cost/case", "p50 s", "p95 s", "tokens", "outcomes"]
+    if judged:
+        heads.insert(3, "judge/case")
+    rows = []
+    for each in evaluation.summaries():
+        low, high = (round(share * each.trials) for share in (each.low, each.high))
+        times = ["-", "-"] if evaluation.replayed else [f"{each.p50:.1f}", f"{each.p95:.1f}"]
+        cells = [
+            each.model,
+            f"{each.passed:.4g}/{each.trials} ({low}-{high})",
+            _dollars(each.cost),
+            *([_dollars(each.judge_cost)] if judged else []),
+            *times,
+            f"{each.tokens:,}",
+            ", ".join(f"{number:,} {name}" for name, number in each.outcomes.items()) or "not run",
+        ]
+        rows.append(cells)
+    return heads, rows
+
+
+def _dollars(cost: float | None) -> str:
+    return "-" if cost is None else format_dollars(cost)
+
+
+def notes(evaluation: Evaluation, page: str = "") -> list[str]:
+    """Return sentences about the differences of the models, the judge and missing trials.
+
+    `page` is the name of the page with the cases in which the models differ.
+    """
+    lines = []
+    for pair in evaluation.pairs():
+        differing = pair.result.better + pair.result.worse
+        cases = count(differing, "case is", "cases are")
+        where = f"; the {cases} in {page}" if page and differing else ""
+        lines.append(sentence(pair) + where)
+    if evaluation.judge:
+        same, both = evaluation.agreement()
+        line = (
+            f"the judge {evaluation.judge} agrees with the plain checks in {same} of {both} trials"
+        )
+        lines.append(
+            line if both else "no case has a judge and a plain check: the judge is untested"
+        )
+    if evaluation.unfinished:
+        lines.append(f"some trials were not run: {evaluation.unfinished}; --resume continues")
+    return lines
+
+
+def sentence(pair: Pair) -> str:
+    """Return a comparison in words, and how many cases it would take if the sample is too small."""
+    result = pair.result
+    names = f"{pair.first} against {pair.second}"
+    if not result.better and not result.worse:
+        return f"{names}: the same in all {count(result.cases, 'case')}"
+    text = (
+        f"{names}: better in {count(result.better, 'case')}, worse in {result.worse} "
+        f"(p = {result.p:.2g})"
+    )
+    if result.significant:
+        return text
+    text += f"; {count(result.cases, 'case')} cannot distinguish them"
+    if result.needed is None:
+        return f"{text}: they passed equally often"
+    points = 100 * abs(result.difference)
+    wanted = max(result.needed, result.cases + 1)
+    return f"{text}: a difference of {points:.2g} points would take about {wanted:,} cases"
+
+
+def comparison_page(evaluation: Evaluation, title: str) -> str:
+    """Return the page of an evaluation."""
+    trials: dict[str, list[Trial]] = {}
+    for trial in evaluation.trials:
+        trials.setdefault(trial.case, []).append(trial)
+    ordered = sorted(trials, key=lambda case: _order(evaluation, case, trials[case]))
+    body, shown, left = [], 0, 0
+    for number, case in enumerate(ordered, 1):
+        if shown + len(trials[case]) > MAX_TRANSCRIPTS and shown:
+            left += 1
+            continue
+        shown += len(trials[case])
+        body.append(_case(evaluation, case, trials[case], f"c{number}"))
+    lines = notes(evaluation)
+    if left:
+        lines.append(
+            f"the transcripts of {count(left, 'case')} are not on this page; the file has them"
+        )
+    facts = [
+        ("models", f"{len(evaluation.models):,}"),
+        ("cases", f"{len(trials):,}"),
+        ("trials", f"{len(evaluation.trials):,}"),
+        ("judge", escape(evaluation.judge)),
+    ]
+    top = _table(evaluation) + _chart(evaluation.summaries())
+    top += "".join(f'<p class="note"><span>{escape(line)}</span></p>' for line in lines)
+    known = [(name, value) for name, value in facts if value]
+    return document(title, known, top, body, style="comparison.css")
+
+
+def _order(evaluation: Evaluation, case: str, trials: Sequence[Trial]) -> int:
+    """Return 0 if the models differ in a case, 1 if a trial failed, 2 otherwise."""
+    scores = {
+        model: sum(trial.score for trial in trials if trial.model == model)
+        for model in evaluation.models
+    }
+    if len(set(scores.values())) > 1:
+        return 0
+    return 1 if any(trial.score < 1 for trial in trials) else 2
+
+
+def _table(evaluation: Evaluation) -> str:
+    heads, rows = table(evaluation)
+    lines = ["".join(f"<th>{escape(head)}</th>" for head in heads)]
+    lines += ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows]
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    return f'<div class="scroll"><table class="models">{body}</table></div>'
+
+
+def _chart(summaries: Sequence[Summary]) -> str:
+    return scatter(
+        [
+            Point(name=each.model, cost=each.cost, score=each.score, low=each.low, high=each.high)
+            for each in summaries
+            if each.trials
+        ]
+    )
+
+
+def _case(evaluation: Evaluation, case: str, trials: Sequence[Trial], anchor: str) -> str:
+    """Return a case with one column for each model."""
+    differs = _order(evaluation, case, trials) == 0
+    badge = '<b class="badge">the models differ</b>' if differs else ""
+    prompts = [each.text for each in trials[0].messages if isinstance(each, UserMessage)]
+    head = (
+        f'<header><a class="number" href="#{anchor}">{escape(case)}</a>'
+        f'<span class="who" dir="auto">{brief(prompts[0] if prompts else "", 160)}</span>'
+        f"{badge}</header>"
+    )
+    columns = []
+    for place, model in enumerate(evaluation.models, 1):
+        own = [trial for trial in trials if trial.model == model]
+        passed = f"{sum(trial.score for trial in own):g}/{len(own)}" if own else "not run"
+        folds = "".join(_trial(trial, f"{anchor}-{place}-{trial.repeat}-") for trial in own)
+        columns.append(
+            f'<section class="side"><h3>{escape(model)}<small>{passed}</small></h3>{folds}</section>'
+        )
+    is_problem = any(trial.score < 1 for trial in trials)
+    body = f'{head}<div class="sides">{"".join(columns)}</div>'
+    return article("case", anchor, is_problem, "", body)
+
+
+def _trial(trial: Trial, prefix: str) -> str:
+    """Return a trial as one line, which unfolds to its transcript."""
+    is_good = trial.score >= 1
+    mark = "✓" if is_good else "✗" if trial.score <= 0 else "~"
+    figures = [f"repeat {trial.repeat}", trial.outcome, format_seconds(trial.seconds)]
+    if trial.cost is not None:
+        figures.append(format_dollars(trial.cost))
+    title = f'<span class="mark">{mark}</span><span>{escape(" · ".join(figures))}</span>'
+    reasons = "".join(
+        f'<p class="note failed"><span>{escape(reason)}</span></p>' for reason in trial.reasons
+    )
+    title += f'<span class="why">{brief("; ".join(trial.reasons), 200)}</span>' if reasons else ""
+    blocks = arrange([shown_message(message) for message in trial.messages])
+    body = reasons + "".join(articles(blocks, prefix))
+    return fold(f"trial {'good' if is_good else 'bad'}", title, body)

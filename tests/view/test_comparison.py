@@ -1,0 +1,114 @@
+"""The page of an evaluation: the table, the chart, and the transcripts side by side."""
+
+from __future__ import annotations
+
+import re
+
+from glue import AssistantMessage, Text, user
+from glue.evaluation import Evaluation, Trial
+from glue.view.comparison import MAX_TRANSCRIPTS, comparison_page, notes, sentence, table
+
+
+def trial(model: str, case: str, score: float, **more: object) -> Trial:
+    reply = AssistantMessage(content=(Text(text=f"{model} <b>says</b> {score}"),), model=model)
+    fields: dict[str, object] = {
+        "model": model,
+        "case": case,
+        "repeat": 1,
+        "score": score,
+        "outcome": "done",
+        "reasons": () if score == 1 else ("equals: got <nothing>",),
+        "cost": 0.002,
+        "tokens": 1204,
+        "seconds": 1.9,
+        "messages": (user(f"Prompt {case}"), reply),
+    }
+    return Trial(**fields | more)  # type: ignore[arg-type]
+
+
+def evaluation(*trials: Trial, **more: object) -> Evaluation:
+    models = tuple(dict.fromkeys(trial.model for trial in trials))
+    return Evaluation(models=models, trials=trials, **more)  # type: ignore[arg-type]
+
+
+def test_the_table_has_intervals_cost_times_tokens_and_outcomes() -> None:
+    found = evaluation(
+        *(trial("a", str(n), float(n < 9)) for n in range(10)),
+        *(trial("b", str(n), 0.5, cost=None, outcome="max_turns") for n in range(10)),
+    )
+
+    heads, (first, second) = table(found)
+
+    assert heads == ["model", "pass", "cost/case", "p50 s", "p95 s", "tokens", "outcomes"]
+    assert re.fullmatch(r"9/10 \([5-7]-10\)", first[1])
+    assert first[2:] == ["$0.0020", "1.9", "1.9", "1,204", "10 done"]
+    assert second[1].startswith("5/10 (")
+    assert second[2:] == ["-", "1.9", "1.9", "1,204", "10 max_turns"]
+
+
+def test_a_replay_has_no_times_and_a_judge_has_a_column() -> None:
+    found = evaluation(
+        trial("a", "1", 1.0, judge_cost=0.01, judged=1.0, plain=1.0), judge="j", replayed=True
+    )
+
+    heads, (row,) = table(found)
+
+    assert heads[3] == "judge/case"
+    assert row[3:6] == ["$0.0100", "-", "-"]
+    assert notes(found) == ["the judge j agrees with the plain checks in 1 of 1 trials"]
+
+
+def test_an_untested_judge_and_missing_trials_are_mentioned() -> None:
+    found = evaluation(trial("a", "1", 1.0, judged=1.0), judge="j", unfinished="cancelled")
+
+    assert notes(found) == [
+        "no case has a judge and a plain check: the judge is untested",
+        "some trials were not run: cancelled; --resume continues",
+    ]
+
+
+def test_a_sentence_says_if_the_sample_is_too_small() -> None:
+    def pair(first: list[float], second: list[float]) -> str:
+        trials = [trial("a", str(n), score) for n, score in enumerate(first)]
+        trials += [trial("b", str(n), score) for n, score in enumerate(second)]
+        return sentence(evaluation(*trials).pairs()[0])
+
+    assert pair([1.0] * 8, [0.0] * 8) == "a against b: better in 8 cases, worse in 0 (p = 0.0078)"
+    assert pair([1.0] * 8, [1.0] * 8) == "a against b: the same in all 8 cases"
+    assert pair([1.0, 0.0], [0.0, 1.0]) == (
+        "a against b: better in 1 case, worse in 1 (p = 1); 2 cases cannot distinguish them: "
+        "they passed equally often"
+    )
+    assert pair([1.0, 0.0, 1.0], [0.0, 0.0, 1.0]).endswith(
+        "3 cases cannot distinguish them: a difference of 33 points would take about 24 cases"
+    )
+
+
+def test_the_page_has_every_transcript_with_cases_that_differ_first() -> None:
+    found = evaluation(
+        trial("a", "same", 1.0),
+        trial("a", "other", 0.0),
+        trial("b", "same", 1.0),
+        trial("b", "other", 1.0),
+    )
+
+    page = comparison_page(found, "eval")
+
+    assert page.index("Prompt other") < page.index("Prompt same")
+    assert page.count('<section class="side">') == 4
+    assert "the models differ" in page
+    assert "a &lt;b&gt;says&lt;/b&gt; 0.0" in page
+    assert "equals: got &lt;nothing&gt;" in page
+    assert "<b>says" not in page
+    assert "score against cost" in page
+    ids = re.findall(r' id="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+
+
+def test_a_page_that_would_be_too_large_says_what_is_left_out() -> None:
+    trials = [trial("a", f"case-{n}", 1.0, messages=()) for n in range(MAX_TRANSCRIPTS + 2)]
+
+    page = comparison_page(evaluation(*trials), "eval")
+
+    assert page.count('class="case') == MAX_TRANSCRIPTS
+    assert "the transcripts of 2 cases are not on this page; the file has them" in page
