@@ -19,13 +19,21 @@ from glue.errors import ConfigError, GlueError
 
 def open_agent(path: str) -> Agent[Any, Any]:
     """Run a file as a module and return its agent: the one named `agent`, or the only one."""
+    return find_agent(run_agent_file(path), path)
+
+
+def run_agent_file(path: str) -> ModuleType:
+    """Run the file of an agent as a module; raise ConfigError if it does not exist."""
     if not os.path.isfile(path):
         raise ConfigError(
             f"the file {path} does not exist; `glue new {os.path.basename(path)}` writes one"
         )
-    found = {
-        name: value for name, value in vars(run_file(path)).items() if isinstance(value, Agent)
-    }
+    return run_file(path)
+
+
+def find_agent(module: ModuleType, path: str) -> Agent[Any, Any]:
+    """Return the agent of a module: the one named `agent`, or the only one."""
+    found = {name: value for name, value in vars(module).items() if isinstance(value, Agent)}
     if "agent" in found:
         return found["agent"]
     if len(found) == 1:

@@ -22,6 +22,9 @@ COMMANDS = (
     LazyCommand("chat", "glue.cli.chat:chat", "Chat with a model or an agent in the terminal."),
     LazyCommand("map", "glue.cli.map:map", "Run an agent on every line of a file."),
     LazyCommand(
+        "eval", "glue.cli.eval:eval", "Compare models on cases with checks: passes, cost and time."
+    ),
+    LazyCommand(
         "worker", "glue.cli.queue:worker", "Run rows of a queue; start as many as you like."
     ),
     LazyCommand("queue", "glue.cli.queue:queue", "Show the length of queues and their workers."),

@@ -1,4 +1,4 @@
-"""Click groups: LazyGroup loads a command when it is called, ListGroup lists by default."""
+"""Click groups: LazyGroup loads a command when it is called, the others have a default command."""
 
 from __future__ import annotations
 
@@ -65,3 +65,15 @@ class ListGroup(click.Group):
         if not is_word and {*self.commands, *ctx.help_option_names}.isdisjoint(args):
             args = ["list", *args]
         return super().parse_args(ctx, args)
+
+
+class RunGroup(click.Group):
+    """A group whose default command is `run`: `glue eval a.py b.jsonl` runs `glue eval run`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or args[0] not in self.commands:
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return self.commands.get(cmd_name, self.commands["run"])

@@ -1,4 +1,4 @@
-"""`glue new`: write a single-file agent from a template."""
+"""`glue new`: write a single-file agent from a template, and cases for the template `eval`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ PROMPTS = {
     "review": "Review this branch.",
     "structured": "The export button does nothing.",
     "subagents": "Compare Oslo and Bergen.",
+    "eval": "What is the weather in Toronto?",
 }
 
 
@@ -44,20 +45,20 @@ def new(name: str, template: str, force: bool) -> None:
         raise click.UsageError(
             f"{path.name} would shadow the module {path.stem}; choose another name"
         )
-    source = Path(__file__).parent / "templates" / f"{template}.py"
-    text = source.read_text(encoding="utf-8").replace("NAME.py", path.name)
-    try:
-        with open(path, "w" if force else "x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise click.UsageError(f"{path} exists already; --force overwrites it") from None
-    except OSError as error:
-        raise click.UsageError(f"{path} cannot be written: {error.strerror}") from None
+    cases = path.with_suffix(".jsonl")
+    targets = [path, cases] if template == "eval" else [path]
+    for target in targets:
+        if target.exists() and not force:
+            raise click.UsageError(f"{target} exists already; --force overwrites it")
+    for target in targets:
+        _write(Path(__file__).parent / "templates" / f"{template}{target.suffix}", target)
     click.echo(path)
     prompt = f'"{PROMPTS[template]}"'
     click.echo(f"run it:     python {path} {prompt}", err=True)
     command = f"chat {path}" if template == "chat" else f"run {path} {prompt}"
     click.echo(f"or:         glue {command}", err=True)
+    if template == "eval":
+        click.echo(f"compare:    glue eval {path} {cases} -m NAME -m NAME", err=True)
     try:
         model = f"{default()} (-m or GLUE_MODEL selects another)"
     except ConfigError:
@@ -66,3 +67,12 @@ def new(name: str, template: str, force: bool) -> None:
             "key such as ANTHROPIC_API_KEY, or GLUE_MODEL=ollama:qwen3:0.6b"
         )
     click.echo(f"the model:  {model}", err=True)
+
+
+def _write(source: Path, target: Path) -> None:
+    """Copy a template to a file, with the name of the file in it."""
+    text = source.read_text(encoding="utf-8").replace("NAME.", f"{target.stem}.")
+    try:
+        target.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise click.UsageError(f"{target} cannot be written: {error.strerror}") from None

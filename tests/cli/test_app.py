@@ -91,7 +91,7 @@ def test_every_command_has_help_and_refuses_an_unknown_option(cli: Cli, name: st
     assert told.code == 0
     assert told.out.startswith(f"Usage: glue {name}")
     assert (wrong.code, wrong.out, wrong.err.count("\n")) == (2, "", 1)
-    assert re.search(f"see `glue {name}( list)? --help`", wrong.err)
+    assert re.search(f"see `glue {name}( list| run)? --help`", wrong.err)
 
 
 def test_help_and_lists_load_no_http_client() -> None:

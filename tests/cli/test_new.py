@@ -195,6 +195,29 @@ def test_an_existing_file_is_overwritten_only_with_force(cli: Cli) -> None:
     assert stat.S_ISREG(Path("mine.py").stat().st_mode)
 
 
+def test_the_template_eval_has_cases_that_can_be_evaluated_at_once(cli: Cli) -> None:
+    made = cli("new", "mine.py", "-t", "eval")
+    again = cli("new", "mine.py", "-t", "eval")
+
+    ran = cli("eval", "mine.py", "mine.jsonl", "--at-least", "1", "-q")
+
+    assert "compare:    glue eval mine.py mine.jsonl -m NAME -m NAME" in made.err
+    assert "mine.py exists already" in again.err
+    assert ran.code == 0, ran.out
+    assert "4/4" in ran.out
+
+
+def test_nothing_is_written_if_the_cases_exist(cli: Cli) -> None:
+    Path("mine.jsonl").write_text("precious")
+
+    ran = cli("new", "mine.py", "-t", "eval")
+
+    assert ran.code == 2
+    assert "mine.jsonl exists already; --force overwrites it" in ran.err
+    assert not Path("mine.py").exists()
+    assert Path("mine.jsonl").read_text() == "precious"
+
+
 @pytest.mark.parametrize(
     ("args", "error"),
     [

@@ -491,3 +491,61 @@ async def test_a_tool_in_the_prompt_is_called(spec: str, model: str, server: str
     assert len(said) == (1 if spec == "local" else 0)
     forced = "call forced by the grammar of the server"
     row(f"{forced}: weather({cities[0]!r}); then {result.text.strip()[:40]!r}")
+
+
+AGENT = """
+from glue import Agent
+
+agent = Agent("llamacpp", instructions="Answer with one word.", max_tokens=24)
+"""
+QUESTIONS = {"Oslo": "Norway", "Paris": "France", "Rome": "Italy", "Tokyo": "Japan"}
+
+
+def test_glue_eval_compares_two_settings_of_one_model(
+    server: str, row: Row, tmp_path: Path
+) -> None:
+    cases = [
+        {
+            "id": city,
+            "prompt": f"Which country has the capital {city}?",
+            "matches": f"(?i){country}",
+            "outcome": ["done", "truncated"],
+        }
+        for city, country in QUESTIONS.items()
+    ]
+    (tmp_path / "agent.py").write_text(AGENT)
+    (tmp_path / "cases.jsonl").write_text("\n".join(map(json.dumps, cases)))
+    cold, warm = "llamacpp temperature=0", "llamacpp temperature=1.5"
+    command = [GLUE, "eval", "agent.py", "cases.jsonl", "-m", cold, "-m", warm, "--repeat", "3"]
+
+    def run(*options: str) -> Any:
+        ran = subprocess.run(
+            [*command, *options, "-n", "2", "--json"],
+            env=environ(server, tmp_path),
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=5 * SECONDS,
+        )
+        assert ran.returncode == 0, ran.stderr
+        return json.loads(ran.stdout)
+
+    found = run("--record", "tapes")
+    replayed = run("--replay", "tapes", "--overwrite")
+
+    first, second = found["models"]
+    assert (first["model"], second["model"]) == (cold, warm)
+    assert first["trials"] == second["trials"] == 12
+    assert first["p50"] > 0
+    assert first["tokens"] > 0
+    # This server does not answer the same each time, even at temperature 0. The replay does.
+    assert [each["passed"] for each in replayed["models"]] == [first["passed"], second["passed"]]
+    for name, temperature in (("0", 0.0), ("1.5", 1.5)):
+        lines = (tmp_path / "tapes" / f"llamacpp-temperature-{name}.jsonl").read_text().splitlines()
+        sent = {json.loads(line)["request"]["temperature"] for line in lines[1:]}
+        assert sent == {temperature}
+    pair = found["comparisons"][0]["result"]
+    row(
+        f"cold {first['passed']:g}/12, warm {second['passed']:g}/12, better in {pair['better']} "
+        f"cases, worse in {pair['worse']}, p = {pair['p']:.2g}"
+    )

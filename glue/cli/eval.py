@@ -1,0 +1,378 @@
+"""`glue eval`: run cases on several models, check the results, and compare the models."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import anyio
+import click
+
+from glue.agent import Agent
+from glue.cases import Case, Function, as_list, read_cases
+from glue.cli.agentfile import find_agent, import_file, run_agent_file
+from glue.cli.cassette import record_to, replay_from
+from glue.cli.groups import RunGroup
+from glue.cli.inputs import read_part, read_text
+from glue.cli.map import parse_rates
+from glue.cli.options import FILE_TO_WRITE, Sources, permission_options
+from glue.cli.process import cancel_on_signal
+from glue.cli.screen import ProgressLine, Screen
+from glue.cli.tables import print_json, table
+from glue.context import Cancel
+from glue.durable import MapRow
+from glue.errors import ConfigError
+from glue.evaluation import Around, Evaluation, Pair, differences, evaluate, load, save
+from glue.limits import Outcome
+from glue.messages import Part
+from glue.paths import write_private
+from glue.tasks import background
+from glue.text import count, file_name, one_line, suggest
+from glue.view import comparison
+
+_MAX_SHOWN = 5  # failed cases of a model that are listed; the page has all of them
+# The settings that may follow the name of a model, and the types of their values.
+_SETTINGS: dict[str, Callable[[str], Any]] = {
+    "temperature": float,
+    "max_tokens": int,
+    "reasoning": str,
+    "instructions": read_text,
+}
+
+
+@click.group(cls=RunGroup)
+def eval() -> None:  # noqa: A001
+    """Compare models on cases with checks."""
+
+
+@eval.command(context_settings={"show_default": True})
+@click.argument("file", metavar="AGENT.py")
+@click.argument("cases", metavar="CASES.jsonl")
+@click.option(
+    "-m",
+    "--model",
+    "models",
+    multiple=True,
+    metavar="NAME",
+    help="Provider or provider:model, perhaps with settings: 'openai temperature=0'. Repeatable; "
+    "the others are compared with the first. By default the agent's own model.",
+)
+@click.option(
+    "--repeat",
+    default=1,
+    type=click.IntRange(min=1),
+    help="How often each case is run on each model.",
+)
+@click.option("--judge", metavar="NAME", help="Model that checks cases with a judge's criterion.")
+@click.option(
+    "-o",
+    "--output",
+    default="eval.jsonl",
+    **FILE_TO_WRITE,
+    help="File for the evaluation. The page has its name with .html.",
+)
+@click.option(
+    "-n", "--concurrency", default=8, type=click.IntRange(min=1), help="Trials that run at once."
+)
+@click.option(
+    "--resume", is_flag=True, help="Continue, and check finished trials again; begin if none was."
+)
+@click.option("--overwrite", is_flag=True, help="Delete an existing evaluation and start again.")
+@click.option(
+    "--at-least",
+    type=click.FloatRange(0, 1),
+    metavar="SHARE",
+    help="Exit with 1 if a model passes less than this share, such as 0.9.",
+)
+@click.option(
+    "--baseline",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Exit with 1 if a case became worse than in this earlier evaluation.",
+)
+@click.option(
+    "--record",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False),
+    help="Record a cassette of each model in this folder.",
+)
+@click.option(
+    "--replay",
+    metavar="FOLDER",
+    type=click.Path(exists=True, file_okay=False),
+    help="Take the replies from the cassettes in this folder; needs no key.",
+)
+@click.option(
+    "--retries",
+    default=1,
+    type=click.IntRange(min=0),
+    help="How often a failed trial is tried again.",
+)
+@click.option(
+    "--usd-budget",
+    type=click.FloatRange(min=0),
+    help="Maximum cost of all trials together, in US dollars.",
+)
+@click.option(
+    "--token-budget",
+    type=click.IntRange(min=0),
+    help="Maximum number of tokens for all trials together.",
+)
+@click.option(
+    "--rpm",
+    multiple=True,
+    metavar="[PROVIDER=]N",
+    help="Maximum requests per minute, to each provider or to PROVIDER. Repeatable.",
+)
+@click.option(
+    "--tpm",
+    multiple=True,
+    metavar="[PROVIDER=]N",
+    help="Maximum tokens per minute, to each provider or to PROVIDER. Repeatable.",
+)
+@click.option(
+    "--max-turns",
+    type=click.IntRange(min=0),
+    help="Maximum number of turns that call tools, for each trial.",
+)
+@click.option(
+    "--seconds", type=click.FloatRange(min=0), help="Maximum duration of each trial, in seconds."
+)
+@permission_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the table and errors.")
+def run(file: str, cases: str, **given: Any) -> int:
+    """Run the agent of AGENT.py on every case of CASES.jsonl, with each model.
+
+    A case has a "prompt" and checks: equals, contains, matches, json, calls, outcome, max_cost,
+    max_turns, python, judge. Tools run in a fresh copy of the case's "folder", or are answered from
+    its "answers". `glue eval diff OLD NEW` compares two evaluations.
+
+    Exits with 0, or with 1 below --at-least or worse than --baseline, 3 if the budget is spent, 130
+    if interrupted.
+
+    \b
+    glue eval triage.py cases.jsonl -m anthropic -m openai:gpt-5.4-nano --repeat 3
+    glue eval triage.py cases.jsonl --replay cassettes --overwrite --at-least 0.9
+    glue eval diff old.jsonl eval.jsonl
+    """
+    output = Path(given["output"])
+    state = output.with_name(f"{output.name}.state")
+    _check_usage(output, state, given)
+    baseline = load(Path(given["baseline"])) if given["baseline"] else None
+    module = run_agent_file(file)
+    agent = find_agent(module, file)
+    chosen = read_cases(cases, attach=_attach(Path(cases).parent))
+    flags = {name: given[name] for name in ("max_turns", "seconds", "allow", "deny", "yes")}
+    overrides = Sources(flags, path=file, agent=agent).overrides()
+    overrides.pop("tools", None)  # those of the agent, which a working folder replaces
+    variants = [overrides | parse_model(text) for text in given["models"] or [""]]
+    for variant in variants:
+        if "model" not in variant:
+            own: Any = agent.settings.model
+            variant.update(model=own, name=own if isinstance(own, str) else own.name)
+    start, home = Path.cwd(), Path(file).resolve()
+    progress = Progress(len(chosen) * given["repeat"], quiet=given["quiet"] or given["as_json"])
+    cancel = Cancel()
+
+    def make(folder: Path) -> Agent[Any, Any]:
+        return agent if folder == start else find_agent(run_agent_file(str(home)), file)
+
+    async def work() -> Evaluation:
+        async with background() as tasks:
+            await tasks.start(cancel_on_signal, cancel.cancel, progress.line.hide)
+            return await evaluate(
+                make,
+                chosen,
+                models=variants,
+                repeat=given["repeat"],
+                judge=given["judge"],
+                functions=find_functions(chosen, module, Path(file).parent),
+                state=state,
+                resume=given["resume"],
+                overwrite=given["overwrite"],
+                concurrency=given["concurrency"],
+                retries=given["retries"],
+                usd_budget=given["usd_budget"],
+                token_budget=given["token_budget"],
+                rate=parse_rates(given),
+                cancel=cancel,
+                on_row=progress.add,
+                around=_around(given),
+            )
+
+    try:
+        found = anyio.run(work)
+    finally:
+        progress.line.hide()
+    found = replace(found, replayed=bool(given["replay"]))
+    save(found, output)
+    page = output.with_suffix(".html")
+    write_private(page, comparison.comparison_page(found, f"{output.stem}: {Path(cases).name}"))
+    pairs = differences(found, baseline) if baseline is not None else []
+    _print(found, pairs, output, page, given)
+    if found.unfinished:
+        return (Outcome.CANCELLED if cancel.cancelled else Outcome.BUDGET).exit_code
+    low = min(each.score for each in found.summaries())
+    return int(any(pair.worse for pair in pairs) or low < (given["at_least"] or 0.0))
+
+
+@eval.command()
+@click.argument("old", type=click.Path(exists=True, dir_okay=False))
+@click.argument("new", type=click.Path(exists=True, dir_okay=False))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def diff(old: str, new: str, as_json: bool) -> int:
+    """Print the cases that became better or worse. Exits with 1 if one became worse."""
+    before, after = load(Path(old)), load(Path(new))
+    pairs = differences(after, before)
+    if as_json:
+        print_json([asdict(pair) for pair in pairs])
+    for line in () if as_json else _changes(pairs, "OLD"):
+        click.echo(line)
+    return int(any(pair.worse for pair in pairs))
+
+
+def _check_usage(output: Path, state: Path, given: Mapping[str, Any]) -> None:
+    if given["resume"] and given["overwrite"]:
+        raise click.UsageError("--resume and --overwrite exclude each other")
+    if given["record"] and (given["replay"] or given["resume"]):
+        raise click.UsageError("--record needs a new evaluation, without --replay and --resume")
+    existing = next((path for path in (output, state) if path.exists()), None)
+    if existing is not None and not given["resume"] and not given["overwrite"]:
+        raise ConfigError(
+            f"{existing} exists already; --resume continues it, --overwrite starts again"
+        )
+
+
+def parse_model(text: str) -> dict[str, Any]:
+    """Return the settings of a -m option, such as "openai:gpt-5.4-nano temperature=0.2".
+
+    >>> parse_model("openai temperature=0")
+    {'name': 'openai temperature=0', 'model': 'openai', 'temperature': 0.0}
+    """
+    words = text.split()
+    found: dict[str, Any] = {"name": " ".join(words)} if words else {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals and "model" not in found:
+            found["model"] = word
+            continue
+        if name not in _SETTINGS or not equals:
+            raise click.UsageError(f"--model: unknown {name!r}; {suggest(name, _SETTINGS)}")
+        try:
+            found[name] = _SETTINGS[name](value)
+        except ValueError:
+            raise click.UsageError(f"--model: {name} must be a number, not {value!r}") from None
+    return found
+
+
+def find_functions(cases: Sequence[Case], own: ModuleType, folder: Path) -> dict[str, Function]:
+    """Return the functions that cases name: of the agent's file, or as FILE.py:NAME beside it."""
+    found: dict[str, Function] = {}
+    for case in cases:
+        for named in as_list(case.checks.get("python", [])):
+            file, _, name = named.rpartition(":")
+            module = import_file(str(folder / file)) if file and named not in found else own
+            function = found.get(named) or getattr(module, name, None)
+            if not callable(function):
+                raise ConfigError(
+                    f"case {case.id}: there is no function {name!r} in {file or 'the agent file'}"
+                )
+            found[named] = function
+    return found
+
+
+def _attach(root: Path) -> Callable[[str], Part]:
+    def attach(name: str) -> Part:
+        path = (root / name).resolve()
+        if not path.is_relative_to(root.resolve()):  # cases are not trusted
+            raise ValueError(f"attachment {name!r} is outside the folder of the cases")
+        return read_part(str(path), "")
+
+    return attach
+
+
+def _around(given: Mapping[str, Any]) -> Around | None:
+    """Return the cassette of each model, or None."""
+    folder, use = (
+        (given["replay"], replay_from) if given["replay"] else (given["record"], record_to)
+    )
+    if not folder:
+        return None
+    return lambda label: use(os.path.join(folder, f"{file_name(label)}.jsonl"))
+
+
+def _print(
+    found: Evaluation,
+    pairs: Sequence[Pair],
+    output: Path,
+    page: Path,
+    given: Mapping[str, Any],
+) -> None:
+    """Print the table and the comparisons, and on stderr the failed cases and the files."""
+    if given["as_json"]:
+        same, both = found.agreement()
+        print_json(
+            {
+                "models": [asdict(each) for each in found.summaries()],
+                "comparisons": [asdict(pair) for pair in found.pairs()],
+                "baseline": [asdict(pair) for pair in pairs],
+                "judge": {"model": found.judge, "agrees": same, "of": both}
+                if found.judge
+                else None,
+                "unfinished": found.unfinished or None,
+                "file": str(output),
+                "page": str(page),
+            }
+        )
+        return
+    heads, rows = comparison.table(found)
+    heads[-1] += "…"
+    click.echo("\n".join(table(rows, heads, Screen(sys.stdout))))
+    for line in (*comparison.notes(found, page.name), *_changes(pairs, "the baseline")):
+        click.echo(line)
+    if given["quiet"]:
+        return
+    shown: Counter[str] = Counter()
+    for trial in found.trials:
+        if trial.score < 1:
+            shown[trial.model] += 1
+            if shown[trial.model] <= _MAX_SHOWN:
+                line = f"{trial.model}, case {trial.case}: {'; '.join(trial.reasons)}"
+                click.echo(f"glue: {one_line(line, 300)}", err=True)
+    click.echo(f"glue: every transcript is in {page}, the evaluation in {output}", err=True)
+
+
+def _changes(pairs: Sequence[Pair], old: str) -> list[str]:
+    """Return lines about the cases that became better or worse."""
+    lines = []
+    for pair in pairs:
+        lines.append(comparison.sentence(replace(pair, second=old)))
+        for word, cases in (("better", pair.better), ("worse", pair.worse)):
+            if cases:
+                lines.append(f"  {word}: {one_line(', '.join(cases), 400)}")
+        lines += (
+            [f"  {count(len(pair.unpaired), 'case')} only in one of them"] if pair.unpaired else []
+        )
+    return lines
+
+
+class Progress:
+    """The line at the bottom of a terminal with the number of trials that have ended."""
+
+    def __init__(self, total: int, *, quiet: bool) -> None:
+        self.total = total
+        self.ended: Counter[str] = Counter()
+        self.line = ProgressLine(Screen(sys.stderr), wanted=not quiet)
+
+    def add(self, label: str, row: MapRow) -> None:
+        """Count a trial that ended."""
+        self.ended[label] += 1
+        of = f" of {self.total:,}" if label != "judge" else ""
+        self.line.draw(f"{label}: {self.ended[label]:,}{of} trials")
