@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from glue.cli.groups import LazyCommand, LazyGroup, ListGroup
+from glue.cli.groups import LazyCommand, LazyGroup, ListGroup, RunGroup
 
 LAZY = (
     LazyCommand("words", "textwrap:missing", "Never loaded by a test."),
@@ -67,6 +67,32 @@ def test_a_list_group_runs_list_without_a_command(args: list[str], output: str) 
     @click.option("--full", is_flag=True)
     def list_all(full: bool) -> None:
         click.echo(f"listed {full}")
+
+    @group.command()
+    def add() -> None:
+        click.echo("added")
+
+    assert CliRunner().invoke(group, args).output == output
+
+
+@pytest.mark.parametrize(
+    ("args", "output"),
+    [
+        (["file.py"], "ran file.py False\n"),
+        (["--full", "file.py"], "ran file.py True\n"),
+        (["run", "file.py"], "ran file.py False\n"),
+        (["add"], "added\n"),
+    ],
+)
+def test_a_run_group_runs_unless_another_command_is_named(args: list[str], output: str) -> None:
+    @click.group(cls=RunGroup)
+    def group() -> None: ...
+
+    @group.command()
+    @click.argument("file")
+    @click.option("--full", is_flag=True)
+    def run(file: str, full: bool) -> None:
+        click.echo(f"ran {file} {full}")
 
     @group.command()
     def add() -> None:
