@@ -25,10 +25,11 @@ def table(evaluation: Evaluation) -> tuple[list[str], list[list[str]]]:
     rows = []
     for each in evaluation.summaries():
         low, high = (round(share * each.trials) for share in (each.low, each.high))
-        times = ["-", "-"] if evaluation.replayed else [f"{each.p50:.1f}", f"{each.p95:.1f}"]
+        no_times = evaluation.replayed or not each.trials
+        times = ["-", "-"] if no_times else [f"{each.p50:.1f}", f"{each.p95:.1f}"]
         cells = [
             each.model,
-            f"{each.passed:.4g}/{each.trials} ({low}-{high})",
+            f"{each.passed:.4g}/{each.trials} ({low}-{high})" if each.trials else "-",
             _dollars(each.cost),
             *([_dollars(each.judge_cost)] if judged else []),
             *times,
@@ -71,6 +72,8 @@ def sentence(pair: Pair) -> str:
     """Return a comparison in words, and how many cases it would take if the sample is too small."""
     result = pair.result
     names = f"{pair.first} against {pair.second}"
+    if not result.cases:
+        return f"{names}: no case was run on both"
     if not result.better and not result.worse:
         return f"{names}: the same in all {count(result.cases, 'case')}"
     text = (

@@ -112,3 +112,13 @@ def test_a_page_that_would_be_too_large_says_what_is_left_out() -> None:
 
     assert page.count('class="case') == MAX_TRANSCRIPTS
     assert "the transcripts of 2 cases are not on this page; the file has them" in page
+
+
+def test_a_model_that_was_not_run_has_no_figures() -> None:
+    found = Evaluation(models=("a", "b"), trials=(trial("a", "1", 1.0),), unfinished="cancelled")
+
+    _, (_, row) = table(found)
+
+    assert row == ["b", "-", "-", "-", "-", "0", "not run"]
+    assert notes(found)[0] == "a against b: no case was run on both"
+    assert "not run" in comparison_page(found, "eval")
