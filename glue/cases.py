@@ -34,7 +34,6 @@ from glue.output import Output
 from glue.result import RunResult
 from glue.text import cost_text, count, format_dollars, one_line
 
-Score: TypeAlias = tuple[float, str]  # from 0 to 1, and the reason if it is below 1
 Function: TypeAlias = "Callable[[Case, RunResult[Any]], bool | str | float]"
 
 
@@ -310,7 +309,7 @@ def check(
     """
     if "outcome" not in case.checks and not result.complete:
         return 0.0, (f"it ended with {result.outcome.value}",)
-    scores: list[Score] = []
+    scores: list[tuple[float, str]] = []  # with the reasons
     for name, wanted in case.checks.items():
         if name in CHECKS:
             reason = CHECKS[name](wanted, result)
@@ -325,7 +324,7 @@ def check(
     )
 
 
-def _scored(name: str, function: Function, case: Case, result: RunResult[Any]) -> Score:
+def _scored(name: str, function: Function, case: Case, result: RunResult[Any]) -> tuple[float, str]:
     try:
         value = function(case, result)
     except AssertionError as error:

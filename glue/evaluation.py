@@ -57,7 +57,7 @@ Around: TypeAlias = Callable[[str], AbstractContextManager[Callable[[Provider], 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Judgement:
     """The answer of a judge."""
 
     reason: str
@@ -65,7 +65,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class CaseTrial:
     """One run of a case on a model."""
 
     model: str
@@ -122,7 +122,7 @@ class Evaluation:
     """The trials of all models, and the statistics over them."""
 
     models: tuple[str, ...]
-    trials: tuple[Trial, ...] = ()
+    trials: tuple[CaseTrial, ...] = ()
     judge: str = ""
     replayed: bool = False  # from a cassette, so that the seconds mean nothing
     unfinished: str = ""  # the reason, if some trials were not run
@@ -245,7 +245,7 @@ def load(path: Path) -> Evaluation:
         head, *lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
         if head.pop("type", "") != "eval" or head.pop("schema") > SCHEMA:
             raise ValueError("it has another type or a newer schema")
-        trials = tuple(from_json(Trial, line) for line in lines)
+        trials = tuple(from_json(CaseTrial, line) for line in lines)
         return replace(from_json(Evaluation, head), trials=trials)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
@@ -327,7 +327,7 @@ async def evaluate(
             on_row=on_row or (lambda label, row: None),
             around=around,
         )
-        trials: list[Trial] = []
+        trials: list[CaseTrial] = []
         for label, settings in variants.items():
             world = _World(chosen, repeat, home / f"{file_name(label)}.folders", factory)
             settings = world.settings(base, settings)
@@ -572,7 +572,7 @@ async def _trial(
     messages: tuple[Message, ...],
     world: _World,
     functions: Mapping[str, Function],
-) -> Trial:
+) -> CaseTrial:
     """Check the result of a row."""
     case, number = world.trials[str(row.id)]
     case = replace(case, folder=world.folder(row.session, case))
@@ -590,7 +590,7 @@ async def _trial(
         output=row.output,
     )
     score, reasons = await in_thread(check, case, result, functions)
-    return Trial(
+    return CaseTrial(
         model=label,
         case=case.id,
         repeat=number,
@@ -611,8 +611,8 @@ async def _trial(
 
 
 async def _judge(
-    runner: _Runner, judge: Model, trials: list[Trial], cases: Mapping[str, Case]
-) -> list[Trial]:
+    runner: _Runner, judge: Model, trials: list[CaseTrial], cases: Mapping[str, Case]
+) -> list[CaseTrial]:
     """Ask the judge about the trials of cases with criteria, and return the judged trials."""
     criteria = [as_list(cases[trial.case].checks.get("judge", [])) for trial in trials]
     inputs = [
@@ -623,7 +623,7 @@ async def _judge(
     ]
     # The name has a hash of the questions, because a map refuses to resume with other inputs.
     digest = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:12]
-    agent: Agent[Any, Any] = Agent(judge, output=Verdict, instructions=JUDGE)
+    agent: Agent[Any, Any] = Agent(judge, output=Judgement, instructions=JUDGE)
     verdicts: dict[int, list[MapRow]] = {}
     for row, _ in await runner.run("judge", agent, inputs, {}, state=f"judge-{digest}"):
         verdicts.setdefault(int(str(row.id)), []).append(row)
@@ -636,7 +636,7 @@ async def _judge(
     return judged
 
 
-def _judged(trial: Trial, rows: Sequence[MapRow]) -> Trial:
+def _judged(trial: CaseTrial, rows: Sequence[MapRow]) -> CaseTrial:
     """Return a trial with the verdicts of the judge."""
     failed = [row for row in rows if not row.complete or not row.output["passes"]]
     costs = [row.cost for row in rows if row.cost is not None]

@@ -178,7 +178,7 @@ def run(file: str, cases: str, **given: Any) -> int:
             own: Any = agent.settings.model
             variant.update(model=own, name=own if isinstance(own, str) else own.name)
     start, home = Path.cwd(), Path(file).resolve()
-    progress = Progress(len(chosen) * given["repeat"], quiet=given["quiet"] or given["as_json"])
+    progress = TrialCount(len(chosen) * given["repeat"], quiet=given["quiet"] or given["as_json"])
     cancel = Cancel()
 
     def make(folder: Path) -> Agent[Any, Any]:
@@ -363,7 +363,7 @@ def _changes(pairs: Sequence[Pair], old: str) -> list[str]:
     return lines
 
 
-class Progress:
+class TrialCount:
     """The line at the bottom of a terminal with the number of trials that have ended."""
 
     def __init__(self, total: int, *, quiet: bool) -> None:

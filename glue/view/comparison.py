@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from glue.evaluation import Evaluation, Pair, Summary, Trial
+from glue.evaluation import CaseTrial, Evaluation, Pair, Summary
 from glue.messages import UserMessage
 from glue.text import count, format_dollars, format_seconds
 from glue.view.chart import Point, scatter
@@ -92,7 +92,7 @@ def sentence(pair: Pair) -> str:
 
 def comparison_page(evaluation: Evaluation, title: str) -> str:
     """Return the page of an evaluation."""
-    trials: dict[str, list[Trial]] = {}
+    trials: dict[str, list[CaseTrial]] = {}
     for trial in evaluation.trials:
         trials.setdefault(trial.case, []).append(trial)
     ordered = sorted(trials, key=lambda case: _order(evaluation, case, trials[case]))
@@ -120,7 +120,7 @@ def comparison_page(evaluation: Evaluation, title: str) -> str:
     return document(title, known, top, body, style="comparison.css")
 
 
-def _order(evaluation: Evaluation, case: str, trials: Sequence[Trial]) -> int:
+def _order(evaluation: Evaluation, case: str, trials: Sequence[CaseTrial]) -> int:
     """Return 0 if the models differ in a case, 1 if a trial failed, 2 otherwise."""
     scores = {
         model: sum(trial.score for trial in trials if trial.model == model)
@@ -149,7 +149,7 @@ def _chart(summaries: Sequence[Summary]) -> str:
     )
 
 
-def _case(evaluation: Evaluation, case: str, trials: Sequence[Trial], anchor: str) -> str:
+def _case(evaluation: Evaluation, case: str, trials: Sequence[CaseTrial], anchor: str) -> str:
     """Return a case with one column for each model."""
     differs = _order(evaluation, case, trials) == 0
     badge = '<b class="badge">the models differ</b>' if differs else ""
@@ -172,7 +172,7 @@ def _case(evaluation: Evaluation, case: str, trials: Sequence[Trial], anchor: st
     return article("case", anchor, is_problem, "", body)
 
 
-def _trial(trial: Trial, prefix: str) -> str:
+def _trial(trial: CaseTrial, prefix: str) -> str:
     """Return a trial as one line, which unfolds to its transcript."""
     is_good = trial.score >= 1
     mark = "✓" if is_good else "✗" if trial.score <= 0 else "~"

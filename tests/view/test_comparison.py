@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 from glue import AssistantMessage, Text, user
-from glue.evaluation import Evaluation, Trial
+from glue.evaluation import CaseTrial, Evaluation
 from glue.view.comparison import MAX_TRANSCRIPTS, comparison_page, notes, sentence, table
 
 
-def trial(model: str, case: str, score: float, **more: object) -> Trial:
+def trial(model: str, case: str, score: float, **more: object) -> CaseTrial:
     reply = AssistantMessage(content=(Text(text=f"{model} <b>says</b> {score}"),), model=model)
     fields: dict[str, object] = {
         "model": model,
@@ -23,10 +23,10 @@ def trial(model: str, case: str, score: float, **more: object) -> Trial:
         "seconds": 1.9,
         "messages": (user(f"Prompt {case}"), reply),
     }
-    return Trial(**fields | more)  # type: ignore[arg-type]
+    return CaseTrial(**fields | more)  # type: ignore[arg-type]
 
 
-def evaluation(*trials: Trial, **more: object) -> Evaluation:
+def evaluation(*trials: CaseTrial, **more: object) -> Evaluation:
     models = tuple(dict.fromkeys(trial.model for trial in trials))
     return Evaluation(models=models, trials=trials, **more)  # type: ignore[arg-type]
 
