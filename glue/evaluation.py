@@ -627,11 +627,11 @@ async def _judge(
     verdicts: dict[int, list[MapRow]] = {}
     for row, _ in await runner.run("judge", agent, inputs, {}, state=f"judge-{digest}"):
         verdicts.setdefault(int(str(row.id)), []).append(row)
+    asked = Counter(each["id"] for each in inputs)
     judged = []
     for at, trial in enumerate(trials):
         rows = verdicts.get(at, [])
-        asked = sum(1 for each in inputs if each["id"] == at)
-        if len(rows) == asked:  # else the evaluation is unfinished
+        if len(rows) == asked[at]:  # else the evaluation is unfinished
             judged.append(_judged(trial, rows) if rows else trial)
     return judged
 

@@ -248,6 +248,22 @@ async def test_a_judge_checks_its_criteria_and_is_compared_with_the_plain_checks
     assert (found.judge, found.agreement()) == ("judge", (0, 1))
 
 
+async def test_a_trial_that_was_not_judged_does_not_count_as_passed() -> None:
+    verdict = calls(call("final_answer", {"reason": "Yes.", "passes": True}), usage=USAGE)
+    cases = [{"prompt": f"Case {n}?", "judge": "It is polite."} for n in range(2)]
+
+    found = await evaluate(
+        Agent(model("m")),
+        cases,
+        judge=Script(repeat(verdict), name="judge"),
+        usd_budget=0.003,
+        concurrency=1,
+    )
+
+    assert [trial.case for trial in found.trials] == ["1"]
+    assert found.unfinished == "the budget is spent"
+
+
 async def test_the_texts_that_a_judge_sees(snapshot: SnapshotAssertion) -> None:
     judge = Script(calls(call("final_answer", {"reason": "Yes.", "passes": True})))
     cases = [{"prompt": "Say hello.", "judge": "It is a greeting."}]
