@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from glue.compaction import Compactor
     from glue.context import AnyTool, Cancel
-    from glue.durable.engine import Durable
-    from glue.durable.rates import Rates
+    from glue.durable.ledger import Rates
+    from glue.durable.runs import Durable
     from glue.events import Listener
     from glue.function.hooks import ToolHook
     from glue.limits import LimitsSource
@@ -477,7 +477,7 @@ class Agent(Closeable, Generic[DepsT, OutputT]):
     def durable(
         self,
         *,
-        engine: str = "dbos+sqlite:///glue-durable.db",
+        engine: str = "sqlite:///glue-durable.db",
         name: str = "",
         lease: float = 10.0,
         rate: Rates = None,
@@ -497,13 +497,13 @@ class Agent(Closeable, Generic[DepsT, OutputT]):
         prices: Mapping[str, tuple[float, float]] | None = None,
         telemetry: bool | OpenTelemetry | None = None,
     ) -> Durable[DepsT, OutputT]:
-        """Return this agent with runs that survive the process, on DBOS.
+        """Return this agent with runs that survive the process.
 
-            async with agent.durable(engine="dbos+sqlite:///runs.db") as durable:
+            async with agent.durable(engine="sqlite:///runs.db") as durable:
                 result = await durable.run("Weather in Toronto?", id="weather-1")
 
         Args:
-            engine: The address of the database that keeps the runs.
+            engine: The database that keeps the runs: sqlite:///FILE or postgresql://HOST/NAME.
             name: Runs of the same name on the same database belong together.
             lease: Seconds without a heartbeat after which another process takes a run over.
             rate: Requests and tokens per minute, for all runs together.
@@ -523,8 +523,8 @@ class Agent(Closeable, Generic[DepsT, OutputT]):
             prices: USD per million input and output tokens, by model: {"my-model": (0.5, 1.5)}.
             telemetry: True, or a `glue.telemetry.OpenTelemetry`, traces the run.
         """
-        # Loads the durable engine, an optional dependency.
-        from glue.durable.engine import Durable
+        # Loads sqlite3 and the loop, which `from glue import Agent` does without.
+        from glue.durable.runs import Durable
 
         settings = checked(locals())
         return Durable(self, engine=engine, name=name, lease=lease, rate=rate, settings=settings)

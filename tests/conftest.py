@@ -273,22 +273,13 @@ def database(postgres: Any) -> str:
     return f"{postgres.url}?options=-csearch_path%3D{name}"
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def engine(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[str]:
-    """Return the URL of an empty database for DBOS, of each supported kind."""
-    import gc
-    import os
-    import warnings
-
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.scale)])
+def engine(request: pytest.FixtureRequest, tmp_path: Any) -> str:
+    """Return the address of an empty database for a queue, of each supported kind."""
     if request.param == "sqlite":
-        yield f"dbos+sqlite:///{tmp_path}/runs.db"
-    else:
-        server = request.getfixturevalue("postgres").url.rsplit("/", 1)[0]
-        yield f"dbos+{server}/test_{os.urandom(4).hex()}"
-    with warnings.catch_warnings():
-        # DBOS leaves the connection of its listener to the garbage collector.
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
+        return f"sqlite:///{tmp_path}/runs.db"
+    address: str = request.getfixturevalue("database")
+    return address
 
 
 @pytest.fixture(scope="session")

@@ -58,12 +58,23 @@ class LazyGroup(click.Group):
 
 
 class ListGroup(click.Group):
-    """A group whose default command is `list`: `glue sessions --json` runs `glue sessions list`."""
+    """A group with a default command, `list`: `glue sessions --json` runs `glue sessions list`.
+
+    With `takes_name` the default command takes a name: `glue queue rows` runs `glue queue list
+    rows`, unless `rows` is a command.
+    """
+
+    def __init__(self, *args: Any, takes_name: bool = False, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.takes_name = takes_name
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         is_word = bool(args) and not args[0].startswith("-")
-        if not is_word and {*self.commands, *ctx.help_option_names}.isdisjoint(args):
-            args = ["list", *args]
+        is_command = is_word and (args[0] in self.commands or not self.takes_name)
+        if not is_command and {*self.commands, *ctx.help_option_names}.isdisjoint(args[:1]):
+            others = () if self.takes_name else {*self.commands, *ctx.help_option_names}
+            if set(others).isdisjoint(args):
+                args = ["list", *args]
         return super().parse_args(ctx, args)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import anyio
 import click
+from click.core import ParameterSource
 
 from glue.agent import Agent
 from glue.cli.agentfile import open_agent
@@ -23,16 +24,26 @@ from glue.cli.process import cancel_on_signal
 from glue.cli.screen import ProgressLine, Screen
 from glue.durable import MapRow, MapRun, Rate
 from glue.durable import map as durable_map
+from glue.durable.ledger import PATIENCE
 from glue.durable.queue import QueueEngine
 from glue.durable.rows import Reader, input_lines
 from glue.errors import ConfigError
 from glue.limits import Outcome
 from glue.messages import Part, Usage
 from glue.providers import is_stand_in, lookup, no_key
+from glue.stores import store_name
 from glue.tasks import background
 from glue.text import cost_text, count, format_seconds, one_line, usage_text
 
 _MAX_SHOWN = 20  # incomplete rows that are listed one by one; the output file has all of them
+
+
+question_option = click.option(
+    "--on-question",
+    type=click.Choice(["defer", "deny"]),
+    help="Without a rule for a tool: defer the decision to `glue sessions answer`, and the row is "
+    "paused; or deny, which is the default.",
+)
 
 
 @click.command(context_settings={"show_default": True})
@@ -99,6 +110,12 @@ _MAX_SHOWN = 20  # incomplete rows that are listed one by one; the output file h
     help="Maximum tokens per minute, to each provider or to PROVIDER. Repeatable.",
 )
 @click.option(
+    "--patience",
+    default=PATIENCE,
+    type=click.FloatRange(min=0),
+    help="Seconds that rows wait for a provider that refuses requests (HTTP 429).",
+)
+@click.option(
     "--max-turns",
     type=click.IntRange(min=0),
     help="Maximum number of turns that call tools, for each row.",
@@ -112,9 +129,10 @@ _MAX_SHOWN = 20  # incomplete rows that are listed one by one; the output file h
 @click.option(
     "--engine",
     metavar="URL",
-    help="Database of the queue: dbos+postgresql://... or dbos+sqlite:///FILE.",
+    help="Database of the queue: postgresql://... or sqlite:///FILE.",
 )
 @permission_options
+@question_option
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors: no progress, no summary.")
 def map(file: str, inputs: str, **given: Any) -> None:  # noqa: A001
     """Run the agent of AGENT.py on every line of INPUTS.jsonl.
@@ -122,8 +140,8 @@ def map(file: str, inputs: str, **given: Any) -> None:  # noqa: A001
     A line is {"prompt": "..."}, or with --template an object with any fields. It may also have an
     "id" and "attachments" (a list of files).
 
-    Exits with 0 if every row is complete, 1 if some are not, 3 if the budget is spent, 130 if
-    interrupted.
+    Exits with 0 if every row is complete, 1 if some are not, 3 if the budget is spent, 6 if rows
+    wait for an answer and all others are complete, 130 if interrupted.
 
     \b
     glue map triage.py tickets.jsonl -o triaged.jsonl --template "Which team? {subject}: {body}"
@@ -135,6 +153,11 @@ def map(file: str, inputs: str, **given: Any) -> None:  # noqa: A001
         raise click.UsageError(
             "with a queue, --rpm and --tpm limit all workers together: give them to `glue worker`"
         )
+    given_patience = click.get_current_context().get_parameter_source("patience")
+    if given["engine"] and given_patience is ParameterSource.COMMANDLINE:
+        raise click.UsageError("with a queue, --patience is an option of `glue worker`")
+    if given["engine"] and given["on_question"]:
+        raise click.UsageError("with a queue, --on-question is an option of `glue worker`")
     if given["resume"] and given["overwrite"]:
         raise click.UsageError("--resume and --overwrite exclude each other")
     agent = open_agent(file)
@@ -173,6 +196,7 @@ def map(file: str, inputs: str, **given: Any) -> None:  # noqa: A001
         usd_budget=given["usd_budget"],
         token_budget=given["token_budget"],
         rate=parse_rates(given),
+        patience=given["patience"],
         engine=engine,
         **map_settings(agent, file, given),
     )
@@ -180,22 +204,38 @@ def map(file: str, inputs: str, **given: Any) -> None:  # noqa: A001
     if inputs != "-":
         with open(inputs, "rb") as lines:
             total = sum(1 for line in lines if line.strip())
-    progress = Progress(Screen(sys.stderr), job, total, quiet=given["quiet"])
+    store = _shown_store(given["engine"]) if given["engine"] else str(state)
+    progress = Progress(Screen(sys.stderr), job, total, store=store, quiet=given["quiet"])
     try:
         anyio.run(_write, job, output, progress)
     finally:
         progress.end()
     if job.cancel.cancelled:
         sys.exit(Outcome.CANCELLED.exit_code)
-    if job.budget.over() is not None and job.unfinished:
-        sys.exit(Outcome.BUDGET.exit_code)
-    sys.exit(0 if all(name != "invalid" and Outcome(name).complete for name in job.outcomes) else 1)
+    sys.exit(_exit_code(job))
+
+
+def _shown_store(engine: str) -> str:
+    """Return the address of a queue as a store, without the password."""
+    return store_name(engine.removeprefix("dbos+").removeprefix("sqlite:///"))
+
+
+def _exit_code(job: MapRun) -> int:
+    if job.over_budget and (job.unfinished or job.outcomes[Outcome.BUDGET]):
+        return Outcome.BUDGET.exit_code
+    others = {name for name in job.outcomes if name == "invalid" or not Outcome(name).complete}
+    if others == {Outcome.PAUSED}:
+        return Outcome.PAUSED.exit_code
+    return 1 if others else 0
 
 
 def map_settings(agent: Agent[Any, Any], path: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings for every row that win over the agent's own."""
     names = ("model", "max_turns", "seconds", "allow", "deny", "yes")
     flags = {name: given.get(name) for name in names}
+    if given.get("on_question"):
+        # A row is a session, which stores the calls that wait.
+        flags |= {"on_question": given["on_question"], "session": "row"}
     found = Sources(flags, path=path, agent=agent).overrides()
     if is_stand_in(found.get("model") or agent.settings.model):
         raise no_key()  # rows that a stand-in invents would look like answers of a model
@@ -262,12 +302,16 @@ def parse_rates(given: Mapping[str, Any]) -> dict[str, Rate]:
 class Progress:
     """The progress of a map on stderr: redrawn on a terminal, elsewhere a line every 30 seconds."""
 
-    def __init__(self, screen: Screen, job: MapRun, total: int | None, *, quiet: bool) -> None:
+    def __init__(
+        self, screen: Screen, job: MapRun, total: int | None, *, store: str, quiet: bool
+    ) -> None:
         self.screen, self.job, self.total, self.quiet = screen, job, total, quiet
+        self.store = store  # with the sessions of the rows
         self.rows = 0
         self.bad: list[str] = []
         self.notices: Counter[str] = Counter()  # the number of rows with each notice
         self.usage = Usage(cost=0.0)
+        self.lost = 0  # requests that were under way when a process was killed
         self._started = self._last_line = time.monotonic()
         self.line = ProgressLine(screen, wanted=not quiet)
 
@@ -281,8 +325,11 @@ class Progress:
         self.rows += 1
         self.usage += row.usage
         self.notices.update([row.notice] if row.notice else [])
+        self.lost += row.lost
         if not row.complete and len(self.bad) < _MAX_SHOWN:
             text = f"line {row.number}: {row.outcome}: {row.error or 'no answer'}"
+            if row.outcome == Outcome.PAUSED:
+                text += f"; `glue sessions pending {row.session} --store {self.store}` shows it"
             self.bad.append(row.error if row.outcome == "invalid" else text)
 
     def note(self, text: str) -> None:
@@ -313,6 +360,8 @@ class Progress:
         pieces.append(cost_text(self.usage.cost))
         if self.incomplete:
             pieces.append(f"{self.incomplete:,} not complete")
+        for name, seconds in self.job.budget.cooling().items():
+            pieces.append(f"{name} refuses requests for {format_seconds(seconds)}")
         if self.total is not None and fresh:
             pieces.append(f"{format_seconds((self.total - self.rows) / rate)} left")
         full = min(20 * self.rows // self.total, 20) if self.total else 0
@@ -335,5 +384,10 @@ class Progress:
         self.screen.line(f"{self.rows:,} rows: {counts}; {used}; {took}")
         for text, number in self.notices.most_common(_MAX_SHOWN):
             self.note(f"{count(number, 'row')}: {text}")
+        if self.lost:
+            self.note(
+                f"{count(self.lost, 'request')} had no reply when a process was killed;"
+                " the provider may have charged for them"
+            )
         if self.job.unfinished:
             self.note("some rows were not run; --resume continues")

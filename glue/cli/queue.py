@@ -1,27 +1,35 @@
-"""`glue worker` and `glue queue`: run the rows of a queue, and count them."""
+"""`glue worker` and `glue queue`: run the rows of a queue, watch them, and delete old ones."""
 
 from __future__ import annotations
 
+import json
 import signal
+import sys
 import threading
+import time
 from collections import Counter
 from typing import Any
 
+import anyio
 import click
 
 from glue.cli.agentfile import open_agent
-from glue.cli.map import map_settings, parse_rates
+from glue.cli.groups import ListGroup
+from glue.cli.map import map_settings, parse_rates, question_option
 from glue.cli.options import permission_options
+from glue.cli.retention import dry_run_option, older_option, outcome_option
+from glue.cli.screen import ProgressLine, Screen
 from glue.cli.tables import json_option, print_json
-from glue.durable.database import LEASE, EngineDatabase
-from glue.durable.engine import Worker
-from glue.text import format_seconds
+from glue.durable.ledger import PATIENCE
+from glue.durable.tables import Tables, engine_store
+from glue.durable.worker import Worker
+from glue.text import cost_text, count, format_seconds
 
 engine_option = click.option(
     "--engine",
     required=True,
     metavar="URL",
-    help="Database of the queue: dbos+postgresql://... or dbos+sqlite:///FILE.",
+    help="Database of the queue: postgresql://... or sqlite:///FILE.",
 )
 
 
@@ -58,10 +66,16 @@ engine_option = click.option(
     help="Maximum tokens per minute of all workers. Repeatable.",
 )
 @click.option(
+    "--patience",
+    default=PATIENCE,
+    type=click.FloatRange(min=0),
+    help="Seconds that rows wait for a provider that refuses requests (HTTP 429).",
+)
+@click.option(
     "--poll",
-    default=1.0,
     type=click.FloatRange(min=0.01),
-    help="Seconds between two checks of the queue.",
+    help="Seconds between two checks of the queue. Postgres also notifies workers of new rows.  "
+    "[default: 5, or 0.2 for SQLite]",
 )
 @click.option(
     "--lease",
@@ -76,6 +90,7 @@ engine_option = click.option(
     help="Seconds that running rows may still take after Ctrl-C.",
 )
 @permission_options
+@question_option
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def worker(file: str, queue: str, engine: str, **given: Any) -> None:
     """Run rows that `glue map --queue NAME` put on a queue, until Ctrl-C.
@@ -86,54 +101,150 @@ def worker(file: str, queue: str, engine: str, **given: Any) -> None:
     agent = open_agent(file)
     running = Worker(
         agent,
-        engine=engine,
-        name=queue,
+        store=engine_store(engine, given["lease"]),
+        queue=queue,
         concurrency=given["concurrency"],
         global_concurrency=given["global_concurrency"],
         rates=parse_rates(given),
+        patience=given["patience"],
         poll=given["poll"],
         lease=given["lease"],
         settings=map_settings(agent, file, given),
     )
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    running.start()
-    if not given["quiet"]:
-        click.echo(f"glue: working on the queue {queue} as {running.id}; Ctrl-C stops", err=True)
-    stop.wait()
-    running.stop(given["grace"])
+
+    async def main() -> None:
+        async with running:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda *_: running.stop())
+            if not given["quiet"]:
+                click.echo(
+                    f"glue: working on the queue {queue} as {running.id}; Ctrl-C stops", err=True
+                )
+            await running.work(given["grace"])
+
+    anyio.run(main)
 
 
-@click.command()
+@click.group(cls=ListGroup, takes_name=True)
+def queue() -> None:
+    """Show queues, watch them, and delete old rows.
+
+    `glue queue NAME` shows one queue, `glue queue` shows all.
+    """
+
+
+@queue.command(name="list")
 @click.argument("name", required=False)
 @engine_option
 @json_option
-def queue(name: str | None, engine: str, as_json: bool) -> None:
-    """Show queues: rows that wait, run, are done or failed; rows per minute; and the workers."""
-    database = EngineDatabase(engine)
-    database.migrate()
-    names = [name] if name else database.queues()
-    found = {each: {**database.depth(each), "workers": database.workers(each)} for each in names}
-    database.close()
+@click.option("-w", "--watch", is_flag=True, help="Continue to show the queue, until Ctrl-C.")
+@click.option(
+    "--every",
+    default=2.0,
+    show_default=True,
+    type=click.FloatRange(min=0.1),
+    help="With --watch: seconds between two looks.",
+)
+def list_(name: str | None, engine: str, as_json: bool, watch: bool, every: float) -> None:
+    """Show queues: rows that wait, run, are done or failed; cost; cooldowns; and the workers.
+
+    With --watch a line per queue is drawn again and again; with --json it is a JSON object per line.
+    """
+    tables = Tables(engine_store(engine))
+    try:
+        if watch:
+            _watch(tables, name, as_json, every)
+            return
+        found = _found(tables, name)
+    finally:
+        tables.close()
     if as_json:
         print_json(found)
         return
     if not found:
         click.echo("no queues")
     for each, state in found.items():
-        states = Counter(state["states"])
-        failures = ("ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
-        failed = sum(states[failure] for failure in failures)
-        counts = f"{states['ENQUEUED']:,} waiting, {states['PENDING']:,} running"
-        ended = f"{states['SUCCESS']:,} done, {failed:,} failed"
-        click.echo(f"{each}: {counts}, {ended}; {state['last_minute']:,}/min")
-        alive = [worker for worker in state["workers"] if worker["silent"] < 3 * LEASE]
-        for worker in alive:
+        click.echo(f"{each}: {_line(state)}")
+        for worker in state["workers"]:
             held = state["held"].pop(worker["id"], 0)
-            heartbeat = f"last heartbeat {format_seconds(worker['silent'])} ago"
-            click.echo(f"  {worker['id']}  runs {held} of {worker['concurrency']}, {heartbeat}")
+            if worker["silent"] < worker["lease"]:
+                heartbeat = f"last heartbeat {format_seconds(worker['silent'])} ago"
+                click.echo(f"  {worker['id']}  runs {held} of {worker['concurrency']}, {heartbeat}")
+            else:
+                click.echo(f"  {worker['id']}  stopped, held {held}")
         for worker_id, held in state["held"].items():
             click.echo(f"  {worker_id}  stopped, held {held}")
-        if not alive:
+        if not state["slots"]:
             click.echo("  no worker is running; `glue worker AGENT.py --queue ...` starts one")
+
+
+def _found(tables: Tables, name: str | None) -> dict[str, dict[str, Any]]:
+    found = {}
+    for each in [name] if name else tables.queues():
+        workers = tables.workers(each)
+        alive = [worker for worker in workers if worker["silent"] < worker["lease"]]
+        slots = sum(worker["concurrency"] for worker in alive)
+        found[each] = {**tables.counts(each), "workers": workers, "slots": slots}
+    return found
+
+
+def _line(state: dict[str, Any]) -> str:
+    """Return the counts of a queue: rows by state, rows per minute, cost and cooldowns."""
+    states, outcomes = Counter(state["states"]), Counter(state["outcomes"])
+    done = outcomes["done"] + outcomes["wrapped_up"]
+    paused = outcomes["paused"]
+    failed = sum(outcomes.values()) - done - paused
+    text = f"{states['waiting']:,} waiting, {states['running']:,} running, {done:,} done"
+    text += f", {paused:,} paused" if paused else ""
+    text += f", {failed:,} failed; {state['last_minute']:,}/min; {cost_text(state['usd'])}"
+    if state["usd_reserved"] > 0:
+        text += f" and {cost_text(state['usd_reserved'])} reserved"
+    for name, seconds in state["cooldowns"].items():
+        text += f"; {name} refuses requests for {format_seconds(seconds)}"
+    return text
+
+
+def _watch(tables: Tables, name: str | None, as_json: bool, every: float) -> None:
+    """Show queues until Ctrl-C: one line that is redrawn on a terminal, else a line each time."""
+    ending = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ending.set())
+    line = ProgressLine(Screen(sys.stdout), wanted=not as_json)
+    while not ending.is_set():
+        found = _found(tables, name)
+        if as_json:
+            click.echo(json.dumps({"at": round(time.time(), 3), "queues": found}))
+        else:
+            texts = [f"{each}: {_line(state)}" for each, state in found.items()]
+            if line.is_on:
+                line.draw(" | ".join(texts) or "no queues")
+            else:
+                click.echo("\n".join(texts) or "no queues")
+        ending.wait(every)
+    line.hide()
+
+
+@queue.command()
+@click.argument("name", required=False)
+@engine_option
+@older_option
+@outcome_option
+@dry_run_option
+def prune(
+    name: str | None, engine: str, older: float, outcomes: tuple[str, ...], dry_run: bool
+) -> None:
+    """Delete rows that ended more than AGE ago, with their transcripts, and free their space.
+
+    Rows that wait, run or are paused are kept, unless --outcome names `paused`.
+
+    \b
+    glue queue prune triage --engine postgresql://glue@db/jobs --older 30d --outcome done
+    """
+    tables = Tables(engine_store(engine))
+    try:
+        deleted = tables.prune(name or "", time.time() - older, outcomes, dry_run=dry_run)
+        if deleted and not dry_run:
+            anyio.run(tables.store.vacuum)
+    finally:
+        tables.close()
+    click.echo(f"{'would delete' if dry_run else 'deleted'} {count(deleted, 'row')}")

@@ -1,4 +1,4 @@
-"""`glue sessions`: list, show, search, export and remove stored sessions, and answer calls."""
+"""`glue sessions`: list, show, search, export, remove and prune sessions, and answer calls."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import click
 from glue.cli.answer import answer, pending
 from glue.cli.groups import ListGroup
 from glue.cli.options import FILE_TO_WRITE
+from glue.cli.retention import dry_run_option, older_option, outcome_option, prune_sessions
 from glue.cli.screen import is_interactive
 from glue.cli.storage import configured_store, load_session, store_option, with_store
 from glue.cli.tables import json_option, print_json, print_rows
@@ -27,7 +28,7 @@ from glue.paths import write_private
 from glue.pending import pending_calls
 from glue.stores import store_name
 from glue.stores.store import SessionInfo, Store, lineage
-from glue.text import clean_text, one_line
+from glue.text import clean_text, count, one_line
 
 
 @click.group(cls=ListGroup)
@@ -196,3 +197,27 @@ def rm(names: tuple[str, ...], store: str | None, yes: bool) -> None:
             raise ConfigError("no user can be asked; --yes removes without asking")
         click.confirm(f"Remove {', '.join(map(one_line, names))}?", abort=True, err=True)
     with_store(store, remove)
+
+
+@sessions.command()
+@older_option
+@outcome_option
+@dry_run_option
+@store_option
+def prune(older: float, outcomes: tuple[str, ...], dry_run: bool, store: str | None) -> None:
+    """Delete sessions that have not changed for AGE, and free their space.
+
+    Sessions that wait for an answer are kept, unless --outcome names `paused`.
+
+    \b
+    glue sessions prune --older 30d --outcome done
+    """
+    deleted, skipped = with_store(
+        store, lambda opened: prune_sessions(opened, older, outcomes, dry_run=dry_run)
+    )
+    click.echo(f"{'would delete' if dry_run else 'deleted'} {count(len(deleted), 'session')}")
+    if dry_run:
+        click.echo("".join(f"  {one_line(name)}\n" for name in deleted), nl=False)
+    if skipped:
+        names = ", ".join(one_line(name) for name in skipped[:8])
+        click.echo(f"glue: in use or unreadable, not deleted: {names}", err=True)

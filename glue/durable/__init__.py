@@ -1,8 +1,9 @@
-"""Many runs with `map`, and durable runs on DBOS that another process can resume."""
+"""Many runs with `map`, durable runs that another process can resume, and the function `run_row`."""
 
 from glue.durable.batch import MapRun, map  # noqa: A004
-from glue.durable.engine import Durable
-from glue.durable.rates import Rate
+from glue.durable.ledger import Rate
 from glue.durable.rows import MapRow
+from glue.durable.runner import Row, run_row, run_row_sync
+from glue.durable.runs import Durable
 
-__all__ = ["Durable", "MapRow", "MapRun", "Rate", "map"]
+__all__ = ["Durable", "MapRow", "MapRun", "Rate", "Row", "map", "run_row", "run_row_sync"]

@@ -6,7 +6,6 @@ Each input has a session in the file, so that a map that was killed can be resum
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import tempfile
 from collections import Counter, deque
@@ -19,29 +18,24 @@ from collections.abc import (
     Iterable,
     Mapping,
 )
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, TypeAlias, cast
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from glue.backoff import Backoff
 from glue.checks import check_flag, check_number, check_path, check_text, show
 from glue.context import AnyTool, Cancel
 from glue.durable import rows
-from glue.durable.rates import LocalMeter, Rate, Rates, limited
-from glue.durable.rows import INVALID, OPEN, InputLine, Items, MapRow, MapState, Reader
-from glue.errors import BudgetExceeded, ConfigError, ProviderError, StoreError, innermost
+from glue.durable.ledger import PATIENCE, Ledger, Rate, Rates
+from glue.durable.rows import LOST, InputLine, Items, MapRow, MapState, Reader
+from glue.durable.runner import FATAL, Row, Runner, failed_row
+from glue.errors import ConfigError, ErrorKind, ProviderError, StoreError, innermost
 from glue.function.hooks import ToolHook
 from glue.limits import LimitsSource, Outcome
-from glue.loop.position import is_resumable
-from glue.loop.state import State
-from glue.messages import AssistantMessage, Effort, Json, Message, Request, Usage
+from glue.messages import Effort, Json
 from glue.permission import Permission
-from glue.policies import Hook, Policy, Stop
-from glue.policies.budgets import check_price, known_prices, unpriced
-from glue.result import RunResult
+from glue.policies import Policy
 from glue.settings import Instructions, Model, checked
 from glue.signature import hinted
 from glue.tasks import finish_in_thread, spawn
@@ -49,8 +43,6 @@ from glue.tasks import finish_in_thread, spawn
 if TYPE_CHECKING:
     from glue.agent import Agent
     from glue.telemetry import OpenTelemetry
-
-log = logging.getLogger("glue.map")
 
 Put: TypeAlias = "Callable[[InputLine, MapRow], Awaitable[None]]"
 Result: TypeAlias = tuple[InputLine, MapRow, bool]  # True if the row is not stored yet
@@ -60,10 +52,6 @@ _BATCH = 256  # results that are stored with one commit, at most
 # While an earlier row is awaited, so many later results stay in memory. The others are read again
 # from the state file.
 _KEPT = 1000
-MAX_DELAY = 60.0  # seconds between two attempts at a row, unless `retry_delay` is longer
-FATAL = frozenset(("auth", "quota", "not_found"))  # errors that every other row would get too
-# Errors that another attempt at the same row would get too.
-FINAL = FATAL | {"invalid_request", "content_filter", "context_overflow"}
 
 
 class Engine(Protocol):
@@ -74,50 +62,6 @@ class Engine(Protocol):
 
         Read a line only when it can be started, because the input may be endless.
         """
-
-
-class MapBudget(Policy):
-    """A policy that sends no more requests when all rows together have spent the budget.
-
-    The usage of rows that still run counts too.
-    """
-
-    place = "budgets"
-
-    def __init__(self, usd: float | None, tokens: int | None) -> None:
-        self.limit_usd, self.limit_tokens = usd, tokens
-        self.usd, self.tokens = 0.0, 0
-        self._running: dict[str, Usage] = {}  # by the id of the run
-
-    def start(self) -> Self:
-        return self  # not copied for each run: all rows share one budget
-
-    def settle(self, run_id: str, usage: Usage) -> None:
-        """Add the usage of a run that has ended."""
-        self._running.pop(run_id, None)
-        self.usd += usage.cost or 0.0
-        self.tokens += usage.total
-
-    def over(self) -> BudgetExceeded | None:
-        """Return the error if a budget is spent, or None."""
-        running = self._running.values()
-        usd = self.usd + sum(usage.cost or 0.0 for usage in running)
-        tokens = self.tokens + sum(usage.total for usage in running)
-        if self.limit_usd is not None and usd >= self.limit_usd:
-            return BudgetExceeded("usd", self.limit_usd, usd)
-        if self.limit_tokens is not None and tokens >= self.limit_tokens:
-            return BudgetExceeded("tokens", self.limit_tokens, tokens)
-        return None
-
-    def before_request(self, state: State, request: Request) -> Hook:
-        error = self.over()
-        return None if error is None else Stop(Outcome.BUDGET, error)
-
-    def on_reply(self, state: State, reply: AssistantMessage) -> Hook:
-        self._running[state.host.run_id] = state.usage
-        if self.limit_usd is None or state.usage.cost is not None:
-            return None
-        return Stop(Outcome.FAILED, unpriced(reply.model or reply.provider))
 
 
 class MapRun:
@@ -144,6 +88,7 @@ class MapRun:
         usd_budget: float | None = None,
         token_budget: int | None = None,
         rate: Rates = None,
+        patience: float = PATIENCE,
         reader: Reader | None = None,
         engine: Engine | None = None,
         deps: Any = None,
@@ -159,6 +104,7 @@ class MapRun:
         check_number("concurrency", concurrency, least=1, whole=True)
         check_number("retries", retries, whole=True)
         check_number("retry_delay", retry_delay)
+        check_number("patience", patience)
         if usd_budget is not None:
             check_number("usd_budget", usd_budget)
         if token_budget is not None:
@@ -187,10 +133,11 @@ class MapRun:
         self.resume, self.ordered, self.rate = resume, ordered, rate
         self.overwrite = overwrite
         self.reader = reader or Reader(template=template)
-        self.engine = engine or EmbeddedEngine(concurrency, retries, retry_delay)
-        self.budget = MapBudget(usd_budget, token_budget)
+        self.engine = engine or EmbeddedEngine(concurrency, retries, retry_delay, patience)
+        self.budget = Ledger(usd_budget, token_budget)
         self.outcomes: Counter[str] = Counter()  # how many rows were returned, by outcome
         self.reused = 0  # returned rows that an earlier map had finished
+        self.over_budget = False  # the budget allows no further request
         self.unfinished = False  # some rows were not run: the budget was spent or the map stopped
         self.cancel = Cancel()
         self.error: BaseException | None = None  # if set, no more rows start; raised at the end
@@ -207,6 +154,16 @@ class MapRun:
     def stop(self) -> None:
         """Cancel the running rows and start no more; the iteration ends after them."""
         self.cancel.cancel()
+
+    def check(self, row: MapRow) -> None:
+        """Stop the map if all other rows would fail as this one did, such as for a wrong key."""
+        if row.outcome == Outcome.FAILED and row.kind in FATAL:
+            is_mistake = row.kind == "config"
+            self.fail(
+                ConfigError(row.error)
+                if is_mistake
+                else ProviderError(row.error, kind=cast(ErrorKind, row.kind))
+            )
 
     def fail(self, error: Exception) -> None:
         """Start no more rows, and raise the error after the running ones. The first error wins."""
@@ -347,136 +304,73 @@ class MapRun:
 class EmbeddedEngine:
     """An engine that runs the rows in this process."""
 
-    def __init__(self, concurrency: int, retries: int, retry_delay: float) -> None:
+    def __init__(
+        self, concurrency: int, retries: int, retry_delay: float, patience: float = PATIENCE
+    ) -> None:
         self.concurrency = concurrency
-        self.backoff = Backoff(
-            first=retry_delay, cap=max(retry_delay, MAX_DELAY), attempts=retries + 1, jitter=0
-        )
+        self.retries, self.retry_delay, self.patience = retries, retry_delay, patience
 
     async def run(self, job: MapRun, lines: AsyncIterator[InputLine], put: Put) -> None:
-        settings = job.agent.merge(job.settings)
-        provider = job.agent.open(settings.model or "")
-        if job.budget.limit_usd is not None:
-            check_price(provider, known_prices(settings.prices))
-        overrides = {
-            **job.settings,
-            "model": limited(provider, job.rate, LocalMeter()),
-            "policies": (*(settings.policies or ()), job.budget),
-        }
+        runner = Runner(
+            agent=job.agent,
+            ledger=job.budget,
+            rates=job.rate,
+            patience=self.patience,
+            retries=self.retries,
+            retry_delay=self.retry_delay,
+            settings=job.settings,
+            deps=job.deps,
+            cancel=job.cancel,
+            is_stopped=lambda: job.stopped,
+        )
         reading = anyio.Lock()  # several tasks must not advance one generator
 
         async def work() -> None:
             while True:
                 async with reading:
                     line = await anext(lines, None) if not job.unfinished else None
-                    if line is not None and (job.stopped or job.budget.over() is not None):
+                    job.over_budget = job.over_budget or job.budget.over() is not None
+                    if line is not None and (job.stopped or job.over_budget):
                         job.unfinished = True
                 if line is None or job.unfinished:
                     return
-                await put(line, await self._row(job, line, overrides))
+                await put(line, await self._row(job, runner, line))
 
-        try:
+        async with runner:
+            if job.budget.usd_budget is not None:
+                runner.check_price()
             async with anyio.create_task_group() as workers:
                 for _ in range(self.concurrency):
                     workers.start_soon(work)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await job.agent.aclose()
 
-    async def _row(self, job: MapRun, line: InputLine, overrides: Mapping[str, Any]) -> MapRow:
+    async def _row(self, job: MapRun, runner: Runner, line: InputLine) -> MapRow:
         try:
             key, prompt = job.reader.read(line)
         except ValueError as error:
-            return MapRow(number=line.number, outcome=INVALID, error=f"line {line.number}: {error}")
-        name, earlier = f"row-{line.number}", Usage(cost=0.0)
-        history = await _history(job.state, name) if job.resume else ()
-        while history and not is_resumable(history):
-            ended = rows.row_from_transcript(line, key, history, name, job.agent.output)
-            if ended.outcome not in OPEN:
-                job.budget.settle("", earlier + ended.usage)
-                return replace(ended, usage=earlier + ended.usage)
-            # That run failed or was cancelled and cannot be resumed, so a new session is used. The
-            # usage of the earlier run still counts.
-            earlier += ended.usage
-            name += "-again"
-            history = await _history(job.state, name)
-        earlier += rows.spent(history)
-        job.budget.settle("", earlier)
-        options: dict[str, Any] = {"unwrap": False, "cancel": job.cancel}
-        if job.deps is not None:
-            options["deps"] = job.deps
+            return rows.invalid_row(line, error)
+        _, last = (job.state.get(line.number) if job.resume else None) or ("", None)
+        row = Row(
+            id=f"row-{line.number}",
+            prompt=prompt,
+            number=line.number,
+            key=key,
+            is_new=not job.resume,
+            is_lost=job.resume and (last is None or last.outcome == LOST),
+            lost=last.lost if last is not None else 0,
+            tries=last.tries if last is not None and last.outcome != LOST else 0,
+        )
 
-        async def run(before: RunResult[Any] | None) -> RunResult[Any]:
-            session = job.agent.session(name, store=job.state.store, **overrides)
-            messages = history if before is None else before.messages
-            if messages and is_resumable(messages):
-                result = await session.resume(**options)
-            else:
-                result = await session.run(prompt, **options)
-            job.budget.settle(result.run_id, result.usage)
-            if result.error is not None and _is_fatal(result.error):
-                job.fail(result.error)
-            return result
+        async def note(lost: int) -> None:
+            job.state.put([(line, MapRow(number=line.number, outcome=LOST, lost=lost))])
 
         try:
-            result, tries = await run_row(
-                run, backoff=self.backoff, sleep=anyio.sleep, is_stopped=lambda: job.stopped
-            )
+            ended, _ = await runner.run(row, job.state.store, job.budget, on_lost=note)
         except (ConfigError, StoreError, TypeError):  # all other rows would raise them too
             raise
         except Exception as bug:
-            log.warning("row %d failed", line.number, exc_info=True)
-            return MapRow(
-                number=line.number,
-                id=key,
-                outcome=Outcome.FAILED,
-                error=f"{type(bug).__name__}: {bug}",
-            )
-        return rows.finished_row(line, key, result, earlier=earlier, tries=tries, session=name)
-
-
-async def run_row(
-    run: Callable[[RunResult[Any] | None], Awaitable[RunResult[Any]]],
-    *,
-    backoff: Backoff,
-    sleep: Callable[[float], Awaitable[object]],
-    is_stopped: Callable[[], bool] = lambda: False,
-) -> tuple[RunResult[Any], int]:
-    """Run a row, and resume it after a transient failure of its provider.
-
-    Args:
-        run: runs the row. It gets the result of the last attempt, or None for the first attempt.
-        backoff: how often to try, and how long to wait in between.
-        sleep: waits for this many seconds.
-        is_stopped: returns True if there shall be no further attempt.
-
-    Returns:
-        The last result, with the usage and requests of all attempts, and the number of attempts.
-    """
-    result, tries = await run(None), 1
-    while result.outcome is Outcome.FAILED and isinstance(result.error, ProviderError):
-        delay = backoff.delay(tries)
-        if delay is None or result.error.kind in FINAL or is_stopped():
-            break
-        await sleep(delay)
-        before, tries = result, tries + 1
-        result = await run(before)
-        result = replace(
-            result, usage=before.usage + result.usage, requests=before.requests + result.requests
-        )
-    return result, tries
-
-
-def _is_fatal(error: Exception) -> bool:
-    """Return whether all other rows would get this error too, such as for a rejected key."""
-    if isinstance(error, ProviderError):
-        return error.kind in FATAL
-    return isinstance(error, ConfigError)
-
-
-async def _history(state: MapState, name: str) -> tuple[Message, ...]:
-    async with state.store.log(name) as session:
-        return session.messages
+            return failed_row(row, bug)
+        job.check(ended)
+        return ended
 
 
 @hinted
@@ -495,6 +389,7 @@ def map(  # noqa: A001 # called as `glue.map(agent, inputs)`, like the built-in 
     usd_budget: float | None = None,
     token_budget: int | None = None,
     rate: Rates = None,
+    patience: float = PATIENCE,
     reader: Reader | None = None,
     engine: Engine | None = None,
     deps: Any = None,
@@ -531,9 +426,12 @@ def map(  # noqa: A001 # called as `glue.map(agent, inputs)`, like the built-in 
         ordered: If False, rows are returned as they finish.
         retries: How often a row is tried again after a transient failure of its provider.
         retry_delay: Seconds before the first retry; doubled for each further one.
-        usd_budget: Dollars for all rows together.
+        usd_budget: Dollars for all rows together. The expected cost of each request is reserved
+            before it is sent.
         token_budget: Tokens for all rows together.
         rate: Requests and tokens per minute, for all rows together.
+        patience: Seconds that a request waits for a provider that refuses requests (HTTP 429). All
+            rows wait together, and waiting is not an attempt.
         reader: Reads an input as a prompt, instead of `template`.
         engine: Runs the rows elsewhere, such as on a queue; if None, in this process.
         deps: The object that tools read as `context.deps`.
@@ -569,6 +467,7 @@ def map(  # noqa: A001 # called as `glue.map(agent, inputs)`, like the built-in 
         usd_budget=usd_budget,
         token_budget=token_budget,
         rate=rate,
+        patience=patience,
         reader=reader,
         engine=engine,
         deps=deps,

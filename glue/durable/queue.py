@@ -1,22 +1,20 @@
-"""The map engine for many machines: it puts rows on a DBOS queue and collects the results."""
+"""The map engine for many machines: it puts rows on a queue and collects their results."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
 import anyio
 
 from glue.backoff import Backoff
 from glue.durable.batch import MapRun, Put
-from glue.durable.database import LEASE, EngineDatabase, application, need_dbos, need_sqlalchemy
-from glue.durable.engine import MAX_LOSSES, WORKFLOW, decode_result, version
-from glue.durable.rows import INVALID, NOTHING, InputLine, MapRow, finished_row
+from glue.durable.rows import OPEN, InputLine, MapRow, invalid_row
+from glue.durable.tables import RowRecord, Tables, check_queue, engine_store
 from glue.errors import StoreError
-from glue.limits import Outcome
-from glue.messages import Json, Message, messages_to_json
+from glue.messages import messages_to_json
 from glue.tasks import finish_in_thread
 from glue.telemetry import inject
 
@@ -25,23 +23,22 @@ log = logging.getLogger("glue.map")
 T = TypeVar("T")
 
 _BATCH = 200  # rows that are put on the queue in one transaction
-_CHUNK = 500  # rows whose status is read with one query
-_WORKERS_SECONDS = 5.0  # between two checks whether the queue has workers
+_WORKERS_SECONDS = 2.0  # between two checks of the workers
+_AHEAD = 4  # rows on the queue for each row that the workers run at once
+_LEAST = 100  # rows on the queue at least, so that new workers find some
 _BACKOFF = Backoff(first=0.2, cap=5.0, jitter=0)  # while the database does not respond
-_NOTICE_AFTER = 4  # failures in a row after which the user is told that the database is away
-_ENDED = ["SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
 
 
 class QueueEngine:
     """An engine that puts rows on a queue and waits for their results.
 
-    The id of a run is made of the id of the map and the number of the line. So a map that was
-    killed and resumed finds the results of rows that workers finished meanwhile.
+    The id of a row is made of the id of the map and the number of the line. So a map that was
+    killed and resumed finds the results of rows that workers finished meanwhile. The number of rows
+    on the queue follows the number of rows that the workers run at once.
 
     Args:
-        engine: the address of the database, such as "dbos+postgresql://me@host/db".
+        engine: the address of the database, such as "postgresql://me@host/db".
         queue: the name of the queue.
-        window: how many rows may be on the queue at the same time; only these are kept in memory.
         retries: how often a row is tried again after a transient failure of its provider.
         poll: seconds between two checks for results.
         notice: receives messages for the user.
@@ -52,161 +49,118 @@ class QueueEngine:
         engine: str,
         queue: str,
         *,
-        window: int = 2000,
         retries: int = 1,
         poll: float = 0.2,
         notice: Callable[[str], None] = log.warning,
     ) -> None:
-        self.queue, self.window, self.retries = queue, window, retries
+        self.queue, self.retries = check_queue(queue), retries
         self.poll, self.notice = poll, notice
-        self.application = application(queue)
-        self.database = EngineDatabase(engine)
-        self._client: Any = None
-        self._enqueued: dict[str, tuple[InputLine, Json]] = {}  # line and row id, by the run's id
+        self.tables = Tables(engine_store(engine))
+        self.window = _LEAST
+        self._out: dict[int, InputLine] = {}  # rows on the queue, by number
         self._unattended = False  # the queue had no worker at the last check
 
     async def run(self, job: MapRun, lines: AsyncIterator[InputLine], put: Put) -> None:
-        dbos = need_dbos()
-        await finish_in_thread(self.database.migrate)
-
-        def connect() -> Any:
-            return dbos.DBOSClient(
-                system_database_url=self.database.url,
-                application_name=self.application,
-                serializer=dbos.DBOSPortableJSONSerializer(),
-            )
-
-        self._client = await finish_in_thread(connect)
+        budget = job.budget
+        begin = (job.state.id, self.queue, budget.usd_budget, budget.token_budget)
+        await finish_in_thread(self.tables.begin_map, *begin)
         try:
             await self._collect(job, lines, put)
         finally:
             with anyio.CancelScope(shield=True):
-                await finish_in_thread(self._client.destroy)
-                self.database.close()
+                await finish_in_thread(self.tables.close)
 
     async def _collect(self, job: MapRun, lines: AsyncIterator[InputLine], put: Put) -> None:
         more, checked = True, 0.0
-        while (more or self._enqueued) and not job.stopped:
-            if job.budget.over() is not None and not job.unfinished:
-                job.unfinished, more = True, False
-                await self._with_retries(self._client.cancel_workflows, list(self._enqueued))
-            if more and len(self._enqueued) < self.window:
-                more = await self._enqueue(job, lines, put)
-            found = await self._ended(job)
-            for line, row in found:
-                job.budget.settle("", row.usage)
-                await put(line, row)
-            if time.monotonic() - checked > _WORKERS_SECONDS and self._enqueued:
+        while (more or self._out) and not job.stopped:
+            if time.monotonic() - checked > _WORKERS_SECONDS:
                 checked = time.monotonic()
                 await self._check_workers()
-            if not found and not (more and len(self._enqueued) < self.window):
+            if more and len(self._out) < self.window and not job.unfinished:
+                more = await self._enqueue(job, lines, put)
+            found = await self._with_retries(self.tables.ended, job.state.id)
+            for number, result in found:
+                line = self._out.pop(number, None)
+                if line is not None:
+                    row = MapRow.from_json(result)
+                    job.check(row)
+                    await put(line, row)
+            if found:
+                numbers = [number for number, _ in found]
+                await self._with_retries(self.tables.mark_returned, job.state.id, numbers)
+            if job.budget.usd_budget is not None or job.budget.token_budget is not None:
+                await self._check_budget(job)
+            if not found and not (more and len(self._out) < self.window):
                 await anyio.sleep(self.poll)
-        job.unfinished = job.unfinished or more or bool(self._enqueued)
+        if job.stopped:
+            await self._with_retries(self.tables.withdraw, job.state.id)
+        job.unfinished = job.unfinished or more or bool(self._out)
+
+    async def _check_budget(self, job: MapRun) -> None:
+        """Take back the rows that have not begun if the budget allows no further request."""
+        usd, tokens, is_over = await self._with_retries(self.tables.spent, job.state.id)
+        job.budget.usd, job.budget.tokens = usd, tokens
+        job.over_budget = job.over_budget or is_over
+        if is_over and self._out:
+            await self._with_retries(self.tables.withdraw, job.state.id)
+            left = await self._with_retries(self.tables.numbers, job.state.id)
+            for number in set(self._out) - left:
+                del self._out[number]
+                job.unfinished = True
 
     async def _enqueue(self, job: MapRun, lines: AsyncIterator[InputLine], put: Put) -> bool:
         """Put some more rows on the queue. Return False if there are no more."""
-        batch: list[tuple[str, tuple[Message, ...]]] = []  # the ids of runs and their prompts
-        resumed: list[str] = []
+        batch: list[RowRecord] = []
         line: InputLine | None = None
-        while len(batch) < _BATCH and (line := await anext(lines, None)) is not None:
+        room = min(_BATCH, self.window - len(self._out))
+        while len(batch) < room and (line := await anext(lines, None)) is not None:
             try:
                 key, prompt = job.reader.read(line)
             except ValueError as error:
-                reason = f"line {line.number}: {error}"
-                await put(line, MapRow(number=line.number, outcome=INVALID, error=reason))
+                await put(line, invalid_row(line, error))
                 continue
-            run_id = f"{job.state.id}-{line.number}"
-            _, earlier = (job.state.get(line.number) if job.resume else None) or ("", None)
-            outcome = None if earlier is None else earlier.outcome
-            if earlier is not None and outcome == Outcome.FAILED:
-                run_id += f"-{earlier.tries}"  # the earlier run has ended, so a new one is started
-            elif outcome == Outcome.BUDGET:
-                resumed.append(run_id)  # the earlier run was cancelled
-            self._enqueued[run_id] = line, key
-            batch.append((run_id, prompt))
-        if batch:
-            await self._with_retries(self._put_all, batch)
-        if resumed:
-            await self._with_retries(
-                lambda: self._client.resume_workflows(resumed, queue_name=self.queue)
+            self._out[line.number] = line
+            task = {
+                "prompt": messages_to_json(prompt),
+                "key": key,
+                "retries": self.retries,
+                "usd_budget": job.budget.usd_budget,
+                "token_budget": job.budget.token_budget,
+                "trace": inject({}),
+            }
+            batch.append(
+                RowRecord(
+                    id=f"{job.state.id}-{line.number}",
+                    map=job.state.id,
+                    number=line.number,
+                    task=task,
+                )
             )
+        if batch:
+            again = sorted(map(str, OPEN)) if job.resume else ()
+            await self._with_retries(self.tables.enqueue, self.queue, batch, again)
         return line is not None
 
-    def _put_all(self, batch: Sequence[tuple[str, tuple[Message, ...]]]) -> None:
-        with self.database.begin() as connection:
-            for run_id, prompt in batch:
-                options = {
-                    "workflow_name": WORKFLOW,
-                    "queue_name": self.queue,
-                    "workflow_id": run_id,
-                    "app_version": version(self.queue),
-                }
-                payload = {
-                    "prompt": messages_to_json(prompt),
-                    "retries": self.retries,
-                    "trace": inject({}),
-                }
-                self._client.enqueue_in_transaction(connection, options, payload)
-
-    async def _ended(self, job: MapRun) -> list[tuple[InputLine, MapRow]]:
-        """Return the rows whose runs have ended, and remove them from `_enqueued`."""
-        ids, found = list(self._enqueued), []
-        for start in range(0, len(ids), _CHUNK):
-            chunk = ids[start : start + _CHUNK]
-            for run in await self._with_retries(self._list_ended, chunk):
-                line, key = self._enqueued.pop(run.workflow_id)
-                found.append((line, _row(line, key, run, spent=job.unfinished)))
-        return found
-
-    def _list_ended(self, ids: list[str]) -> list[Any]:
-        found: list[Any] = self._client.list_workflows(
-            workflow_ids=ids, status=_ENDED, load_input=False
-        )
-        return found
-
     async def _check_workers(self) -> None:
-        """Notify the user if no worker takes rows from the queue. The rows stay on it."""
-        workers = await self._with_retries(self.database.workers, self.queue)
-        unattended = not any(worker["silent"] < LEASE * 3 for worker in workers)
-        if unattended and not self._unattended:
+        """Adapt the window to the workers, and notify the user if there is none."""
+        slots = await self._with_retries(self.tables.slots, self.queue)
+        self.window = max(_LEAST, _AHEAD * slots)
+        if not slots and not self._unattended and self._out:
             self.notice(
                 f"the queue {self.queue!r} has no worker; its rows wait for a `glue worker`"
             )
-        self._unattended = unattended
+        if self._out:
+            self._unattended = not slots
 
     async def _with_retries(self, work: Callable[..., T], *values: Any) -> T:
-        """Call a function that uses the database, and retry until the database responds.
-
-        Raise StoreError if the database rejects the work.
-        """
-        exc = need_sqlalchemy().exc
+        """Call a function that uses the database, and retry until the database responds."""
         failures = 0
         while True:
             try:
                 return await finish_in_thread(work, *values)
-            except (exc.OperationalError, exc.InterfaceError) as error:
+            except StoreError as error:
+                if not self.tables.is_transient(error):
+                    raise
                 failures += 1
-                if failures >= _NOTICE_AFTER:
-                    self.notice(f"{self.database.shown} does not respond; waiting")
-                log.debug("the database does not respond", exc_info=error)
+                self.notice(f"{error}; waiting")
                 await anyio.sleep(_BACKOFF.delay(failures) or 0)
-            except exc.DBAPIError as error:
-                reason = " ".join(str(error.orig).split())
-                raise StoreError(f"{self.database.shown}: {reason}") from error
-
-
-def _row(line: InputLine, key: Json, run: Any, *, spent: bool) -> MapRow:
-    """Return the row of a run that has ended. `spent` means that the budget of the map is spent."""
-    if run.status == "SUCCESS":
-        result, tries = decode_result(run.output), run.output["tries"]
-        return finished_row(
-            line, key, result, earlier=NOTHING, tries=tries, session=run.workflow_id
-        )
-    if run.status == "CANCELLED" and spent:
-        outcome, error = Outcome.BUDGET, "cancelled: the budget of all rows is spent"
-    elif run.status == "CANCELLED":
-        losses = MAX_LOSSES + 1
-        outcome, error = Outcome.FAILED, f"cancelled, or given up after losing {losses} workers"
-    else:
-        outcome, error = Outcome.FAILED, f"{run.status.lower()}: {run.error}"
-    return MapRow(number=line.number, id=key, outcome=outcome, session=run.workflow_id, error=error)

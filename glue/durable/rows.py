@@ -8,19 +8,23 @@ import json
 import os
 import re
 import sys
-from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from glue.codec import Json, from_json, to_json, to_plain
-from glue.errors import ConfigError, NewerSchema, SessionBusy, StoreError
+from glue.durable.ledger import NOTHING
+from glue.errors import ConfigError, NewerSchema, ProviderError, SessionBusy, StoreError
 from glue.function.validation import ValidationError
 from glue.limits import Outcome, StopReason
+from glue.loop.position import is_resumable
+from glue.loop.transcript import last_reply
 from glue.messages import (
     AssistantMessage,
     Message,
     Part,
+    ToolMessage,
     Usage,
     message_to_json,
     messages_from_json,
@@ -28,17 +32,17 @@ from glue.messages import (
     user,
 )
 from glue.output import Output
-from glue.result import RunResult
+from glue.pending import is_paused
 from glue.stores.locks import hold
 from glue.stores.sqlite import ExclusiveStore
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
 
-NOTHING = Usage(cost=0.0)
 INVALID = "invalid"  # the outcome of a row that could not be read
+LOST = "lost"  # the outcome of a row whose process was killed; never returned to the caller
 # The outcomes of rows that `resume` runs again. All other rows have a final answer.
-OPEN = frozenset((INVALID, Outcome.FAILED, Outcome.CANCELLED, Outcome.BUDGET))
+OPEN = frozenset((INVALID, LOST, Outcome.FAILED, Outcome.CANCELLED, Outcome.BUDGET, Outcome.PAUSED))
 
 Item: TypeAlias = "str | Mapping[str, Json] | Part | Message | InputLine"
 Items: TypeAlias = "Iterable[Item] | AsyncIterable[Item]"
@@ -74,6 +78,9 @@ class MapRow:
     session: str = ""
     error: str = ""
     notice: str = ""  # that of the result: why the answer is cut, or that no model wrote it
+    kind: str = ""  # of the error, such as "rate_limited" or "config"
+    # Requests that were under way when a process was killed. The provider may have charged them.
+    lost: int = 0
 
     @property
     def complete(self) -> bool:
@@ -217,25 +224,17 @@ def fill(template: str, row: Mapping[str, Json]) -> str:
     return _FIELD.sub(put, template)
 
 
-def finished_row(
-    line: InputLine, id: Json, result: RunResult[Any], *, earlier: Usage, tries: int, session: str
-) -> MapRow:
-    """Return the row of a run that has ended; `earlier` is the usage of its earlier runs."""
-    return MapRow(
-        number=line.number,
-        id=id,
-        outcome=result.outcome.value,
-        text=result.text,
-        output=to_plain(result.output),
-        usage=earlier + result.usage,
-        turns=result.turns,
-        requests=result.requests,
-        seconds=round(result.seconds, 3),
-        tries=tries,
-        session=session,
-        error=" ".join(str(result.error).split()) if result.error is not None else "",
-        notice=result.notice,
-    )
+def invalid_row(line: InputLine, error: ValueError) -> MapRow:
+    """Return the row of an input that could not be read."""
+    reason = f"line {line.number}: {error}"
+    return MapRow(number=line.number, outcome=INVALID, error=reason)
+
+
+def error_kind(error: BaseException | None) -> str:
+    """Return the kind of a provider's error, "config" for a mistake of the user, or ""."""
+    if isinstance(error, ProviderError):
+        return error.kind
+    return "config" if isinstance(error, (ConfigError, TypeError)) else ""
 
 
 def row_from_transcript(
@@ -245,9 +244,9 @@ def row_from_transcript(
 
     The transcript of such a run is complete, but its result was not stored.
     """
+    messages = tuple(messages)
     replies = [message for message in messages if isinstance(message, AssistantMessage)]
-    reason = replies[-1].stop_reason if replies else StopReason.ERROR
-    outcome = next((outcome for outcome in Outcome if outcome.tag is reason), Outcome.DONE)
+    outcome = outcome_of(messages)
     text, value = replies[-1].text if replies else "", None
     if output is not None and outcome is Outcome.DONE:
         calls = replies[-1].calls
@@ -263,19 +262,41 @@ def row_from_transcript(
         outcome=outcome.value,
         text=text,
         output=value,
-        usage=spent(replies),
+        usage=spent(messages),
         requests=len(replies),
         session=session,
     )
 
 
+def outcome_of(messages: Sequence[Message]) -> Outcome:
+    """Return the outcome of the last run of a transcript; `cancelled` if its process was killed."""
+    if is_paused(messages):
+        return Outcome.PAUSED
+    reply = last_reply(messages)
+    reason = reply.stop_reason if reply is not None else StopReason.ERROR
+    tagged = next((outcome for outcome in Outcome if outcome.tag is reason), None)
+    if tagged is not None:
+        return tagged
+    return Outcome.CANCELLED if is_resumable(messages) else Outcome.DONE
+
+
 def spent(messages: Iterable[Message]) -> Usage:
-    """Return the usage of all replies of a transcript together."""
-    total = Usage(cost=0.0)
+    """Return the usage of all replies of a transcript, of failed attempts and of sub-agents."""
+    total = NOTHING
     for message in messages:
-        if isinstance(message, AssistantMessage) and message.usage is not None:
-            total += message.usage
+        meta = message.meta or {}
+        found = [message.usage] if isinstance(message, AssistantMessage) else []
+        if isinstance(message, AssistantMessage):
+            found += [_usage(attempt.get("usage")) for attempt in meta.get("attempts", ())]
+        elif isinstance(message, ToolMessage):
+            found.append(_usage(meta.get("usage")))
+        for usage in found:
+            total += usage or NOTHING
     return total
+
+
+def _usage(plain: Json) -> Usage | None:
+    return from_json(Usage, plain) if isinstance(plain, dict) else None
 
 
 # The state of a map -------------------------------------------------------------------------------

@@ -357,14 +357,20 @@ async def _begin(state: State, prompt: Sequence[Message] | None, keep: bool) -> 
 
 
 async def _begin_calls(state: State) -> None:
-    """Restore a run that paused; answer the calls that may have run with an error."""
+    """Restore a run that paused; answer the calls that may have run with an error.
+
+    A call of an idempotent tool gets no error: it runs again.
+    """
     if state.position.step == "await":
         restore(state)
     state.offered = frozenset(state.tools)
     reply = cast(AssistantMessage, last_reply(state.messages))
     waits = {*waiting_records(reply), *(reply.meta or {}).get(LATER, ())}
     lost = unanswered(state.messages, NO_RESULT)
-    state.results = [result for result in lost if result.call_id not in waits]
+    again = {name for name, tool in state.tools.items() if getattr(tool, "idempotent", False)}
+    state.results = [
+        result for result in lost if result.call_id not in waits and result.name not in again
+    ]
     await store_results(state)
     if not open_calls(state.messages):
         state.position = ASK

@@ -48,6 +48,8 @@ class PostgresStore(SQLStore):
         lease: seconds after which another writer may take the session of a dead one.
     """
 
+    now = "extract(epoch FROM clock_timestamp())::float8"
+    notifies = True
     _mark = "%s"
     _body = "body, excluded"
     _columns, _values = "excluded, body, words", "?, ?, ?::tsvector"
@@ -84,7 +86,41 @@ class PostgresStore(SQLStore):
             self.schema = self.pool.run(_migrate)
         return self.pool.run(work)
 
-    _get = run
+    _get = transact = run
+
+    def _vacuum(self) -> None:
+        def vacuum() -> None:
+            with self.pool.connect() as connection:  # VACUUM does not run in a transaction
+                connection.execute("VACUUM (ANALYZE)")
+
+        self.pool.translated(vacuum)
+
+    def is_away(self, error: StoreError) -> bool:
+        psycopg = self.pool.psycopg
+        return isinstance(error.__cause__, (psycopg.OperationalError, psycopg.InterfaceError))
+
+    def twin(self) -> PostgresStore:
+        return PostgresStore(self.url, lease=self.lease)
+
+    def listen(
+        self, channel: str, receive: Callable[[str], object], ending: threading.Event
+    ) -> None:
+        """Call a function with each notification of a channel, until `ending` is set.
+
+        A connection of its own is used. If it breaks, notifications are missed until it is back.
+        """
+        failures = 0
+        while not ending.is_set():
+            try:
+                with self.pool.connect() as connection:
+                    connection.execute(f"LISTEN {channel}")
+                    failures = 0
+                    while not ending.is_set():
+                        for notice in connection.notifies(timeout=1.0):
+                            receive(notice.payload)
+            except self.pool.psycopg.Error:
+                failures += 1
+                ending.wait(_BACKOFF.delay(failures))
 
     def _writer(self, id: str, first: Record) -> _Writer:
         return _Writer(self, id, first)
@@ -210,15 +246,7 @@ class _Pool:
         raise AssertionError("unreachable")
 
     def _once(self, work: Callable[[Connection], T]) -> T:
-        connection: Connection = self._idle.pop() if self._idle else None
-        if connection is None:
-            connection = self.psycopg.connect(
-                self.url,
-                autocommit=True,
-                connect_timeout=10,
-                prepare_threshold=None,
-                application_name="glue",
-            )
+        connection = self._idle.pop() if self._idle else self.connect()
         try:
             with connection.transaction():
                 result = work(connection)
@@ -231,6 +259,22 @@ class _Pool:
         self._has_connected = True
         self._idle.append(connection)
         return result
+
+    def translated(self, work: Callable[[], T]) -> T:
+        """Call a function, and translate errors of psycopg to StoreError."""
+        try:
+            return work()
+        except self.psycopg.Error as error:
+            raise self._error(error) from error
+
+    def connect(self) -> Connection:
+        return self.psycopg.connect(
+            self.url,
+            autocommit=True,
+            connect_timeout=10,
+            prepare_threshold=None,
+            application_name="glue",
+        )
 
     def _error(self, error: Exception) -> StoreError:
         text = " ".join(str(error).split("\n")[0].split())

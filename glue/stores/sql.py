@@ -65,6 +65,28 @@ class SQLStore(BlockingStore):
     # Returns the searched text of a hit, or None if a newer version wrote it.
     _found_text: Callable[[str], str | None]
 
+    now: str  # expression: the current time in seconds since 1970
+    notifies = False  # whether the database has advisory locks, row locks and notifications
+
+    def transact(self, work: Callable[[Connection], T]) -> T:
+        """Call a function with a connection in a transaction, and return its result.
+
+        If the connection breaks, the function is called again.
+        """
+        raise NotImplementedError
+
+    def kept_open(self) -> contextlib.AbstractContextManager[object]:
+        """Keep the connection of a file open between transactions, inside a block."""
+        return contextlib.nullcontext()
+
+    def is_away(self, error: StoreError) -> bool:
+        """Return whether an error means that the server is unreachable for now."""
+        return False
+
+    def twin(self) -> SQLStore:
+        """Return a store of the same sessions that does not wait for the connections of this one."""
+        return self
+
     def _get(self, work: Callable[[Connection], T]) -> T:
         """Call a function that only reads with a connection."""
         raise NotImplementedError
@@ -129,6 +151,13 @@ class SQLStore(BlockingStore):
 
         self._get(lambda connection: self.row(connection, id))
         self._change(id, delete)
+
+    async def vacuum(self) -> None:
+        """Free the space of deleted sessions."""
+        await self._in_thread(self._vacuum)
+
+    def _vacuum(self) -> None:
+        raise NotImplementedError
 
     async def fork(
         self, id: str, new_id: str, *, at: int | None = None, live: bool = False

@@ -47,6 +47,7 @@ class SQLiteStore(SQLStore):
             process, but a power failure can lose the last records.
     """
 
+    now = "((julianday('now') - 2440587.5) * 86400.0)"
     _prefix = ""
     _body = "body"
     _columns, _values = "text, body", "?, ?"
@@ -115,6 +116,22 @@ class SQLiteStore(SQLStore):
                 with _guard:
                     database.taken.discard(id)
                     database.locks.release(id)
+
+    def transact(self, work: Callable[[Connection], T]) -> T:
+        with using(self.path, self.sync) as database:
+            database.open()
+            return database.run(work)
+
+    def _vacuum(self) -> None:
+        with using(self.path, self.sync) as database, store_errors(self.path):
+            connection = database.open()
+            with database.locks.writing():
+                connection.execute("INSERT INTO words(words) VALUES ('optimize')")
+                connection.execute("VACUUM")
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def kept_open(self) -> contextlib.AbstractContextManager[object]:
+        return using(self.path, self.sync)
 
     def _writer(self, id: str, first: Record) -> _Writer:
         return _Writer(self, id, first)
@@ -199,6 +216,9 @@ class ExclusiveStore(SQLiteStore):
     def __init__(self, path: Path) -> None:
         super().__init__(path, sync=False)
         self.database = Database(path, sync=False)
+
+    def transact(self, work: Callable[[Connection], T]) -> T:
+        return self.database.run(work)
 
     def _writer(self, id: str, first: Record) -> _Writer:
         return _ExclusiveWriter(self, id, first)

@@ -1,33 +1,117 @@
-"""`glue worker` and `glue queue` without the extra dbos. tests/durable tests them with it."""
+"""`glue worker` and `glue queue`; tests/durable runs them as processes."""
 
 from __future__ import annotations
 
-import os
-import sys
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from glue.installing import install_command
+import glue
+from glue.durable.rows import MapRow
+from glue.durable.tables import EndedRow, RowRecord, Tables, engine_store
+
+ENGINE = "sqlite:///q.db"
 
 
-@pytest.mark.parametrize(
-    "args",
-    [
-        ("worker", "agent.py", "--queue", "q", "--engine", "dbos+sqlite:///q.db"),
-        ("queue", "--engine", "dbos+sqlite:///q.db"),
-    ],
-)
-def test_commands_that_need_dbos_name_the_extra(
-    cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...]
-) -> None:
-    monkeypatch.setitem(sys.modules, "dbos", None)
-    Path("agent.py").write_text("from glue import Agent\nagent = Agent('offline')\n")
+def filled(*outcomes: str) -> Tables:
+    """Return the tables of a queue with one row of each outcome; "" is a waiting row."""
+    tables = Tables(engine_store(ENGINE))
+    records = [
+        RowRecord(id=f"m-{number}", map="m", number=number, task={"prompt": []})
+        for number in range(1, len(outcomes) + 1)
+    ]
+    tables.enqueue("rows", records)
+    ended = []
+    for record, claim in tables.exchange("w", "rows", free=len(records)):
+        outcome = outcomes[record.number - 1]
+        result = MapRow(number=record.number, outcome=outcome).to_json()
+        if outcome:
+            ended.append(
+                EndedRow(id=record.id, claim=claim, outcome=outcome, cost=0.5, result=result)
+            )
+    waiting = [f"m-{number}" for number, outcome in enumerate(outcomes, 1) if not outcome]
+    tables.exchange("w", "rows", ended=ended, back=waiting)
+    return tables
 
-    ran = cli(*args)
+
+def test_a_queue_shows_its_rows_money_and_cooldowns(cli: Callable[..., Any]) -> None:
+    tables = filled("done", "done", "failed", "paused", "")
+    tables.cool_down("acme", 90.0)
+    tables.close()
+
+    shown = cli("queue", "--engine", ENGINE).out
+    found = json.loads(cli("queue", "rows", "--engine", ENGINE, "--json").out)["rows"]
+
+    assert "rows: 1 waiting, 0 running, 2 done, 1 paused, 1 failed; 4/min; $2.00" in shown
+    assert "acme refuses requests for 1 m" in shown
+    assert "no worker is running" in shown
+    assert (found["usd"], found["last_minute"], found["slots"]) == (2.0, 4, 0)
+    assert found["cooldowns"]["acme"] == pytest.approx(90, abs=5)
+
+
+def test_prune_deletes_old_rows_with_their_transcripts(cli: Callable[..., Any]) -> None:
+    tables = filled("done", "failed", "paused", "")
+    store: Any = tables.store
+    for name in ("m-1", "m-2", "m-3"):
+        glue.Agent(glue.testing.Script("x")).session(name, store=store).run_sync("hello")
+    tables.close()
+    prune = ("queue", "prune", "rows", "--engine", ENGINE, "--older", "0s")
+
+    assert cli("queue", "prune", "--engine", ENGINE, "--older", "1h").out == "deleted 0 rows\n"
+    assert cli(*prune, "--dry-run").out == "would delete 2 rows\n"
+    assert cli(*prune, "--outcome", "done").out == "deleted 1 row\n"
+    assert cli(*prune).out == "deleted 1 row\n"
+
+    shown = cli("sessions", "list", "--store", "q.db", "--json").out
+    assert [each["id"] for each in json.loads(shown)] == ["m-3"]
+    assert (
+        "1 waiting, 0 running, 0 done, 1 paused, 0 failed" in cli("queue", "--engine", ENGINE).out
+    )
+
+
+@pytest.mark.parametrize("age", ["30", "d", "-1d", "1y"])
+def test_an_age_needs_a_unit(cli: Callable[..., Any], age: str) -> None:
+    ran = cli("queue", "prune", "--engine", ENGINE, "--older", age)
 
     assert ran.code == 2
-    assert ran.err.strip() == f"glue: durable runs need DBOS: {install_command('dbos')}"
-    assert os.listdir() == ["agent.py"]
+    assert "write 30d, 12h, 90m or 2w" in ran.err
+
+
+@pytest.mark.parametrize("name", ["Big", "a b"])
+def test_a_queue_name_is_checked(cli: Callable[..., Any], name: str) -> None:
+    Path("agent.py").write_text("from glue import Agent\nagent = Agent('offline')\n")
+
+    ran = cli("worker", "agent.py", "--queue", name, "--engine", ENGINE)
+
+    assert ran.code == 2
+    assert "the name of a queue may contain a-z, 0-9, - and _" in ran.err
+
+
+@pytest.mark.parametrize("engine", ["redis://host", "mysql://host/db", "folder", ""])
+def test_an_unknown_engine_is_rejected(cli: Callable[..., Any], engine: str) -> None:
+    ran = cli("queue", "--engine", engine)
+
+    assert ran.code == 2
+    assert "an engine must be postgresql://USER@HOST/DATABASE or sqlite:///FILE" in ran.err
+
+
+def test_an_unreachable_database_is_reported_in_one_line(cli: Callable[..., Any]) -> None:
+    pytest.importorskip("psycopg")
+    Path("agent.py").write_text("import glue\nagent = glue.Agent('offline')\n")
+    Path("in.jsonl").write_text('"a"\n')
+    there = ["--engine", "postgresql://me:secret@127.0.0.1:1/db"]
+
+    for command in (
+        ["map", "agent.py", "in.jsonl", "-o", "out.jsonl", "--queue", "q", *there],
+        ["worker", "agent.py", "--queue", "q", *there],
+        ["queue", *there],
+    ):
+        ran = cli(*command)
+        assert ran.code == 1
+        assert len(ran.err.splitlines()) == 1
+        assert ran.err.startswith("glue: postgresql://127.0.0.1:1/db: ")
+        assert "secret" not in ran.err
+    assert not Path("out.jsonl").exists()

@@ -172,7 +172,7 @@ async def test_results_that_do_not_fit_in_memory_are_read_from_the_state_file(
 
 
 async def test_a_failed_row_is_retried_from_its_transcript() -> None:
-    maker = agent(fail("overloaded"), Repeat(echo))
+    maker = agent(fail("transient"), Repeat(echo))
 
     (row,) = await rows(glue.map(maker, ["a"], retries=1, retry_delay=0))
 
@@ -184,7 +184,7 @@ async def test_a_failed_row_is_retried_from_its_transcript() -> None:
 
 
 async def test_a_row_fails_after_its_last_retry() -> None:
-    busy = fail("overloaded", "too busy")
+    busy = fail("transient", "too busy")
     maker = agent(busy, busy, Repeat(echo))
 
     found = await rows(glue.map(maker, ["a", "b"], retries=1, retry_delay=0, concurrency=1))

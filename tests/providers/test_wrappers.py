@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from glue.durable.rates import Limited, LocalMeter, Rate
-from glue.durable.steps import DurableProvider
+from glue.durable.ledger import Ledger, Metered, Rate
 from glue.messages import AssistantMessage, Request, Text, user
 from glue.provider import Capabilities, Done, ProviderEvent, TextDelta, capabilities, close, opened
 from glue.providers.escalation import with_escalation
@@ -39,8 +38,7 @@ WRAPPERS: dict[str, Callable[[Any, Path], Any]] = {
     "escalation": lambda server, path: with_escalation(server),
     "failover": lambda server, path: with_retries(with_failover(server)),
     "recorder": lambda server, path: Recorder(server, path / "x.jsonl"),
-    "rates": lambda server, path: Limited(server, Rate(requests=1000), LocalMeter()),
-    "steps": lambda server, path: DurableProvider(server, None),  # type: ignore[arg-type]
+    "metered": lambda server, path: Metered(server, Rate(requests=1000), Ledger(), 1.0),
     "all": lambda server, path: with_retries(Recorder(with_escalation(server), path / "x.jsonl")),
 }
 
@@ -60,7 +58,7 @@ async def test_a_wrapper_reports_the_capabilities_of_its_provider_and_closes_it(
     assert server.closed == 1
 
 
-@pytest.mark.parametrize("name", ["retries", "escalation", "recorder", "rates", "steps", "all"])
+@pytest.mark.parametrize("name", ["retries", "escalation", "recorder", "metered", "all"])
 def test_a_wrapper_has_the_attributes_of_its_provider_and_no_others(
     name: str, tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ from fakes.postgres import Postgres
 from fakes.sessions import CHILD, fill, kill_many, talk
 
 from glue import user
-from glue.durable.database import EngineDatabase
+from glue.durable.tables import Tables
 from glue.errors import ConfigError, SessionBusy, StoreError
 from glue.stores import PostgresStore
 from glue.stores import postgres as module
@@ -270,10 +270,10 @@ async def test_tables_of_a_newer_version_can_be_read_but_not_changed(database: s
 
 
 @scale
-async def test_durable_runs_can_use_the_same_database(database: str) -> None:
-    engine = EngineDatabase("dbos+" + database)
-    engine.migrate()
-    engine.close()
+async def test_a_queue_can_use_the_same_database(database: str) -> None:
+    tables = Tables(PostgresStore(database))
+    assert tables.queues() == []
+    tables.close()
 
     await fill(PostgresStore(database), "demo", talk())
 

@@ -101,11 +101,9 @@ async def test_a_traceparent_is_read_from_and_added_to_a_mapping(
     assert f"{top.context.trace_id:032x}" == TRACE
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # DBOS supports only asyncio
 async def test_a_durable_run_continues_the_trace_of_its_caller(
     backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("dbos", reason="the extra [dbos] is not installed")
     monkeypatch.delenv("GLUE_OTEL", raising=False)
     telemetry.instrument(tracer_provider=backend.tracer_provider)
     try:

@@ -1,0 +1,202 @@
+"""The ledger of rows: rate limits, budgets, and cooldowns after refusals."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+import glue
+from glue import Agent, Request, Usage
+from glue.durable import Rate
+from glue.durable.ledger import Balance, Ledger, Metered, metered
+from glue.errors import BudgetExceeded, ProviderError
+from glue.provider import Capabilities
+from glue.testing import Repeat, Reply, Script, fail, say
+
+COST = Usage(input=10, output=5, cost=0.01)
+
+
+def echo(request: Request) -> Reply:
+    return say(f"<{request.messages[-1].text}>", usage=COST)
+
+
+class Clock:
+    """A clock that stands still, except while somebody sleeps."""
+
+    def __init__(self, moves: bool = True) -> None:
+        self.now, self.moves = 0.0, moves
+        self.waited: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        await anyio.lowlevel.checkpoint()
+        self.waited.append(round(seconds, 3))
+        if self.moves:
+            self.now += seconds
+
+
+def test_a_rate_of_zero_is_rejected() -> None:
+    with pytest.raises(ValueError, match="requests per minute must be above 0"):
+        Rate(requests=0)
+
+
+async def test_each_provider_of_a_failover_list_keeps_to_its_own_rate() -> None:
+    clock = Clock(moves=False)
+    busy, other = Script(Repeat(fail("empty"))), Script(Repeat(echo))
+    busy.name, other.name = "busy", "other"
+    failover = glue.with_failover(busy, other)
+    held = metered(
+        failover,
+        {"busy": Rate(requests=60), "other": Rate(requests=6)},
+        Ledger(clock=clock, sleep=clock.sleep),
+    )
+
+    for _ in range(3):
+        await glue.run(held, "x")
+
+    assert clock.waited == [1.0, 10.0, 2.0, 20.0]
+    assert failover.providers == (busy, other)  # the original list is unchanged
+
+
+async def test_tokens_per_minute_follow_the_usage_of_replies() -> None:
+    clock = Clock(moves=False)
+    ledger = Ledger(clock=clock, sleep=clock.sleep)
+
+    # A new wrapper for each request, as for each row: the mean is kept in the ledger.
+    for _ in range(3):
+        await glue.run(Metered(Script(Repeat(echo)), Rate(tokens=60), ledger, 1.0), "x")
+
+    assert clock.waited == [15.0, 30.0]  # 15 tokens per request at one token per second
+
+
+async def test_a_refused_request_is_sent_again_after_the_advised_time() -> None:
+    clock = Clock()
+    script = Script(fail("rate_limited", retry_after=7.0), Repeat(echo))
+    held = metered(script, None, Ledger(clock=clock, sleep=clock.sleep))
+
+    result = await glue.run(held, "x")
+
+    assert (result.text, result.requests, result.attempts) == ("<x>", 1, ())
+    assert clock.waited == [7.0]
+
+
+async def test_a_cooldown_without_advice_doubles() -> None:
+    clock = Clock()
+    refusal = fail("overloaded")
+    script = Script(refusal, refusal, refusal, Repeat(echo))
+    held = metered(script, None, Ledger(clock=clock, sleep=clock.sleep))
+
+    await glue.run(held, "x")
+
+    first, second, third = clock.waited
+    assert 0.75 <= first <= 1.0
+    assert 1.5 <= second <= 2.0
+    assert 3.0 <= third <= 4.0
+
+
+async def test_the_error_is_raised_if_the_advised_time_exceeds_patience() -> None:
+    clock = Clock()
+    script = Script(fail("rate_limited", "slow down", retry_after=90.0), Repeat(echo))
+    ledger = Ledger(clock=clock, sleep=clock.sleep)
+    held = metered(script, None, ledger, patience=60)
+
+    with pytest.raises(ProviderError, match="slow down"):
+        (await glue.run(held, "x")).unwrap()
+    with pytest.raises(ProviderError, match="script refuses requests for another 90 s"):
+        (await glue.run(held, "y")).unwrap()
+
+    assert len(script.requests) == 1
+    assert ledger.cooling() == {"script": 90.0}
+
+
+async def test_a_failover_list_does_not_wait_for_one_of_its_providers() -> None:
+    clock = Clock()
+    busy = Script(Repeat(fail("rate_limited", retry_after=50.0)), name="busy")
+    other = Script(Repeat(echo), name="other")
+    ledger = Ledger(clock=clock, sleep=clock.sleep)
+
+    for _ in range(3):  # a new list each time: the cooldown is known to the ledger
+        result = await glue.run(metered(glue.with_failover(busy, other), None, ledger), "x")
+        assert result.text == "<x>"
+
+    assert len(busy.requests) == 1
+    assert clock.waited == []
+
+
+async def test_one_request_tests_the_provider_after_a_cooldown_and_replies_admit_more() -> None:
+    inside, most, refusals = 0, list[int](), 0
+
+    class Provider:
+        name = "acme"
+
+        async def stream(self, request: Request):  # type: ignore[no-untyped-def]
+            nonlocal inside, refusals
+            inside += 1
+            most.append(inside)
+            try:
+                await anyio.sleep(0.001)
+                if refusals < 3:
+                    refusals += 1
+                    raise ProviderError("busy", kind="rate_limited", retry_after=0.1)
+                yield glue.provider.Done(
+                    message=glue.AssistantMessage(content=(glue.Text(text="x"),))
+                )
+            finally:
+                inside -= 1
+
+    held = metered(Provider(), None, Ledger())  # type: ignore[arg-type]
+    async with anyio.create_task_group() as tasks:
+        for _ in range(12):
+            tasks.start_soon(glue.run, held, "x")
+
+    # Twelve at once; three are refused, nine answered. The others test the provider one by one.
+    assert most[:12] == list(range(1, 13))
+    assert all(count <= 3 for count in most[12:])
+
+
+def test_a_balance_expects_the_mean_and_at_least_the_input() -> None:
+    balance = Balance(usd_budget=1.0, usd=0.6, held_usd=0.2, mean_usd=0.2)
+
+    assert balance.expected(0.05, 10) == (0.2, 10)
+    assert balance.over() is None
+    assert isinstance(balance.over(usd=0.3), BudgetExceeded)
+    assert isinstance(Balance(token_budget=10, tokens=10).over(), BudgetExceeded)
+    assert Balance(usd=5.0).over(usd=100.0) is None
+
+
+async def test_a_reservation_is_settled_or_released() -> None:
+    ledger = Ledger(usd_budget=0.05)
+
+    assert await ledger.reserve("a", 0.02, 10) is None
+    assert await ledger.reserve("b", 0.02, 10) is None
+    assert await ledger.reserve("c", 0.02, 10) is not None
+    await ledger.release("b")
+    await ledger.settle("a", COST)
+
+    assert ledger.usd == pytest.approx(0.01)
+    assert await ledger.reserve("c", 0.02, 10) is None
+
+
+async def test_the_price_of_the_input_is_reserved_before_the_first_request() -> None:
+    class Priced(Script):
+        capabilities = Capabilities(model="m", input_price=1_000_000.0, output_price=1.0)
+
+    dear = Priced(Repeat(echo))
+
+    found = [row async for row in glue.map(Agent(dear), ["long " * 100], usd_budget=50.0)]
+
+    assert [row.outcome for row in found] == ["budget"]  # 125 tokens at a dollar each
+    assert dear.requests == []
+
+
+async def test_usage_of_sub_agents_counts_towards_the_budget() -> None:
+    child = Agent(Script(Repeat(say("below", usage=COST))), name="child")
+    asking = glue.testing.calls(glue.testing.call("child", {"prompt": "x"}), usage=COST)
+    above = Agent(Script(Repeat(asking)), tools=[child.as_tool()])
+
+    (row,) = [row async for row in glue.map(above, ["x"], usd_budget=0.05)]
+
+    assert row.outcome == "budget"
+    assert row.cost == pytest.approx(0.06)  # the last request was reserved without its sub-agent

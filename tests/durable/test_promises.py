@@ -1,0 +1,245 @@
+"""The promises of a row: the same tests in one process, on SQLite and on Postgres."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+import glue
+from glue import Agent, AssistantMessage, Request, Text, ToolCall, Usage
+from glue.durable import Rate
+from glue.errors import ConfigError, ProviderError
+from glue.provider import Done
+from glue.testing import Repeat, Script, call, calls, fail, say
+
+if TYPE_CHECKING:
+    from durable.conftest import Maps
+else:
+    Maps = Any
+
+COST = Usage(input=10, output=5, cost=0.01)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"  # scheduling under trio is tested in test_batch.py and test_ledger.py
+
+
+@glue.tool
+def note(step: int = 0) -> str:
+    """Note something."""
+    noted.append("note")
+    return "noted"
+
+
+noted: list[str] = []
+
+
+class Model:
+    """A model that calls `note` until a row has `turns` replies, and then answers."""
+
+    name = "model"
+
+    def __init__(self, turns: int = 1, refuse: Any = lambda model: None) -> None:
+        self.turns, self.refuse = turns, refuse
+        self.requests = 0
+        self.replies = 0
+        self.inside = self.most = 0
+
+    async def stream(self, request: Request) -> AsyncIterator[Any]:
+        self.requests += 1
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        try:
+            await anyio.sleep(0.002)
+            error = self.refuse(self)
+            if error is not None:
+                raise error
+            said = sum(isinstance(message, AssistantMessage) for message in request.messages)
+            self.replies += 1
+            part: Any = Text(text=f"{request.messages[0].text} is done")
+            if said + 1 < self.turns:
+                part = ToolCall(id=f"c{said}", name="note", arguments=f'{{"step": {said}}}')
+            yield Done(message=AssistantMessage(content=(part,), usage=COST))
+        finally:
+            self.inside -= 1
+
+
+async def test_a_failed_row_continues_from_its_transcript_and_keeps_its_cost(maps: Maps) -> None:
+    noted.clear()
+    first = Script(calls("note", usage=COST), fail("invalid_request"))
+    (failed,) = await maps(Agent(first, tools=[note]), ["a"])
+    assert (failed.outcome, failed.cost) == ("failed", pytest.approx(0.01))
+    second = Script(say("ready", usage=COST))
+
+    (row,) = await maps(Agent(second, tools=[note]), ["a"], resume=True)
+
+    assert (row.outcome, row.text, row.cost) == ("done", "ready", pytest.approx(0.02))
+    assert (row.tries, row.requests) == (2, 2)
+    assert [type(each).__name__ for each in second.requests[0].messages] == [
+        "UserMessage",
+        "AssistantMessage",
+        "ToolMessage",
+    ]
+    assert noted == ["note"]
+
+
+async def test_a_row_that_fails_again_and_again_runs_at_every_resume(maps: Maps) -> None:
+    for resume in (False, True, True, True):
+        script = Script(fail("invalid_request"))
+        (row,) = await maps(Agent(script), ["a"], resume=resume)
+        assert (row.outcome, len(script.requests)) == ("failed", 1)
+
+    (row,) = await maps(Agent(Script("ready")), ["a"], resume=True)
+
+    assert (row.outcome, row.text, row.tries) == ("done", "ready", 5)
+
+
+async def test_a_budget_is_exceeded_by_at_most_one_request_of_each_row(maps: Maps) -> None:
+    model = Model(turns=10)
+
+    found = await maps(
+        Agent(model, tools=[note]), ["x"] * 40, usd_budget=0.5, concurrency=4, workers=2
+    )
+
+    assert maps.job is not None
+    assert maps.job.over_budget
+    assert {row.outcome for row in found} <= {"done", "budget"}
+    assert model.replies * 0.01 <= 0.5 + 8 * 0.01
+    assert sum(row.cost or 0 for row in found) == pytest.approx(model.replies * 0.01)
+    found = await maps(Agent(model, tools=[note]), ["x"] * 40, usd_budget=50, resume=True)
+    assert [row.outcome for row in found] == ["done"] * 40
+    assert sum(row.cost or 0 for row in found) == pytest.approx(4.0)
+    assert model.replies == 400
+
+
+async def test_a_storm_of_refusals_fails_no_row(maps: Maps) -> None:
+    refused: list[float] = []
+
+    def refuse(model: Model) -> ProviderError | None:
+        if len(refused) >= 12 or model.requests <= 8:
+            return None
+        refused.append(anyio.current_time())
+        return ProviderError("slow down", kind="rate_limited", retry_after=0.1)
+
+    model = Model(refuse=refuse)
+
+    found = await maps(Agent(model), ["x"] * 60, concurrency=4, workers=2)
+
+    assert Counter(row.outcome for row in found) == {"done": 60}
+    assert [row.tries for row in found] == [1] * 60
+    # The requests that were under way together with the first refused one could not be held back.
+    # Afterwards a single request tests the provider after each cooldown.
+    later = [at for at in refused if at > refused[0] + 0.09]
+    gaps = [after - before for before, after in zip(later, later[1:], strict=False)]
+    assert len(refused) == 12
+    assert all(gap > 0.05 for gap in gaps)
+
+
+async def test_waiting_for_a_provider_ends_with_patience(maps: Maps) -> None:
+    error = ProviderError("slow down", kind="rate_limited", retry_after=60)
+    model = Model(refuse=lambda model: error)
+
+    found = await maps(Agent(model), ["x", "y"], patience=0.01)
+
+    assert [(row.outcome, row.kind) for row in found] == [("failed", "rate_limited")] * 2
+
+
+@pytest.mark.parametrize("kind", ["quota", "auth"])
+async def test_an_exhausted_quota_stops_the_map(maps: Maps, kind: Any) -> None:
+    script = Script(Repeat(fail(kind, "no credit")))
+
+    with pytest.raises(ProviderError, match="no credit") as caught:
+        await maps(Agent(script), ["x"] * 200, concurrency=2)
+
+    assert caught.value.kind == kind
+    assert len(script.requests) < 200
+
+
+async def test_a_budget_without_a_known_price_stops_the_map(maps: Maps) -> None:
+    with pytest.raises(ConfigError, match="usd_budget cannot be kept"):
+        await maps(Agent(Script(Repeat(say("x")))), ["x"] * 20, usd_budget=1.0, concurrency=1)
+
+
+async def test_tokens_per_minute_keep_their_mean_over_rows_and_workers(maps: Maps) -> None:
+    model = Model()
+    started = anyio.current_time()
+
+    await maps(Agent(model), ["x"] * 20, rate=Rate(tokens=60 * 300), workers=2, concurrency=2)
+
+    # 20 requests of 15 tokens at 300 tokens per second. The first four are sent without a mean.
+    assert anyio.current_time() - started > 0.7
+
+
+async def test_a_row_that_waits_for_a_decision_is_paused_and_resumed(maps: Maps) -> None:
+    @glue.tool(needs_permission=True)
+    def deploy(version: str) -> str:
+        """Deploy a version."""
+        noted.append(version)
+        return f"{version} is live"
+
+    noted.clear()
+    asking = Agent(
+        Script(calls(call("deploy", {"version": "1.4"}, id="c1"), usage=COST), Repeat("other")),
+        tools=[deploy],
+        permission=glue.Ask(lambda request: glue.defer("needs a person")),
+    )
+    first, other = await maps(asking, ["deploy", "other"], concurrency=1)
+    assert (first.outcome, other.outcome) == ("paused", "done")
+    assert first.error.startswith("paused") or "deploy" in first.error
+    again, _ = await maps(asking, ["deploy", "other"], resume=True)
+    assert (again.outcome, again.cost, noted) == ("paused", pytest.approx(0.01), [])
+    store = _store(maps)
+    answering = Agent(Script(say("live", usage=COST)), tools=[deploy])
+    session = answering.session(first.session, store=store)
+
+    await session.resume(decisions={"c1": glue.allow()})
+    row, _ = await maps(answering, ["deploy", "other"], resume=True)
+
+    assert (row.outcome, row.text, row.cost) == ("done", "live", pytest.approx(0.02))
+    assert noted == ["1.4"]
+
+
+def _store(maps: Maps) -> Any:
+    from glue.durable.tables import engine_store
+
+    if maps.kind == "embedded":
+        return glue.SQLiteStore(maps.folder / "state.db")
+    return engine_store(maps.engine)
+
+
+async def test_idempotent_calls_run_again_and_others_do_not(maps: Maps) -> None:
+    ran: list[str] = []
+
+    @glue.tool
+    def charge() -> str:
+        """Charge."""
+        ran.append("charge")
+        raise KeyboardInterrupt  # as if the process was killed: nothing is stored
+
+    @glue.tool(idempotent=True)
+    def look() -> str:
+        """Look."""
+        ran.append("look")
+        return "looked"
+
+    name = "row-1"
+    store = glue.SQLiteStore(maps.folder / "direct.db")
+    async with store.log(name) as log:
+        await log.append(glue.user("a"))
+        content = (call("charge", id="1"), call("look", id="2"))
+        await log.append(AssistantMessage(content=content, usage=COST))
+    agent = Agent(Script("ready"), tools=[charge, look])
+
+    result = await agent.session(name, store=store).resume()
+
+    assert ran == ["look"]
+    assert [message.text for message in result.messages[2:]] == [
+        "no result was recorded for this call",
+        "looked",
+        "ready",
+    ]
