@@ -276,7 +276,7 @@ async def test_calls_without_a_result_are_explained(snapshot: SnapshotAssertion)
     )
 
     assert texts_sent(again) == snapshot
-    assert NO_RESULT == snapshot
+    assert snapshot == NO_RESULT
 
 
 async def test_a_cancelled_call_is_explained(snapshot: SnapshotAssertion) -> None:

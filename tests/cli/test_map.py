@@ -308,7 +308,7 @@ def test_progress_shows_rows_speed_cost_and_remaining_time(
     work: Callable[..., Any],
 ) -> None:
     job = glue.map(glue.Agent(Script(say("x"))), [])
-    progress = Progress(Screen(io.StringIO()), job, 100, quiet=False)
+    progress = Progress(Screen(io.StringIO()), job, 100, store="state.db", quiet=False)
     for number in range(1, 21):
         outcome = "done" if number > 2 else "failed"
         job.outcomes[outcome] += 1

@@ -146,7 +146,7 @@ async def test_one_request_tests_the_provider_after_a_cooldown_and_replies_admit
             finally:
                 inside -= 1
 
-    held = metered(Provider(), None, Ledger())  # type: ignore[arg-type]
+    held = metered(Provider(), None, Ledger())
     async with anyio.create_task_group() as tasks:
         for _ in range(12):
             tasks.start_soon(glue.run, held, "x")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -73,12 +74,14 @@ async def test_a_failed_row_continues_from_its_transcript_and_keeps_its_cost(map
     noted.clear()
     first = Script(calls("note", usage=COST), fail("invalid_request"))
     (failed,) = await maps(Agent(first, tools=[note]), ["a"])
-    assert (failed.outcome, failed.cost) == ("failed", pytest.approx(0.01))
+    assert failed.outcome == "failed"
+    assert failed.cost == pytest.approx(0.01)
     second = Script(say("ready", usage=COST))
 
     (row,) = await maps(Agent(second, tools=[note]), ["a"], resume=True)
 
-    assert (row.outcome, row.text, row.cost) == ("done", "ready", pytest.approx(0.02))
+    assert (row.outcome, row.text) == ("done", "ready")
+    assert row.cost == pytest.approx(0.02)
     assert (row.tries, row.requests) == (2, 2)
     assert [type(each).__name__ for each in second.requests[0].messages] == [
         "UserMessage",
@@ -135,7 +138,7 @@ async def test_a_storm_of_refusals_fails_no_row(maps: Maps) -> None:
     # The requests that were under way together with the first refused one could not be held back.
     # Afterwards a single request tests the provider after each cooldown.
     later = [at for at in refused if at > refused[0] + 0.09]
-    gaps = [after - before for before, after in zip(later, later[1:], strict=False)]
+    gaps = [after - before for before, after in pairwise(later)]
     assert len(refused) == 12
     assert all(gap > 0.05 for gap in gaps)
 
@@ -190,9 +193,10 @@ async def test_a_row_that_waits_for_a_decision_is_paused_and_resumed(maps: Maps)
     )
     first, other = await maps(asking, ["deploy", "other"], concurrency=1)
     assert (first.outcome, other.outcome) == ("paused", "done")
-    assert first.error.startswith("paused") or "deploy" in first.error
+    assert "deploy" in first.error
     again, _ = await maps(asking, ["deploy", "other"], resume=True)
-    assert (again.outcome, again.cost, noted) == ("paused", pytest.approx(0.01), [])
+    assert (again.outcome, noted) == ("paused", [])
+    assert again.cost == pytest.approx(0.01)
     store = _store(maps)
     answering = Agent(Script(say("live", usage=COST)), tools=[deploy])
     session = answering.session(first.session, store=store)
@@ -200,7 +204,8 @@ async def test_a_row_that_waits_for_a_decision_is_paused_and_resumed(maps: Maps)
     await session.resume(decisions={"c1": glue.allow()})
     row, _ = await maps(answering, ["deploy", "other"], resume=True)
 
-    assert (row.outcome, row.text, row.cost) == ("done", "live", pytest.approx(0.02))
+    assert (row.outcome, row.text) == ("done", "live")
+    assert row.cost == pytest.approx(0.02)
     assert noted == ["1.4"]
 
 
