@@ -24,15 +24,30 @@ from glue.stores.files import (
     sync_data,
     sync_folder,
 )
-from glue.stores.records import Record, StoredSession, check_id, read_message
+from glue.stores.records import (
+    Record,
+    StoredSession,
+    check_id,
+    message_record,
+    new_header,
+    read_message,
+)
 from glue.stores.search import Query, SearchHit
-from glue.stores.store import BlockingStore, SessionInfo, no_session, session_info
+from glue.stores.store import (
+    BlockingStore,
+    SessionInfo,
+    check_fork,
+    no_session,
+    session_exists,
+    session_info,
+)
 
 _log = logging.getLogger("glue.stores")
 _log.addHandler(logging.NullHandler())  # silent unless the user configures logging
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_.@+=,-]|^\.")  # bytes that are escaped in file names
 _SUFFIX = ".jsonl"
 _LINE = re.compile(rb"\n")
+_MESSAGE = b'{"type":"message","at":'  # the beginning of a record that appends a message
 _PIECE = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9]+")  # the ASCII and other parts of a word
 _BRIEF = 65_536  # bytes in which the header and the first message are expected
 
@@ -97,6 +112,46 @@ class FileStore(BlockingStore):
     def _search(self, query: Query) -> tuple[SearchHit, ...]:
         paths = self.paths() if query.session is None else [self._find(query.session)]
         return query.newest(hit for path in paths for hit in search_file(path, query))
+
+    async def fork(
+        self, id: str, new_id: str, *, at: int | None = None, live: bool = False
+    ) -> None:
+        """Copy a session within this store. See `copy`.
+
+        The lines of a session that was only appended to are copied without decoding them.
+        """
+        await self._in_thread(self._fork, id, new_id, at, live)
+
+    def _fork(self, id: str, new_id: str, at: int | None, live: bool) -> None:
+        path = self._find(id)
+        data = path.read_bytes()
+        header = check_first(data, path) or {}
+        lines = plain_lines(data)
+        if lines is None or live:  # some records change or remove messages
+            stored, times = read(path)
+            check_fork(id, at, len(stored.messages))
+            messages = stored.messages if at is None else stored.messages[:at]
+            kept = [each for each in messages if not (live and each.excluded)]
+            count, block = (
+                len(messages),
+                b"".join(encode(message_record(message, times)) for message in kept),
+            )
+        else:
+            check_fork(id, at, len(lines))
+            count = len(lines) if at is None else at
+            block = b"".join(lines[:count])
+        writer = _Writer(
+            self.path(new_id), new_id, new_header(new_id, id, count, header.get("meta")), self.sync
+        )
+        stored = StoredSession()
+        try:
+            writer.open(stored)
+            if stored.messages:
+                raise session_exists(new_id, len(stored.messages))
+            if block:
+                writer.append(block)
+        finally:
+            writer.close()
 
     def _delete(self, id: str) -> None:
         path = self._find(id)
@@ -170,7 +225,10 @@ class _Writer:
             raise StoreError(
                 f"{self.failed}; an earlier write failed: open the session again"
             ) from self.failed
-        block = b"".join(map(encode, records))
+        self.append(b"".join(map(encode, records)))
+
+    def append(self, block: bytes) -> None:
+        """Append encoded records to the file."""
         try:
             view = memoryview(block)
             while view:
@@ -261,6 +319,18 @@ def records_in(data: bytes) -> Iterator[tuple[Record, int]]:
             return
         start = stop + 1
         yield record, start
+
+
+def plain_lines(data: bytes) -> list[bytes] | None:
+    """Return the lines of the messages of a session; None if not every record adds a message.
+
+    An incomplete line at the end is left out.
+    """
+    lines = data.split(b"\n")[1:-1]
+    # A record with another field after its message ends with a text, such as {...,"before":"ID"}.
+    if not all(line.startswith(_MESSAGE) and line.endswith(b"}}") for line in lines):
+        return None
+    return [line + b"\n" for line in lines]
 
 
 def apply_or_skip(stored: StoredSession, record: Record) -> None:

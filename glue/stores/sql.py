@@ -336,7 +336,7 @@ class SQLWriter:
         stored.read_only = stored.read_only or reason
 
     def load_into(self, stored: StoredSession, found: Found, schema: int = 0) -> None:
-        """Update `stored` with a session that was found; `schema` is the version of the tables."""
+        """Update `stored` with a session that was found; `schema` is that of newer tables."""
         self.number, self.head, self.changes, rows = found
         stored.apply({**self.head, "schema": max(schema, self.head.get("schema", 0))})
         if rows is not None:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from glue.checks import check_flag, check_path
 from glue.errors import NewerSchema, StoreError
-from glue.messages import SCHEMA_VERSION, Json, Message
+from glue.messages import Json, Message
 from glue.signature import hinted
 from glue.stores.files import read_only_reason, sync_data
 from glue.stores.locks import SessionLocks, lock_path
@@ -26,7 +26,8 @@ from glue.stores.store import session_busy
 
 T = TypeVar("T")
 
-_SCHEMA = Path(__file__).with_name("sqlite.sql")
+# Each script upgrades the tables by one version; `user_version` is the number that were run.
+MIGRATIONS = tuple(Path(__file__).with_name(name) for name in ("sqlite-1.sql",))
 WAIT = 60.0  # seconds to wait for a lock of another program; our own writers wait in `SessionLocks`
 
 
@@ -87,6 +88,7 @@ class SQLiteStore(SQLStore):
 
             connection, is_store = None, 0
             if path.exists():
+                check_links(path)
                 connection = opened()
                 try:
                     is_store = connection.execute(tables).fetchone()[0]
@@ -97,7 +99,8 @@ class SQLiteStore(SQLStore):
                     is_store = connection.execute(tables).fetchone()[0]
             if connection is None or not is_store:
                 connection = opened("file::memory:")
-                connection.executescript(_SCHEMA.read_text())
+                for script in MIGRATIONS:
+                    connection.executescript(script.read_text())
             yield connection
 
     @contextlib.contextmanager
@@ -178,7 +181,8 @@ class _Writer(SQLWriter):
         else:
             number = self.database.run(lambda connection: self.store.begin(connection, self.first))
             found = (number, self.first, 0, [])
-        return self.load_into(stored, found, self.database.schema)
+        newer = self.database.schema if self.database.schema > len(MIGRATIONS) else 0
+        return self.load_into(stored, found, newer)
 
     def exists(self, connection: Connection) -> bool:
         sql = "SELECT 1 FROM sessions WHERE id = ?"
@@ -323,8 +327,9 @@ class Database:
                 f"{self._failed}; an earlier write failed: open the session again"
             ) from self._failed
         connection = self.open()
-        if self.schema > SCHEMA_VERSION:
-            raise NewerSchema(newer_schema(f"{self.path} has tables of version", self.schema))
+        if self.schema > len(MIGRATIONS):
+            what = f"{self.path} has tables of version"
+            raise NewerSchema(newer_schema(what, self.schema, len(MIGRATIONS)))
         with self.locks.writing(), self._connection_lock:
             before = connection.total_changes
             connection.execute("BEGIN IMMEDIATE")
@@ -394,6 +399,7 @@ def using(path: Path, sync: bool) -> Iterator[Database]:
 
 def connect(path: Path) -> Connection:
     """Open a file for writing, and create its tables if needed."""
+    check_links(path)
     if not path.exists():
         # Created here, because SQLite would create a file that others can read.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -402,18 +408,57 @@ def connect(path: Path) -> Connection:
         (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
         # `Database` syncs the log. If the filesystem does not support one, SQLite must sync.
         connection.execute(f"PRAGMA synchronous = {'NORMAL' if mode == 'wal' else 'FULL'}")
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version > SCHEMA_VERSION:
+        if _version(connection) > len(MIGRATIONS):
             connection.execute("PRAGMA query_only = ON")
-        elif version < SCHEMA_VERSION:
-            connection.executescript(
-                f"BEGIN IMMEDIATE; {_SCHEMA.read_text()}"
-                f" PRAGMA user_version = {SCHEMA_VERSION}; COMMIT"
-            )
+        elif _version(connection) < len(MIGRATIONS):
+            _migrate(connection)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def check_links(path: Path) -> None:
+    """Raise StoreError if a file has a second name, because SQLite would damage it.
+
+    SQLite finds the write-ahead log by the name of the file. Under another name it does not find
+    the log, and overwrites its changes.
+    """
+    if path.exists() and path.stat().st_nlink > 1:
+        raise StoreError(
+            f"{path} has several names (hard links), which SQLite does not support; copy the file"
+            " and use the copy"
+        )
+
+
+def _version(connection: Connection) -> int:
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return version
+
+
+def _migrate(connection: Connection) -> None:
+    """Upgrade the tables to the current version in one transaction."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # Read again: another process may have upgraded them while this one waited for the lock.
+        for number in range(_version(connection), len(MIGRATIONS)):
+            for statement in _statements(MIGRATIONS[number].read_text()):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {number + 1}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def _statements(script: str) -> Iterator[str]:
+    """Yield the statements of a script; `executescript` would commit the transaction."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
 
 
 def _connect(path: Path, *, uri: str = "") -> Connection:

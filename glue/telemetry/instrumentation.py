@@ -48,11 +48,20 @@ def telemetry_of(setting: bool | OpenTelemetry | None) -> OpenTelemetry | None:
 def inject(carrier: dict[str, Any]) -> dict[str, Any]:
     """Add the W3C `traceparent` of the current trace to a mapping, and return the mapping.
 
-    Nothing is added if runs are not traced.
+    Without a current span it is that of the variable TRACEPARENT, which CI or a parent process
+    sets. Nothing is added if there is neither, or if runs are not traced and the variable is unset.
     """
-    if _shared is not None:
-        _shared.inject(carrier)
+    telemetry = _shared or telemetry_of(_is_switched_on())
+    if telemetry is not None:
+        telemetry.inject(carrier)
+    for name in ("TRACEPARENT", "TRACESTATE") if "traceparent" not in carrier else ():
+        if name in os.environ:
+            carrier[name.lower()] = os.environ[name]
     return carrier
+
+
+def _is_switched_on() -> bool:
+    return os.environ.get("GLUE_OTEL", "") not in ("", "0")
 
 
 @contextmanager
@@ -61,7 +70,7 @@ def continued(carrier: object) -> Iterator[None]:
 
     Do nothing if the mapping does not contain a `traceparent`, or if runs are not traced.
     """
-    telemetry = telemetry_of(os.environ.get("GLUE_OTEL", "") not in ("", "0"))
+    telemetry = telemetry_of(_is_switched_on())
     if telemetry is None or not isinstance(carrier, Mapping) or "traceparent" not in carrier:
         yield
         return

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from glue import __version__, events
 from glue.context import AnyTool, Context, ToolResult, ToolWrapper
@@ -142,7 +143,7 @@ class OpenTelemetry:
         }
         name = f"invoke_agent {agent}".strip()
         with self._span(name, _known(attributes), context=_parent()) as span:
-            state.provider = _TracedProvider(self, provider, otel_names)
+            state.provider = _TracedProvider(self, provider, otel_names, host.session_id)
             state.tools = {name: _TracedTool(self, tool) for name, tool in state.tools.items()}
             listen = functools.partial(self._listen, span, otel_names)
             state.on_event = join((state.on_event, listen))
@@ -240,6 +241,20 @@ def _model(otel_names: Mapping[str, str], provider: str, model: str) -> dict[str
     return _known({"gen_ai.provider.name": name, "gen_ai.request.model": model})
 
 
+def _server(provider: Provider) -> dict[str, Any]:
+    """Return the host and the port to which a provider sends requests, if it uses HTTP."""
+    address = _text(getattr(getattr(provider, "http", None), "base_url", None))
+    if not address:
+        return {}
+    parts = urlsplit(address)
+    port = parts.port or {"https": 443, "http": 80}.get(parts.scheme)
+    return {"server.address": parts.hostname, "server.port": port}
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
 def _usage(usage: Usage) -> dict[str, Any]:
     return _known({key: getattr(usage, name) for key, name in _USAGE.items()})
 
@@ -306,14 +321,21 @@ class _TracedProvider(Wrapper):
     """A provider with a span for each attempt at a request."""
 
     def __init__(
-        self, telemetry: OpenTelemetry, provider: Provider, otel_names: Mapping[str, str]
+        self,
+        telemetry: OpenTelemetry,
+        provider: Provider,
+        otel_names: Mapping[str, str],
+        conversation: str,
     ) -> None:
         super().__init__(provider)
         self._telemetry, self._otel_names = telemetry, otel_names
+        self._shared = {"gen_ai.conversation.id": conversation, **_server(provider)}
 
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
         names = (self.name, request.model or getattr(self.provider, "model", ""))
-        new_span = functools.partial(_ChatSpan, self._telemetry, self._otel_names, request, names)
+        new_span = functools.partial(
+            _ChatSpan, self._telemetry, self._otel_names, request, names, self._shared
+        )
         attempt = new_span()
         async with opened(self.provider, request) as stream:
             try:
@@ -356,11 +378,13 @@ class _ChatSpan:
         otel_names: Mapping[str, str],
         request: Request,
         names: tuple[str, str],
+        shared: Mapping[str, Any],
         number: int = 1,
         delay: float = 0.0,
     ) -> None:
         temperature = request.temperature
         attributes = {
+            **shared,
             "gen_ai.operation.name": "chat",
             **_model(otel_names, *names),
             "gen_ai.request.max_tokens": request.max_tokens,
@@ -395,6 +419,7 @@ class _ChatSpan:
         model = self._names[1] or message.model
         attributes = {
             "gen_ai.response.finish_reasons": (str(message.stop_reason),),
+            "gen_ai.response.id": _text((message.meta or {}).get("id")),
             "gen_ai.response.model": message.model or model,
             "glue.stop_reason.raw": message.raw_stop_reason,
         }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -18,7 +17,6 @@ import glue
 from glue.cli.map import Progress
 from glue.cli.screen import Screen
 from glue.durable import MapRow
-from glue.installing import install_command
 from glue.stores.locks import hold
 from glue.testing import Script, say
 
@@ -321,16 +319,63 @@ def test_progress_shows_rows_speed_cost_and_remaining_time(
     assert text == "20 of 100 rows, 2.0/s, $10.00, 2 not complete, 40.0 s left"
 
 
-def test_a_map_on_a_queue_needs_the_extra_dbos(
-    work: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "dbos", None)
+PAUSING = """
+import glue
+from glue.testing import Repeat, Script, call, calls
 
-    ran = work('"a"\n', "--queue", "q", "--engine", "dbos+sqlite:///q.db")
+@glue.tool(needs_permission=True)
+def deploy(version: str) -> str:
+    "Deploy a version."
+    return f"{version} is live"
+
+def rules(request):
+    if len(request.messages) > 1:
+        return request.messages[-1].text
+    if request.messages[0].text == "b":
+        return "no deployment"
+    return calls(call("deploy", {"version": "1.4"}, id="c1"))
+
+agent = glue.Agent(Script(Repeat(rules)), tools=[deploy])
+"""
+
+
+def test_a_map_with_rows_that_wait_exits_with_6_and_continues_after_the_answer(
+    cli: Callable[..., Any],
+) -> None:
+    Path("agent.py").write_text(PAUSING)
+    Path("in.jsonl").write_text('"a"\n"b"\n')
+    command = ("map", "agent.py", "in.jsonl", "-o", "out.jsonl")
+
+    ran = cli(*command, "--on-question", "defer")
+    again = cli(*command, "--resume")
+
+    assert (ran.code, again.code) == (6, 6)
+    assert "line 1: paused: " in ran.err
+    assert "`glue sessions pending row-1 --store out.jsonl.state.db` shows it" in ran.err
+    assert "1 done, 1 paused" in ran.err or "1 paused, 1 done" in ran.err
+    store = ("--store", "out.jsonl.state.db")
+    answered = cli("sessions", "answer", "row-1", "--allow", "--agent", "agent.py", *store)
+    assert answered.code == 0, answered.err
+    assert cli(*command, "--resume").code == 0
+    assert [row["text"] for row in output()] == ["1.4 is live", "no deployment"]
+
+
+def test_without_a_terminal_a_question_is_denied_by_default(cli: Callable[..., Any]) -> None:
+    Path("agent.py").write_text(PAUSING)
+    Path("in.jsonl").write_text('"a"\n')
+
+    assert cli("map", "agent.py", "in.jsonl", "-o", "out.jsonl").code == 0
+    assert "no user can be asked" in output()[0]["text"]
+
+
+@pytest.mark.parametrize("option", [("--patience", "5"), ("--on-question", "defer")])
+def test_options_of_a_worker_are_refused_for_a_map_on_a_queue(
+    work: Callable[..., Any], option: tuple[str, str]
+) -> None:
+    ran = work('"a"\n', "--queue", "q", "--engine", "sqlite:///q.db", *option)
 
     assert ran.code == 2
-    assert ran.err.strip() == f"glue: durable runs need DBOS: {install_command('dbos')}"
-    assert sorted(os.listdir()) == ["agent.py", "in.jsonl"]
+    assert f"with a queue, {option[0]} is an option of `glue worker`" in ran.err
 
 
 def test_a_map_without_a_key_is_refused_before_the_first_row(cli: Callable[..., Any]) -> None:

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from glue import Message, user
 from glue.errors import NewerSchema, StoreError
 from glue.messages import SCHEMA_VERSION
-from glue.stores import FileStore
+from glue.stores import FileStore, copy
 
 
 async def test_a_file_of_a_newer_version_can_be_read_but_not_changed(tmp_path: Path) -> None:
@@ -364,3 +364,27 @@ async def test_a_damaged_record_does_not_break_a_search(
 
     assert len(await store.search("apples", since=1.0)) == 1
     assert len(await store.search("pears")) == (record["type"] == "message")
+
+
+async def test_a_fork_copies_plain_lines_and_folds_changed_ones(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    await fill(store, "plain", talk())
+    await copy(store, "plain", store, "all")
+    await copy(store, "plain", store, "two", at=2)
+    async with store.log("plain") as log:
+        await log.drop([log.messages[0].id])
+    await copy(store, "plain", store, "folded", at=2)
+
+    lines = {name: (tmp_path / f"{name}.jsonl").read_bytes().splitlines()[1:] for name in ("all",)}
+    original = (tmp_path / "plain.jsonl").read_bytes().splitlines()
+    assert lines["all"] == original[1:5]
+    whole = await store.load("all")
+    assert list(await store.load("two")) == list(whole[:2])
+    assert list(await store.load("folded")) == list(whole[1:3])
+    forks = {info.id: (info.parent, info.forked_at) for info in await store.list()}
+    assert forks["all"] == ("plain", 4)
+    assert forks["folded"] == ("plain", 2)
+    with pytest.raises(StoreError, match="already exists"):
+        await copy(store, "all", store, "two")
+    with pytest.raises(ValueError, match="cannot be forked at 9"):
+        await copy(store, "all", store, "new", at=9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sqlite3
@@ -25,6 +26,7 @@ from fakes.sessions import (
 from glue import user
 from glue.errors import NewerSchema, SessionBusy, StoreError
 from glue.stores import SQLiteStore, copy
+from glue.stores import sqlite as module
 from glue.stores.locks import SessionLocks, _lock, lock_path
 from glue.stores.sqlite import _databases, using
 
@@ -233,3 +235,53 @@ async def test_reading_does_not_create_the_file(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no session 'demo'"):
         await copy(store, "demo", store, "x")
     assert os.listdir(tmp_path) == []
+
+
+async def test_a_file_with_two_names_is_refused_and_not_changed(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "a.db")
+    await fill(store, "demo", talk())
+    os.link(tmp_path / "a.db", tmp_path / "b.db")
+    before = (tmp_path / "a.db").read_bytes()
+
+    for name in ("a.db", "b.db"):
+        linked = SQLiteStore(tmp_path / name)
+        with pytest.raises(StoreError, match=r"has several names \(hard links\)"):
+            await linked.list()
+        with pytest.raises(StoreError, match="copy the file and use the copy"):
+            await fill(linked, "new", talk())
+
+    assert (tmp_path / "a.db").read_bytes() == before
+    (tmp_path / "b.db").unlink()
+    assert len(await SQLiteStore(tmp_path / "a.db").load("demo")) == 4
+
+
+async def test_older_tables_are_upgraded_in_one_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(SQLiteStore(tmp_path / "a.db"), "demo", talk())
+    second = tmp_path / "sqlite-2.sql"
+    monkeypatch.setattr("glue.stores.sqlite.MIGRATIONS", (*module.MIGRATIONS, second))
+    second.write_text("ALTER TABLE sessions ADD COLUMN pinned INTEGER;\nSELECT nonsense();\n")
+    with pytest.raises(StoreError, match="no such function: nonsense"):
+        await fill(SQLiteStore(tmp_path / "a.db"), "new", talk())
+
+    second.write_text("ALTER TABLE sessions ADD COLUMN pinned INTEGER;\n")
+    await fill(SQLiteStore(tmp_path / "a.db"), "new", talk())
+
+    with contextlib.closing(sqlite3.connect(tmp_path / "a.db")) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+        assert connection.execute("SELECT pinned FROM sessions").fetchall() == [(None,)] * 2
+    assert len(await SQLiteStore(tmp_path / "a.db").load("demo")) == 4
+
+
+async def test_vacuum_frees_the_space_of_deleted_sessions(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "a.db")
+    await fill(store, "long", [user("word " * 20_000)] * 10)
+    await fill(store, "kept", talk())
+    before = (tmp_path / "a.db").stat().st_size
+
+    await store.delete("long")
+    await store.vacuum()
+
+    assert (tmp_path / "a.db").stat().st_size < before / 4
+    assert len(await store.load("kept")) == 4

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import anyio
 import pytest
 from fakes.telemetry import PARENT, TRACE, Backend
 
@@ -138,3 +139,34 @@ async def test_the_rows_of_a_map_continue_the_trace_of_its_caller(
         if span.context
     }
     assert (count, traces) == (2, {TRACE})
+
+
+async def test_a_row_of_a_queue_continues_the_trace_of_the_environment(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from glue.durable.queue import QueueEngine
+    from glue.durable.tables import engine_store
+    from glue.durable.worker import Worker
+
+    monkeypatch.setenv("TRACEPARENT", PARENT)
+    engine = f"sqlite:///{tmp_path}/q.db"
+    agent = Agent(Script("a"), name="kept")
+    telemetry.instrument(tracer_provider=backend.tracer_provider)
+    try:
+        job = glue.map(agent, ["go"], engine=QueueEngine(engine, "rows", poll=0.01))
+        async with (
+            Worker(agent, store=engine_store(engine), queue="rows") as worker,
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(worker.work)
+            (row,) = [row async for row in job]
+            worker.stop()
+    finally:
+        telemetry.uninstrument()
+
+    (top,) = backend.named("invoke_agent")
+    (chat,) = backend.named("chat")
+    assert top.context is not None
+    assert f"{top.context.trace_id:032x}" == TRACE
+    assert (top.attributes or {})["gen_ai.conversation.id"] == row.session
+    assert (chat.attributes or {})["gen_ai.conversation.id"] == row.session

@@ -157,6 +157,27 @@ async def test_metrics_have_the_names_of_the_conventions(backend: Backend) -> No
     assert backend.points()["glue.truncation_exits"][0].attributes == {"glue.reason": "retry_limit"}
 
 
+async def test_a_request_has_its_conversation_its_response_id_and_its_server(
+    backend: Backend, loopback: Any
+) -> None:
+    chunk = {"id": "chatcmpl-7", "choices": [{"delta": {"content": "hi"}, "finish_reason": "stop"}]}
+    body = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode()
+    server = loopback(
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
+        b"content-length: %d\r\n\r\n%s" % (len(body), body)
+    )
+    provider = glue.providers.new("openai:m", base_url=server.url, key="k", retries=False)
+
+    await Agent(provider, telemetry=backend.telemetry).session("demo").run("go")
+    await provider.aclose()
+
+    (span,) = backend.named("chat")
+    found = attributes(span)
+    assert found["gen_ai.conversation.id"] == "demo"
+    assert found["gen_ai.response.id"] == "chatcmpl-7"
+    assert (found["server.address"], found["server.port"]) == ("127.0.0.1", server.port)
+
+
 async def run_traced(backend: Backend, provider: Any, **options: Any) -> Any:
     return await Agent(provider, telemetry=backend.telemetry, **options).run("go", unwrap=False)
 
@@ -178,6 +199,7 @@ TYPES: dict[str, type | tuple[type, ...]] = {
     "gen_ai.request.stream": bool,
     "gen_ai.request.temperature": float,
     "gen_ai.response.finish_reasons": tuple,
+    "gen_ai.response.id": str,
     "gen_ai.response.model": str,
     "gen_ai.response.time_to_first_chunk": float,
     "gen_ai.system_instructions": str,
