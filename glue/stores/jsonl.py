@@ -47,7 +47,9 @@ _log.addHandler(logging.NullHandler())  # silent unless the user configures logg
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_.@+=,-]|^\.")  # bytes that are escaped in file names
 _SUFFIX = ".jsonl"
 _LINE = re.compile(rb"\n")
-_MESSAGE = b'{"type":"message","at":'  # the beginning of a record that appends a message
+# How records begin: those that add a message, and those that change messages in their place.
+_MESSAGE = b'{"type":"message","at":'
+_CHANGES = (b'{"type":"amend",', b'{"type":"exclude",')
 _PIECE = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9]+")  # the ASCII and other parts of a word
 _BRIEF = 65_536  # bytes in which the header and the first message are expected
 
@@ -118,7 +120,7 @@ class FileStore(BlockingStore):
     ) -> None:
         """Copy a session within this store. See `copy`.
 
-        The lines of a session that was only appended to are copied without decoding them.
+        The lines are copied without decoding them, unless messages were inserted or removed.
         """
         await self._in_thread(self._fork, id, new_id, at, live)
 
@@ -126,30 +128,26 @@ class FileStore(BlockingStore):
         path = self._find(id)
         data = path.read_bytes()
         header = check_first(data, path) or {}
-        lines = plain_lines(data)
-        if lines is None or live:  # some records change or remove messages
-            stored, times = read(path)
-            check_fork(id, at, len(stored.messages))
-            messages = stored.messages if at is None else stored.messages[:at]
-            kept = [each for each in messages if not (live and each.excluded)]
-            count, block = (
-                len(messages),
-                b"".join(encode(message_record(message, times)) for message in kept),
-            )
+        is_count = at is None or isinstance(at, int)  # if not, check_fork raises an error
+        plain = lines_of_fork(data, at) if is_count and not live else None
+        if plain is not None:
+            lines, total = plain
+            check_fork(id, at, total)
         else:
-            check_fork(id, at, len(lines))
-            count = len(lines) if at is None else at
-            block = b"".join(lines[:count])
-        writer = _Writer(
-            self.path(new_id), new_id, new_header(new_id, id, count, header.get("meta")), self.sync
-        )
+            found, times = read(path)
+            total = len(found.messages)
+            check_fork(id, at, total)
+            kept = [each for each in found.messages[:at] if not (live and each.excluded)]
+            lines = [encode(message_record(message, times)) for message in kept]
+        first = new_header(new_id, id, total if at is None else at, header.get("meta"))
+        writer = _Writer(self.path(new_id), new_id, first, self.sync)
         stored = StoredSession()
         try:
             writer.open(stored)
             if stored.messages:
                 raise session_exists(new_id, len(stored.messages))
-            if block:
-                writer.append(block)
+            if lines:
+                writer.append(b"".join(lines))
         finally:
             writer.close()
 
@@ -321,16 +319,23 @@ def records_in(data: bytes) -> Iterator[tuple[Record, int]]:
         yield record, start
 
 
-def plain_lines(data: bytes) -> list[bytes] | None:
-    """Return the lines of the messages of a session; None if not every record adds a message.
+def lines_of_fork(data: bytes, at: int | None) -> tuple[list[bytes], int] | None:
+    """Return the lines that a fork needs of a session, and the number of messages in the session.
 
-    An incomplete line at the end is left out.
+    These are the first `at` messages, and the records that change fields of messages or exclude
+    them. Return None if a record inserts or removes messages: then the session has to be decoded.
     """
-    lines = data.split(b"\n")[1:-1]
-    # A record with another field after its message ends with a text, such as {...,"before":"ID"}.
-    if not all(line.startswith(_MESSAGE) and line.endswith(b"}}") for line in lines):
-        return None
-    return [line + b"\n" for line in lines]
+    lines, count = list[bytes](), 0
+    for line in data.split(b"\n")[1:-1]:  # without the header and an incomplete line
+        # A record that inserts a message ends with a text: {...,"before":"ID"}.
+        if line.startswith(_MESSAGE) and line.endswith(b"}}"):
+            count += 1
+            if at is not None and count > at:
+                continue
+        elif not line.startswith(_CHANGES):
+            return None
+        lines.append(line + b"\n")
+    return lines, count
 
 
 def apply_or_skip(stored: StoredSession, record: Record) -> None:

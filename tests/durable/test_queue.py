@@ -131,8 +131,8 @@ def test_rows_survive_kills_of_workers_database_and_map(
     inputs(tmp_path, ROWS)
     chance = random.Random(SEED)
     there = ("--queue", "scale", "--engine", database)
-    map_args = ("map", "agent.py", "in.jsonl", "-o", "out.jsonl", *there, "--unordered")
-    map_args += ("--usd-budget", "1000", "--resume")
+    options = ("--unordered", "--usd-budget", "1000", "--resume")
+    map_args = ("map", "agent.py", "in.jsonl", "-o", "out.jsonl", *there, *options)
     # The rate limits nothing here, but every request uses its meter.
     worker_args = ("worker", "agent.py", *there, "--lease", "3", "--rpm", "10000000")
     victims = ["worker"] * 9 + ["database"] * 3 + ["map"] * 2

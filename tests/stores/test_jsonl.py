@@ -372,6 +372,10 @@ async def test_a_fork_copies_plain_lines_and_folds_changed_ones(tmp_path: Path) 
     await copy(store, "plain", store, "all")
     await copy(store, "plain", store, "two", at=2)
     async with store.log("plain") as log:
+        await log.exclude([log.messages[1].id])
+        await log.amend(log.messages[3].id, {"meta": {"x": 1}})
+        await copy(store, "plain", store, "changed", at=3)
+        assert list(await store.load("changed")) == list(log.messages[:3])
         await log.drop([log.messages[0].id])
     await copy(store, "plain", store, "folded", at=2)
 
@@ -380,7 +384,7 @@ async def test_a_fork_copies_plain_lines_and_folds_changed_ones(tmp_path: Path) 
     assert lines["all"] == original[1:5]
     whole = await store.load("all")
     assert list(await store.load("two")) == list(whole[:2])
-    assert list(await store.load("folded")) == list(whole[1:3])
+    assert [each.id for each in await store.load("folded")] == [each.id for each in whole[1:3]]
     forks = {info.id: (info.parent, info.forked_at) for info in await store.list()}
     assert forks["all"] == ("plain", 4)
     assert forks["folded"] == ("plain", 2)

@@ -276,7 +276,7 @@ async def test_older_tables_are_upgraded_in_one_transaction(
 
 async def test_vacuum_frees_the_space_of_deleted_sessions(tmp_path: Path) -> None:
     store = SQLiteStore(tmp_path / "a.db")
-    await fill(store, "long", [user("word " * 20_000)] * 10)
+    await fill(store, "long", tuple(user("word " * 20_000) for _ in range(10)))
     await fill(store, "kept", talk())
     before = (tmp_path / "a.db").stat().st_size
 

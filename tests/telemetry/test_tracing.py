@@ -169,7 +169,7 @@ async def test_a_request_has_its_conversation_its_response_id_and_its_server(
     provider = glue.providers.new("openai:m", base_url=server.url, key="k", retries=False)
 
     await Agent(provider, telemetry=backend.telemetry).session("demo").run("go")
-    await provider.aclose()
+    await glue.provider.close(provider)
 
     (span,) = backend.named("chat")
     found = attributes(span)
