@@ -63,14 +63,18 @@ _OBJECT_KEYWORDS = frozenset(
     "properties required additionalProperties propertyNames minProperties maxProperties".split()
 )
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_REFERENCES = frozenset(("$ref", "$dynamicRef", "$recursiveRef"))
 _MAX_FAULTS = 20  # lines for the model; the others are only counted
-# The budget of a check, counted in followed references: for one value, and for a value with all of
-# its parts. Without a budget, a short chain of definitions, each of which names the one before it
-# several times, takes hours.
-_MAX_STEPS = 1_000
-_STEPS_PER_PART = 20
-_MAX_ALL_STEPS = 50_000
-_SLOW_STEP = 4  # jsonschema takes longer to follow a reference, and even longer for a large value
+# The budget of a check. A step is one followed reference, or one keyword that jsonschema checks; a
+# step on a large value counts as many, because jsonschema copies the value into its messages.
+# Without a budget, a short chain of definitions, each of which names the one before it several
+# times, takes hours.
+_MAX_STEPS = 3_000  # for one list or object, and for a small value with all of its parts
+_STEPS_PER_PART = 25
+_MAX_ALL_STEPS = 60_000
+_SLOW_STEP = 4  # jsonschema takes longer to follow a reference than to check another keyword
+_PARTS_PER_STEP = 10  # parts of a value that take as long as a step
+_TOO_COMPLEX = "the schema is too complex to check this value: its parts refer to each other too often"
 
 
 class ValidationError(ValueError):
@@ -136,17 +140,18 @@ class Validator:
         self._jsonschema: Any = None
         self._value: Json = None  # the value that is checked now
         self._steps: dict[int, int] = {}  # by the id of a list or an object in the value
+        self._sizes: dict[int, int] = {}  # parts of a list or an object, by its id
         self._all_steps, self._budget = 0, _MAX_STEPS
         self._is_dialect_known = str(schema.get("$schema", _DIALECT)).rstrip("#") == _DIALECT
 
     def start(self, value: Json) -> None:
         """Begin the check of a value, with a new budget of references that it may follow."""
         self._value, self._all_steps, self._budget = value, 0, _MAX_STEPS
-        if self._steps:
-            self._steps = {}
+        if self._steps or self._sizes:
+            self._steps, self._sizes = {}, {}
 
     def _follow(self, value: Json = None, steps: int = 1) -> None:
-        """Count the steps of following a reference; raise ValidationError if too many are taken."""
+        """Count steps of the check; raise ValidationError if there are too many."""
         self._all_steps += steps
         if self._all_steps > self._budget == _MAX_STEPS:
             parts = _count_parts(self._value, _MAX_ALL_STEPS)
@@ -154,8 +159,19 @@ class Validator:
         here = 0
         if isinstance(value, (dict, list)):
             here = self._steps[id(value)] = self._steps.get(id(value), 0) + steps
-        if self._all_steps > self._budget or here > _MAX_STEPS:
-            raise ValidationError([((), "the schema has too many references to check a value")])
+        if self._all_steps > self._budget or here > max(_MAX_STEPS, self._budget // 2):
+            raise ValidationError([((), _TOO_COMPLEX)])
+
+    def _weight(self, value: Json) -> int:
+        """Return how many steps one keyword of jsonschema takes on a value."""
+        if not isinstance(value, (dict, list, str)):
+            return 1
+        if isinstance(value, str):
+            return 1 + len(value) // (100 * _PARTS_PER_STEP)
+        known = self._sizes.get(id(value))
+        if known is None:
+            known = self._sizes[id(value)] = _count_parts(value, _MAX_ALL_STEPS)
+        return 1 + known // _PARTS_PER_STEP
 
     def accepts(self, schema: Any, value: Json) -> bool:
         """Return whether a value fits a part of the schema."""
@@ -191,24 +207,20 @@ class Validator:
 
             default = jsonschema.Draft202012Validator
             kind = jsonschema.validators.validator_for(self.schema, default=default)
-            counted = {
-                word: self._counted(follow)
-                for word, follow in kind.VALIDATORS.items()
-                if word in ("$ref", "$dynamicRef", "$recursiveRef")
-            }
+            counted = {word: self._counted(word, check) for word, check in kind.VALIDATORS.items()}
             extend: Any = jsonschema.validators.extend
             kind = extend(kind, counted)
             # With an empty registry, jsonschema does not send a request for a `$ref` to a URL.
             self._jsonschema = kind(self.schema, registry=referencing.Registry())
         return self._jsonschema
 
-    def _counted(self, follow: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function of jsonschema that follows a reference, with a count of the calls."""
+    def _counted(self, word: str, check: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function of jsonschema that checks a keyword, with a count of its steps."""
+        factor = _SLOW_STEP if word in _REFERENCES else 1
 
-        def counted(validator: Any, ref: Any, value: Json, schema: Any) -> Any:
-            size = _count_parts(value, _MAX_ALL_STEPS) // 1_000
-            self._follow(value, _SLOW_STEP * (1 + size))
-            return follow(validator, ref, value, schema)
+        def counted(validator: Any, given: Any, value: Json, schema: Any) -> Any:
+            self._follow(value, factor * self._weight(value))
+            return check(validator, given, value, schema)
 
         return counted
 
@@ -218,6 +230,7 @@ class Validator:
             return None
         found: dict[tuple[Path, str], None] = {}  # without repeats, in order
         for error in self.load_jsonschema().iter_errors(value):
+            self._follow(steps=self._weight(error.instance))
             found.update(dict.fromkeys(find_faults(error, self.resolve)))
         faults = list(found)
         if len(faults) > _MAX_FAULTS:
