@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from glue.function.hooks import ToolHook
     from glue.pending import Decided
     from glue.permission import Decision, Permission, PermissionRequest
+    from glue.provider import Provider
     from glue.telemetry import OpenTelemetry
 
 DepsT = TypeVar("DepsT", covariant=True)
@@ -204,6 +205,7 @@ class Context(Generic[DepsT]):
     turns_left: int | None = None  # None if the run has no max_turns
     # Awaits the decision on a request, and writes the question to the journal for other processes.
     ask: Callable[[PermissionRequest, Awaitable[Decision]], Awaitable[Decision]] | None = None
+    provider: Provider | None = None  # of the run, for tools that ask the model themselves
     decided: Decided | None = None  # set if the caller of `resume` has allowed this call
     # The seconds that the call, or a call inside it, waited for a permission.
     waited: list[float] = field(default_factory=list)

@@ -48,9 +48,14 @@ class Permission(Protocol):
 
 
 class AllowAll:
-    """A policy that allows every call, for tests and for harmless tools."""
+    """A policy that allows every call, for tests and for harmless tools.
+
+    It does not answer the questions of MCP servers, which only a person can answer.
+    """
 
     def decide(self, request: PermissionRequest) -> Decision:
+        if request.action.startswith("mcp-question:"):
+            return deny("only a person can answer a question of a server")
         return allow()
 
 
@@ -82,6 +87,9 @@ class Rules:
 
     >>> rules = Rules(allow=["write_file:docs/*", "shell:git status"], deny=["shell:rm *"])
     >>> agent = Agent("openai", tools=tools, permission=rules)  # doctest: +SKIP
+
+    Questions of MCP servers have actions of their own, such as `mcp-question:files`, which only a
+    rule with that name matches.
 
     A rule is an action, which is the name of a tool by default, or `action:pattern` with shell
     wildcards. For files, the pattern is compared with the path after resolving links. For a shell,
@@ -183,7 +191,7 @@ class Rules:
         doubt, hint = "", ""
         policy: Permission = self
         while isinstance(policy, Rules):
-            for rule, pattern in _matching(policy.denied, request.action):
+            for rule, pattern in _matching(policy.denied, request.action, denying=True):
                 verdict = True if pattern is None else matcher.forbids(pattern)
                 if verdict is True:
                     return deny(f"the rule {rule!r} forbids it"), doubt, hint, policy
@@ -206,12 +214,30 @@ class _NoRule:
         return deny(request.reason or "no rule allows it")
 
 
-def _matching(rules: Iterable[str], action: str) -> Iterator[tuple[str, str | None]]:
-    """Yield the rules of an action, each with its pattern or None."""
+def _matching(
+    rules: Iterable[str], action: str, *, denying: bool = False
+) -> Iterator[tuple[str, str | None]]:
+    """Yield the rules of an action, each with its pattern or None.
+
+    An action that is not a tool, such as `mcp-question:files`, is allowed only by a rule with its
+    name; a rule of `deny` may also match it with a wildcard.
+    """
     for rule in rules:
         name, colon, pattern = rule.partition(":")
-        if matches_text(action, name):
+        if names_special(action, rule):
+            yield rule, None
+        elif (":" not in action or denying) and matches_text(action, name):
             yield rule, pattern if colon else None
+
+
+def names_special(action: str, rule: str) -> bool:
+    """Return whether a rule names an action that is not a tool, such as `mcp-question:files`.
+
+    Only the part after the colon may have wildcards, so that a rule about tools never matches.
+    """
+    kind, colon, subject = action.partition(":")
+    named, _, pattern = rule.partition(":")
+    return bool(colon) and named == kind and matches_text(subject, pattern or "*")
 
 
 def _nested(tools: Iterable[Any]) -> Iterator[Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-_registered: set[str] = set()
+# The first names are actions that are not tools: an MCP server asks the user, asks the model, or
+# has changed the definition of a tool.
+_registered: set[str] = {"mcp-question", "mcp-sampling", "mcp-changed"}
 
 
 def register_tool_names(*names: str) -> None:

@@ -38,6 +38,7 @@ R = TypeVar("R", covariant=True)
 T = TypeVar("T")
 
 MAX_OUTPUT = 50_000  # characters
+KINDS = ("read", "edit", "delete", "move", "search", "execute", "think", "fetch", "other")
 
 # The name of a parameter, or a function of the arguments that returns a text or a PermissionTarget.
 Target: TypeAlias = str | Callable[[Mapping[str, Any]], Any]
@@ -70,6 +71,9 @@ class Tool(Generic[P, R]):
         advisory: bool = False,
         idempotent: bool = False,
         external: bool = False,
+        read_only: bool | None = None,
+        title: str = "",
+        kind: str = "",
         max_output: int | None = MAX_OUTPUT,
         signature: Signature | None = None,
         frame: Any = None,
@@ -86,6 +90,11 @@ class Tool(Generic[P, R]):
             )
         check_text("name", name)
         check_text("description", description)
+        check_text("title", title)
+        if kind and kind not in KINDS:
+            raise ValueError(f"kind must be one of {', '.join(KINDS)}, not {kind!r}")
+        if read_only is not None:
+            check_flag("read_only", read_only)
         flags = {"alone": alone, "terminates": terminates, "advisory": advisory}
         for flag, value in (*flags.items(), ("idempotent", idempotent), ("external", external)):
             check_flag(flag, value)
@@ -117,6 +126,9 @@ class Tool(Generic[P, R]):
         self.idempotent = idempotent
         self.external = external  # the caller of `resume` supplies the result
         self.max_output = max_output
+        self.read_only = read_only  # None if it is not declared
+        self.title = title
+        self.kind = kind
         # Set by tools that work in a folder, for programs that show the paths of calls.
         self.root = ""
         self.in_editor = False  # whether the tool reads and writes the buffers of an editor
@@ -227,6 +239,9 @@ def tool(
     advisory: bool = False,
     idempotent: bool = False,
     external: bool = False,
+    read_only: bool | None = None,
+    title: str = "",
+    kind: str = "",
     max_output: int | None = MAX_OUTPUT,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 @hinted
@@ -244,6 +259,9 @@ def tool(
     advisory: bool = False,
     idempotent: bool = False,
     external: bool = False,
+    read_only: bool | None = None,
+    title: str = "",
+    kind: str = "",
     max_output: int | None = MAX_OUTPUT,
 ) -> Any:
     """Return a tool made from a typed function: `@tool`, or `@tool(timeout=5)` with options.
@@ -271,6 +289,11 @@ def tool(
         idempotent: If True, a durable run may repeat a call that was interrupted.
         external: If True, glue never runs the function. A call pauses the run until the caller of
             `resume` supplies the result.
+        read_only: True if the tool changes nothing, False if it does; programs that use the tool
+            over MCP are told. By default they are told nothing.
+        title: A short name for people, which editors show.
+        kind: What the tool does, for the icon in editors: read, edit, delete, move, search,
+            execute, think, fetch or other.
         max_output: Characters of a result that the model gets; None is all of them.
     """
     options = {name: value for name, value in locals().items() if name != "function"}

@@ -43,6 +43,9 @@ from glue.permission import Decision, PermissionRequest, remember_decision
 from glue.policies import Stop
 from glue.policies.budgets import out_of_time
 from glue.provider import Attempt, Done, Notice, ProviderEvent, TextDelta, opened
+from glue.text import cut
+
+MAX_NAMES = 40  # tools that a message about an unknown tool lists
 
 
 @dataclass(slots=True)
@@ -399,13 +402,18 @@ async def _invoke(tool: AnyTool, call: ToolCall, context: Context[Any]) -> ToolR
 
 def _unavailable(state: State, name: str, tool: AnyTool | None) -> str:
     offered = sorted(state.offered)
-    there = ", ".join(offered) or "none"
+    there = ", ".join(offered[:MAX_NAMES]) or "none"
+    if len(offered) > MAX_NAMES:
+        there += f" and {len(offered) - MAX_NAMES} more"
     if tool is not None:
         return f"tool {name!r} is not available now; there are: {there}"
     from difflib import get_close_matches
 
+    name = cut(name, 100)
     close = get_close_matches(name, offered, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(close)}?" if close else ""
+    if close and len(offered) > MAX_NAMES:
+        return f"unknown tool {name!r}{hint}"
     return f"unknown tool {name!r}{hint}; there are: {there}"
 
 
@@ -424,4 +432,5 @@ def _context(state: State, call: ToolCall, waited: list[float]) -> Context[Any]:
         turns_left=None if most is None else max(most - state.turns, 0),
         ask=question(state, call),
         waited=waited,
+        provider=state.provider,
     )

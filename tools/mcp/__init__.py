@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING
 
 from glue.lazy import lazy_names
 from glue.tools.mcp.client import Servers, connect, connect_http, connect_stdio
-from glue.tools.mcp.config import ServerConfig, read_config
+from glue.tools.mcp.config import OAuth, ServerConfig, read_config
 
 if TYPE_CHECKING:
     from glue.tools.mcp.connection import ServerConnection, ServerPrompt
+    from glue.tools.mcp.questions import Question
 
 __all__ = [
+    "OAuth",
+    "Question",
     "ServerConfig",
     "ServerConnection",
     "ServerPrompt",
@@ -32,4 +35,6 @@ __all__ = [
 ]
 
 # Loaded at first use: the module imports the SDK, which is optional and slow to load.
-__getattr__, __dir__ = lazy_names(__name__, {"connection": "ServerConnection ServerPrompt"})
+__getattr__, __dir__ = lazy_names(
+    __name__, {"connection": "ServerConnection ServerPrompt", "questions": "Question"}
+)

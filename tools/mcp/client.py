@@ -18,7 +18,9 @@ from glue.tasks import background, finish_in_thread
 from glue.tools.mcp.config import ServerConfig, read_config
 
 if TYPE_CHECKING:
-    from glue.tools.mcp.connection import Elicit, ServerConnection, ServerPrompt
+    from glue.tools.mcp.config import OAuth
+    from glue.tools.mcp.connection import ServerConnection, ServerPrompt
+    from glue.tools.mcp.questions import Elicit
 
 CALL_SECONDS = 60.0
 # A server that ends is restarted at once; if it ends again, after these delays.
@@ -33,7 +35,13 @@ class Servers:
 
     @property
     def tools(self) -> tuple[Tool[..., Any], ...]:
-        return tuple(tool for connection in self.connections for tool in connection.tools)
+        """The tools of all servers; of two tools with the same name, the first."""
+        found: dict[str, Tool[..., Any]] = {}
+        for connection in self.connections:
+            for tool in connection.tools:
+                if found.setdefault(tool.name, tool) is not tool:
+                    connection.report_hidden(tool.name)
+        return tuple(found.values())
 
     @property
     def prompts(self) -> dict[str, ServerPrompt]:
@@ -60,6 +68,7 @@ async def connect(
     on_error: Callable[[ServerConfig, ConfigError], object] | None = None,
     roots: Sequence[str | os.PathLike[str]] = (),
     elicit: Elicit | None = None,
+    on_update: Callable[[ServerConnection, str], object] | None = None,
     backoff: Backoff = BACKOFF,
 ) -> AsyncIterator[Servers]:
     """Connect to servers until the block ends.
@@ -73,7 +82,10 @@ async def connect(
         on_change: is called when the tools of a server have changed.
         on_error: is called for each server that cannot be started; without it, raise ConfigError.
         roots: folders that the servers may use.
-        elicit: asks the user a question of a server; without it, the permission policy decides.
+        elicit: asks the user a question of a server; without it, the permission policy decides
+            about yes-or-no questions, and pages are not opened.
+        on_update: is called with the URI of a resource that has changed, after
+            `connection.subscribe`.
         backoff: the delays between restarts of a server that ended.
     """
     given: Any = servers
@@ -90,6 +102,7 @@ async def connect(
         on_change=on_change,
         roots=roots,
         elicit=elicit,
+        on_update=on_update,
         backoff=backoff,
     )
     async with background() as tasks:
@@ -133,7 +146,7 @@ async def connect_http(
     url: str,
     headers: Mapping[str, str] | None = None,
     *,
-    oauth: bool = False,
+    oauth: bool | OAuth = False,
     **options: Any,
 ) -> AsyncIterator[ServerConnection]:
     """Connect to one server over streamable HTTP until the block ends.
@@ -142,7 +155,7 @@ async def connect_http(
         name: the prefix of the names of its tools.
         url: the address of the server.
         headers: headers of every request, such as Authorization.
-        oauth: sign in with the browser.
+        oauth: sign in; True with the browser, or an `OAuth` with the details.
         options: the keyword parameters of `connect`.
     """
     config = ServerConfig(name=name, url=url, headers=dict(headers or {}), oauth=oauth)

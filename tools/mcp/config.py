@@ -8,12 +8,45 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from glue.errors import ConfigError
+from glue.text import suggest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OAuth:
+    """How to sign in to a server with OAuth.
+
+    By default the user signs in with the browser, and glue registers itself as a client. A client
+    that is registered already has a `client_id`. With `grant="client_credentials"` there is no
+    user and no browser, as in CI: the client signs in with its secret or its private key.
+
+    >>> OAuth(client_id="ci", client_secret="s3cret", grant="client_credentials").scope
+    ''
+    """
+
+    client_id: str = ""
+    client_secret: str = field(default="", repr=False)
+    metadata_url: str = ""  # of a client metadata document, whose URL is the client id
+    scope: str = ""
+    issuer: str = ""  # the authorization server that may receive the secret
+    grant: str = "browser"  # or "client_credentials"
+    private_key: str = field(default="", repr=False)  # PEM, instead of a secret
+    algorithm: str = "RS256"  # of the private key
+    port: int = 0  # that the browser is redirected to; 0 is any free one
+
+    def __post_init__(self) -> None:
+        if self.grant not in ("browser", "client_credentials"):
+            raise ConfigError(f"grant must be browser or client_credentials, not {self.grant!r}")
+        secret = self.client_secret or self.private_key
+        if self.grant == "client_credentials" and not (self.client_id and secret):
+            raise ConfigError("client_credentials needs a client_id and a secret or a private key")
+        if secret and not self.client_id:
+            raise ConfigError("a client_secret needs the client_id that it belongs to")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +66,9 @@ class ServerConfig:
     url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # may contain a token
     sse: bool = False  # use the older transport over HTTP
-    oauth: bool = False  # sign in with the browser
+    oauth: bool | OAuth = False  # sign in, with the browser if this is True
+    include: tuple[str, ...] = ()  # names of tools to offer, with wildcards; empty is all of them
+    exclude: tuple[str, ...] = ()  # names of tools to leave out, with wildcards
 
     def __post_init__(self) -> None:
         if bool(self.command) == bool(self.url):
@@ -86,6 +121,12 @@ def _server(where: str, name: str, given: Any, environ: Mapping[str, str]) -> Se
     def texts(values: Any) -> dict[str, str]:
         return {str(key): text(value) for key, value in dict(values or {}).items()}
 
+    def names(key: str) -> tuple[str, ...]:
+        listed = given.get(key, [])
+        if not isinstance(listed, list):
+            raise TypeError(f"{key} must be a list of names of tools, not {listed!r}")
+        return tuple(map(text, listed))
+
     if not isinstance(given, Mapping):
         raise ConfigError(f"{where}: server {name!r} must be an object, not {given!r}")
     args = given.get("args", [])
@@ -101,7 +142,39 @@ def _server(where: str, name: str, given: Any, environ: Mapping[str, str]) -> Se
             url=text(given.get("url", "")),
             headers=texts(given.get("headers")),
             sse=given.get("type") == "sse",
-            oauth=given.get("oauth") is True,
+            oauth=_oauth(given.get("oauth", False), text),
+            include=names("includeTools"),
+            exclude=names("excludeTools"),
         )
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{where}: server {name!r}: {error}") from error
+
+
+# The names in mcp.json of the fields of OAuth.
+_OAUTH = {
+    "clientId": "client_id",
+    "clientSecret": "client_secret",
+    "clientMetadataUrl": "metadata_url",
+    "scope": "scope",
+    "issuer": "issuer",
+    "grant": "grant",
+    "privateKey": "private_key",
+    "algorithm": "algorithm",
+    "port": "port",
+}
+
+
+def _oauth(given: Any, text: Callable[[Any], str]) -> bool | OAuth:
+    """Read the setting "oauth" of a server: true, false, or an object."""
+    if isinstance(given, bool):
+        return given
+    if not isinstance(given, Mapping):
+        raise TypeError(f"oauth must be true or an object, not {given!r}")
+    fields: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in _OAUTH:
+            raise ValueError(f"unknown name {name!r} in oauth; {suggest(name, _OAUTH)}")
+        fields[_OAUTH[name]] = value if name == "port" else text(value)
+    if type(fields.get("port", 0)) is not int:
+        raise TypeError(f"port must be a number, not {fields['port']!r}")
+    return OAuth(**fields)

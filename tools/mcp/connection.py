@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
@@ -16,10 +20,23 @@ from anyio.abc import TaskGroup, TaskStatus
 from glue import Context, Part, Tool, ToolResult, __version__
 from glue.backoff import Backoff
 from glue.errors import ConfigError, ToolError, innermost
-from glue.function.validation import check_schema
-from glue.permission import PermissionRequest, decide
+from glue.function.decorator import Signature
+from glue.function.patterns import without_slow_patterns
+from glue.function.schema import Shape
+from glue.globs import matches_text
 from glue.tools.mcp.config import ServerConfig
 from glue.tools.mcp.content import content_part, tool_result
+from glue.tools.mcp.gate import (
+    Pins,
+    checked_schema,
+    clean,
+    clean_all,
+    definition_hash,
+    description,
+    shown_names,
+)
+from glue.tools.mcp.questions import Elicit, Question, ask_policy, completed, read_question
+from glue.tools.mcp.sampling import sample
 from glue.tools.mcp.sdk import (
     MODERN_PROTOCOL_VERSIONS,
     Client,
@@ -30,16 +47,28 @@ from glue.tools.mcp.sdk import (
 from glue.tools.mcp.transport import Transport, logger
 
 MAX_PAGES = 100  # pages of a list; a server may send pages without end
-MAX_DESCRIPTION = 2_000  # characters of a description, which is part of every request
+MAX_ITEMS = 20_000  # items of a list
 MAX_NAME = 64  # characters of a tool name; some providers do not accept longer names
+MAX_ERROR = 4_000  # characters of an error message
+MAX_PROGRESS = 1_000  # reports of one call
 START_SECONDS = 60.0  # the command of a server may download the server first
 STABLE_SECONDS = 60.0  # a connection that lasted this long resets the count of restarts
+LIST_SECONDS = 0.2  # between two readings of the lists, if a server reports changes without end
+PAGE_SECONDS = 600.0  # for a user to finish a page that a server asked to open
 
 NO_ARGUMENTS = {"type": "object", "properties": {}}
 
-# Asks the user a question of a server. Receives the server's name, the message and the schema of
-# the answer; returns the answer, or None if the user declines.
-Elicit: TypeAlias = Callable[[str, str, dict[str, Any]], Awaitable[dict[str, Any] | None]]
+
+@dataclass(eq=False, slots=True)
+class RunningCall:
+    """A call that waits for the response of the server."""
+
+    context: Context[Any]
+    scope: anyio.CancelScope | None = None  # with the time limit of the call
+
+
+# The call that a message of the server belongs to, if the transport knows it.
+_current: ContextVar[RunningCall | None] = ContextVar("glue-mcp-call", default=None)
 
 
 class ServerPrompt:
@@ -47,8 +76,8 @@ class ServerPrompt:
 
     def __init__(self, connection: ServerConnection, given: Mapping[str, Any]) -> None:
         self.connection, self.name = connection, str(given["name"])
-        self.arguments = [str(each["name"]) for each in given.get("arguments") or ()]
-        self.description = _description(given, f"A prompt of {connection.name}.")
+        self.arguments = [clean(str(each["name"])) for each in given.get("arguments") or ()]
+        self.description = description(given, f"A prompt of {connection.name}.")
         self.hint = " ".join(f"<{name}>" for name in self.arguments)
 
     async def get(self, rest: str = "") -> list[Part]:
@@ -63,6 +92,11 @@ class ServerPrompt:
         )
         return [content_part(message["content"]) for message in _dump(result)["messages"]]
 
+    async def complete(self, argument: str, value: str = "") -> list[str]:
+        """Return the values that the server suggests for an argument that begins with `value`."""
+        reference = types.PromptReference(name=self.name)
+        return await self.connection.complete(reference, argument, value)
+
 
 class ServerConnection:
     """A connected server. `tools` changes when the server changes its list of tools."""
@@ -75,9 +109,10 @@ class ServerConnection:
         roots: Sequence[str | os.PathLike[str]],
         elicit: Elicit | None,
         backoff: Backoff,
+        on_update: Callable[[ServerConnection, str], object] | None = None,
     ) -> None:
         self.config, self.name = config, config.name
-        self.timeout, self.on_change = timeout, on_change
+        self.timeout, self.on_change, self.on_update = timeout, on_change, on_update
         self.roots, self.elicit, self.backoff = roots, elicit, backoff
         self.tools: tuple[Tool[..., Any], ...] = ()
         self.prompts: tuple[ServerPrompt, ...] = ()
@@ -87,7 +122,12 @@ class ServerConnection:
         self._wake = anyio.Event()
         self._changed = False
         self._restarts = 0
-        self._contexts: list[Context[Any]] = []  # of the calls that are running
+        self._calls: list[RunningCall] = []
+        self._pins = Pins(config)
+        self._warned: set[str] = set()  # messages that were logged once
+        self._pages: dict[str, Question] = {}  # that the user may still have open, by their id
+        self._subscriptions: list[str] = []  # URIs of resources
+        self._resubscribe = anyio.Event()
 
     async def start(self, tasks: TaskGroup) -> None:
         """Connect in a task of its own; raise ConfigError if the server cannot be started."""
@@ -106,7 +146,30 @@ class ServerConnection:
             return f"cannot be started: the command {self.config.command!r} does not exist"
         server = self.config.url or " ".join((self.config.command, *self.config.args))
         why = self._transport.hint or error_line(error)
-        return f"({server}) could not be connected: {why}"
+        return f"({server}) could not be connected: {why}{self._last_words()}"
+
+    def _last_words(self) -> str:
+        """Return the fault of a server, and the end of its standard error, for an error message."""
+        output = self._transport.output
+        fault = f"; {output.fault}" if output.fault else ""
+        return fault + (f"; its last output: {output.last_line}" if output.last_line else "")
+
+    @property
+    def stderr(self) -> str:
+        """The end of what the server printed to standard error."""
+        return clean(self._transport.output.tail.decode("utf-8", "replace"))
+
+    def report_hidden(self, tool: str) -> None:
+        """Log once that another server has a tool of the same name, which is used instead."""
+        self._warn_once(
+            f"the tool {tool} of MCP server {self.name} is left out: another server has a tool of "
+            "that name; rename one of the servers"
+        )
+
+    def _warn_once(self, message: str) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            logger.warning("%s", message)
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
         """Connect to the server, and restart it when it ends, until cancelled.
@@ -129,6 +192,10 @@ class ServerConnection:
                 if not started:
                     raise
                 logger.warning("MCP server %s: %s", self.name, error_line(error))
+            if self._transport.output.fault:
+                logger.warning(
+                    "MCP server %s is disconnected: %s", self.name, self._transport.output.fault
+                )
             self._lose()
             if anyio.current_time() - began > STABLE_SECONDS:
                 self._restarts = 0
@@ -161,6 +228,8 @@ class ServerConnection:
             message_handler=self._on_message,
             client_info=types.Implementation(name="glue", version=__version__),
             elicitation_callback=self._elicit,
+            sampling_callback=self._sample,
+            logging_callback=self._log,
             list_roots_callback=self._list_roots if self.roots else None,
         )
 
@@ -175,6 +244,7 @@ class ServerConnection:
                 if self._changed:
                     self._changed = False
                     await self._list_again(client)
+                    await anyio.sleep(LIST_SECONDS)
             tasks.cancel_scope.cancel()
 
     async def _list_again(self, client: Client) -> None:
@@ -190,17 +260,67 @@ class ServerConnection:
 
     async def _subscribe(self, client: Client) -> None:
         """Ask for notifications of changes, which servers of the newer protocol send on request."""
+        while True:
+            self._resubscribe = anyio.Event()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._listen, client, tuple(self._subscriptions))
+                await self._resubscribe.wait()
+                tasks.cancel_scope.cancel()
+
+    async def _listen(self, client: Client, uris: Sequence[str]) -> None:
         try:
-            async with client.listen(tools_list_changed=True) as changes:
+            async with client.listen(
+                tools_list_changed=True, resource_subscriptions=uris
+            ) as changes:
                 self._mark_changed()  # the list may have changed before the subscription
-                async for _ in changes:
-                    self._mark_changed()
+                async for change in changes:
+                    uri = getattr(change, "uri", None)
+                    if uri is None:
+                        self._mark_changed()
+                    else:
+                        self._report_update(str(uri))
         except (MCPError, SubscriptionLost, TimeoutError) as error:
             logger.debug("MCP server %s does not report changes: %s", self.name, error)
 
+    async def subscribe(self, uri: str) -> None:
+        """Ask the server to report changes of a resource, which are passed to `on_update`."""
+        client = self._client
+        if uri in self._subscriptions:
+            return
+        if client is not None and client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            await self.request(lambda client: client.session.subscribe_resource(uri), uri)
+        self._subscriptions.append(uri)
+        self._resubscribe.set()
+
+    async def unsubscribe(self, uri: str) -> None:
+        """End a subscription."""
+        client = self._client
+        if uri not in self._subscriptions:
+            return
+        self._subscriptions.remove(uri)
+        self._resubscribe.set()
+        if client is not None and client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            await self.request(lambda client: client.session.unsubscribe_resource(uri), uri)
+
+    def _report_update(self, uri: str) -> None:
+        if self.on_update is not None and uri in self._subscriptions:
+            self.on_update(self, uri)
+
     async def _on_message(self, message: Any) -> None:
-        if str(getattr(message, "method", "")).endswith("/list_changed"):
+        method = str(getattr(message, "method", ""))
+        if method.endswith("/list_changed"):
             self._mark_changed()
+        elif method == "notifications/resources/updated":
+            self._report_update(str(message.params.uri))
+        elif method == "notifications/elicitation/complete":
+            page = self._pages.pop(str(message.params.elicitation_id), None)
+            if page is not None:
+                page.finished.set()
+
+    async def _log(self, params: Any) -> None:
+        """Pass a log message of the server to the log of glue."""
+        text = params.data if isinstance(params.data, str) else json.dumps(params.data, default=str)
+        logger.info("MCP server %s: %s: %s", self.name, params.level, clean(text)[:500])
 
     def _mark_changed(self) -> None:
         self._changed = True
@@ -209,74 +329,176 @@ class ServerConnection:
     async def _list(self, client: Client) -> None:
         """Read the lists of tools, resources and prompts."""
         capabilities = client.server_capabilities
-        known = {tool["name"]: tool for tool in await _pages(client.list_tools, "tools")}
+        known = self._chosen(await self._pages_of(client.list_tools, "tools"))
         names = prefix_names(self.name, known)
         made = [self._tool(full, known[name]) for full, name in names.items()]
         tools = {tool.name: tool for tool in made if tool is not None}
-        has_resources = capabilities and capabilities.resources is not None
-        if has_resources and await _pages(client.list_resources, "resources"):
-            for tool in self._resource_tools():
-                tools.setdefault(tool.name, tool)
+        if capabilities and capabilities.resources is not None:
+            found = await self._pages_of(client.list_resources, "resources")
+            if found or await self._templates(client):
+                for tool in self._resource_tools():
+                    tools.setdefault(tool.name, tool)
         prompts: list[dict[str, Any]] = []
         if capabilities and capabilities.prompts is not None:
-            prompts = await _pages(client.list_prompts, "prompts")
+            prompts = await self._pages_of(client.list_prompts, "prompts")
         self.tools = tuple(tools.values())
         self.prompts = tuple(ServerPrompt(self, given) for given in prompts)
 
+    def _chosen(self, listed: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+        """Return the tools that the configuration includes, by name; the first of equal names."""
+        known: dict[str, Mapping[str, Any]] = {}
+        twice: list[str] = []
+        for given in listed:
+            if given["name"] in known:
+                twice.append(given["name"])
+            known.setdefault(given["name"], given)
+        if twice:
+            self._warn_once(
+                f"MCP server {self.name} lists tools twice, and the first of each is used: "
+                f"{shown_names(twice)}"
+            )
+        include, exclude = self.config.include, self.config.exclude
+        for pattern in (*include, *exclude):
+            if not any(matches_text(name, pattern) for name in known):
+                self._warn_once(
+                    f"MCP server {self.name} has no tool {pattern!r}; "
+                    f"there are {len(known)}: {shown_names(list(known))}"
+                )
+        if not include and not exclude:
+            return known
+        return {
+            name: given
+            for name, given in known.items()
+            if (not include or any(matches_text(name, pattern) for pattern in include))
+            and not any(matches_text(name, pattern) for pattern in exclude)
+        }
+
+    async def _templates(self, client: Client) -> list[dict[str, Any]]:
+        """Return the templates of resources; a server may not know the request."""
+        try:
+            return await self._pages_of(client.list_resource_templates, "resource_templates")
+        except MCPError:
+            return []
+
     def _tool(self, full: str, given: Mapping[str, Any]) -> Tool[..., Any] | None:
-        """Return a tool that calls a tool of the server; None if its schema is not valid."""
-        name = given["name"]
+        """Return a tool that calls a tool of the server; None if its definition is refused."""
+        name, mark = given["name"], definition_hash(given)
+        is_hidden = clean_all(given.get("description") or "") != (given.get("description") or "")
+        if is_hidden:
+            self._warn_once(
+                f"hidden characters were removed from descriptions of MCP server {self.name}, "
+                f"first of the tool {shown_names([name])}"
+            )
 
         async def call(context: Context[Any], arguments: dict[str, Any]) -> ToolResult:
-            async def on_progress(
-                progress: float, total: float | None, message: str | None
-            ) -> None:
-                text = message or (f"{progress:g} of {total:g}" if total else f"{progress:g}")
-                context.progress(text, {"progress": progress, "total": total})
+            self._pins.pin(name, mark)
+            if tool is not None:
+                tool.action = full  # the changed definition was allowed
+            return await self._call(context, name, arguments)
 
-            self._contexts.append(context)
-            try:
-                result = await self.request(
-                    lambda client: client.call_tool(name, arguments, None, on_progress), name
-                )
-            finally:
-                self._contexts.remove(context)
-            return tool_result(_dump(result))
-
+        tool: Tool[..., Any] | None = None
         try:
-            description = _description(given, f"The tool {name} of {self.name}.")
-            return self._make(full, description, given.get("inputSchema") or NO_ARGUMENTS, call)
+            text = description(given, f"The tool {name} of {self.name}.")
+            tool = self._make(full, text, given.get("inputSchema") or NO_ARGUMENTS, call)
         except Exception as error:  # a hostile schema may raise any error in the validator
             logger.warning(
-                "the tool %s of MCP server %s is left out: %s", name, self.name, error_line(error)
+                "the tool %s of MCP server %s is left out: %s",
+                shown_names([name]),
+                self.name,
+                error_line(error),
             )
             return None
+        annotations = given.get("annotations") or {}
+        tool.title = clean(str(given.get("title") or annotations.get("title") or ""))[:80]
+        tool.kind = "delete" if annotations.get("destructiveHint") is True else ""
+        if self._pins.has_changed(name, mark):
+            tool.action = f"mcp-changed:{full}@{mark[:8]}"
+            self._warn_once(
+                f"the tool {name} of MCP server {self.name} has changed since it was used: rules "
+                f"and remembered answers do not cover it until {tool.action!r} is allowed"
+            )
+        return tool
+
+    async def _call(
+        self, context: Context[Any], name: str, arguments: dict[str, Any]
+    ) -> ToolResult:
+        reports = 0
+
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            nonlocal reports
+            reports += 1
+            if reports <= MAX_PROGRESS:
+                text = message or (f"{progress:g} of {total:g}" if total else f"{progress:g}")
+                context.progress(clean(text), {"progress": progress, "total": total})
+
+        async def send(client: Client) -> Any:
+            return await client.call_tool(name, arguments, None, on_progress)
+
+        running = RunningCall(context)
+        self._calls.append(running)
+        token = _current.set(running)
+        try:
+            result = await self._with_pages(send, name)
+        finally:
+            self._calls.remove(running)
+            _current.reset(token)
+        return tool_result(_dump(result))
+
+    async def _with_pages(self, send: Callable[[Client], Awaitable[Any]], name: str) -> Any:
+        """Send a request; if the server needs the user to open pages first, do that and repeat."""
+        try:
+            return await self.request(send, name)
+        except ToolError as error:
+            cause = error.__cause__
+            if not isinstance(cause, MCPError) or cause.code != types.URL_ELICITATION_REQUIRED:
+                raise
+            listed = (cause.data or {}).get("elicitations") if isinstance(cause.data, dict) else ()
+            pages = [types.ElicitRequestURLParams.model_validate(each) for each in listed or ()]
+            for page in pages:
+                answered = await self._elicit(None, page)
+                if answered.action != "accept":
+                    raise ToolError(f"{name}: the user did not open {clean(page.url)}") from error
+                shown = self._pages.get(str(page.elicitation_id or ""))
+                if shown is not None:
+                    with anyio.move_on_after(PAGE_SECONDS):
+                        await shown.finished.wait()
+        return await self.request(send, name)
 
     def _make(
-        self, name: str, description: str, schema: Mapping[str, Any], function: Any
+        self, name: str, text: str, schema: Mapping[str, Any], function: Any
     ) -> Tool[..., Any]:
-        # Unresolved references are allowed: many calls do not need them.
-        check_schema(schema, references=False)
-        return Tool.from_schema(
-            name,
-            description,
-            schema,
+        checked = checked_schema(schema)
+        # Made directly, because `Tool.from_schema` inspects the function, which is slow for
+        # thousands of tools.
+        shape = Shape(without_slow_patterns(checked))
+        tool: Tool[..., Any] = Tool(
             function,
+            name=name,
+            description=text,
+            signature=Signature(shape=shape, takes_context=True, whole=True),
             needs_permission=True,  # even if the server calls the tool read-only
             target=lambda arguments: json.dumps(arguments, default=str, ensure_ascii=False),
         )
+        tool.spec = replace(tool.spec, parameters=checked)
+        return tool
 
     def _resource_tools(self) -> list[Tool[..., Any]]:
         """Return the tools that list and read the resources of the server."""
 
         async def list_resources(context: Context[Any], arguments: dict[str, Any]) -> str:
             listed = await self.request(
-                lambda client: _pages(client.list_resources, "resources"), "resources"
+                lambda client: self._pages_of(client.list_resources, "resources"), "resources"
             )
             lines = [
                 f"{each['uri']}  {each.get('title') or each.get('name', '')}" for each in listed
             ]
-            return "\n".join(lines) or "the server does not offer resources at present"
+            templates = await self.request(self._templates, "resource templates")
+            lines += [
+                f"{each['uriTemplate']}  {each.get('title') or each.get('name', '')} (a template:"
+                " replace the parts in braces)"
+                for each in templates
+            ]
+            return clean("\n".join(lines)) or "the server does not offer resources at present"
 
         async def read_resource(context: Context[Any], arguments: dict[str, Any]) -> ToolResult:
             read = await self.request(
@@ -308,6 +530,7 @@ class ServerConnection:
             send: a function that sends the request through the client of the SDK.
             what: the name of the tool or resource, for messages.
         """
+        running = _current.get()
         for is_last in (False, True):
             with anyio.move_on_after(self.timeout):
                 await self._ready.wait()  # a restart may be running
@@ -319,7 +542,9 @@ class ServerConnection:
             if self._client is None:
                 raise ToolError(f"the MCP server {self.name} has ended, and {restarted}")
             try:
-                with anyio.fail_after(self.timeout):
+                with anyio.fail_after(self.timeout) as scope:
+                    if running is not None:
+                        running.scope = scope
                     return await send(self._client)
             except TimeoutError as error:
                 raise ToolError(
@@ -337,14 +562,14 @@ class ServerConnection:
                 # The code of an error does not show whether the connection is lost; the transport
                 # knows.
                 if isinstance(error, MCPError) and not self._transport.ended:
-                    raise ToolError(
-                        f"error of {self.name}: {self._transport.hint or error.message}"
-                    ) from error
+                    why = self._transport.hint or clean(error.message)[:MAX_ERROR]
+                    raise ToolError(f"error of {self.name}: {why}") from error
                 self._lose()
                 is_restarted = self._restart_delay() is not None
                 advice = "is restarted, so try again" if is_restarted else restarted
                 raise ToolError(
                     f"the MCP server {self.name} ended during the call; it {advice}"
+                    f"{self._last_words()}"
                 ) from error
         raise AssertionError("unreachable")
 
@@ -361,58 +586,114 @@ class ServerConnection:
         roots: list[Any] = [{"uri": path.as_uri(), "name": path.name} for path in paths]
         return types.ListRootsResult(roots=roots)
 
+    def _caller(self) -> RunningCall | None:
+        """Return the call that caused a message of the server, or None if that is not certain.
+
+        Over HTTP the transport knows it. A process does not say which call it asks for; if all
+        running calls belong to one session, the newest of them is taken.
+        """
+        known = _current.get()
+        if known in self._calls:
+            return known
+        scopes = {call.context.scope for call in self._calls}
+        return self._calls[-1] if len(scopes) == 1 else None
+
+    @asynccontextmanager
+    async def _waiting_for_user(self, running: RunningCall | None) -> AsyncIterator[None]:
+        """Suspend the time limit of a call while the user answers a question."""
+        scope = running.scope if running is not None else None
+        if scope is not None:
+            scope.deadline = math.inf
+        try:
+            yield
+        finally:
+            if scope is not None:
+                scope.deadline = anyio.current_time() + self.timeout
+
     async def _elicit(self, context: Any, params: Any) -> Any:
         """Answer a question of the server with `elicit`, or with the permission policy."""
-        schema = dict(getattr(params, "requested_schema", None) or {})
-        try:
-            if self.elicit is not None:
-                content = await self.elicit(self.name, params.message, schema)
-            else:
-                content = await self._ask_policy(params.message, schema)
-        except Exception:
-            logger.debug(
-                "the question of MCP server %s could not be asked", self.name, exc_info=True
+        running = self._caller()
+        if running is None and len(self._calls) > 1:
+            self._warn_once(
+                f"a question of MCP server {self.name} was declined: calls of several sessions "
+                "run at the same time, and the server does not say which of them it asks"
             )
-            content = None
-        if content is None:
             return types.ElicitResult(action="decline")
-        return types.ElicitResult(action="accept", content=content)
+        asking = running.context if running is not None else None
+        question = read_question(self.name, params, asking)
+        if question is None:
+            self._warn_once(
+                f"MCP server {self.name} asked to open an address that is not on the web, and the "
+                f"question was declined: {ascii(str(params.url))[:200]}"
+            )
+            return types.ElicitResult(action="decline")
+        if question.url and self.elicit is None:
+            self._warn_once(
+                f"MCP server {self.name} asked to open a page at {question.origin}, and the "
+                "question was declined: pass elicit= to show it to the user"
+            )
+        try:
+            async with self._waiting_for_user(running):
+                if self.elicit is not None:
+                    answer = await self.elicit(question)
+                else:
+                    answer = await ask_policy(question, asking)
+            if answer is None:
+                return types.ElicitResult(action="decline")
+            if question.url:
+                if question.id:
+                    self._pages[question.id] = question
+                return types.ElicitResult(action="accept")
+            return types.ElicitResult(action="accept", content=completed(question, answer))
+        except Exception as error:
+            logger.warning(
+                "the question of MCP server %s was declined: %s", self.name, error_line(error)
+            )
+            return types.ElicitResult(action="decline")
 
-    async def _ask_policy(self, message: str, schema: dict[str, Any]) -> dict[str, Any] | None:
-        """Ask the permission policy of the running call.
+    async def _sample(self, context: Any, params: Any) -> Any:
+        """Send messages of the server to the model of the run whose call caused the request."""
+        running = self._caller()
+        try:
+            async with self._waiting_for_user(running):
+                return await sample(self.name, params, running.context if running else None)
+        except Exception as error:
+            message = f"the request for a model was refused: {error_line(error)}"
+            logger.warning("MCP server %s: %s", self.name, message)
+            return types.ErrorData(code=types.INVALID_REQUEST, message=message)
 
-        If the policy allows the request, set every required field to true. Return None if it denies
-        the request, or if a required field is not a boolean.
+    async def complete(self, reference: Any, argument: str, value: str = "") -> list[str]:
+        """Return the values that the server suggests for an argument that begins with `value`.
+
+        Args:
+            reference: a prompt, or the URI template of a resource as a text.
+            argument: the name of the argument, or of the part in braces.
+            value: what the user has typed so far.
         """
-        properties = schema.get("properties") or {}
-        wanted = {name: properties.get(name, {}) for name in schema.get("required") or ()}
-        permission = self._contexts[-1].host.permission if self._contexts else None
-        if permission is None or any(each.get("type") != "boolean" for each in wanted.values()):
-            return None
-        asking = self._contexts[-1]
-        request = PermissionRequest(
-            tool=asking.call.name,
-            action=f"{self.name}__elicitation",
-            target=message,
-            arguments={"message": message, "schema": schema},
-            call_id=asking.call.id,
-            session_id=asking.scope,
-        )
-        decision = await decide(permission, request)
-        return dict.fromkeys(wanted, True) if decision.allowed else None
+        if isinstance(reference, str):
+            reference = types.ResourceTemplateReference(uri=reference)
+        given = {"name": argument, "value": value}
+        result = await self.request(lambda client: client.complete(reference, given), argument)
+        return [clean(str(each)) for each in _dump(result)["completion"]["values"]]
 
-
-async def _pages(list_page: Callable[..., Awaitable[Any]], field: str) -> list[dict[str, Any]]:
-    """Return the items of all pages of a list; `field` is the attribute of a page that has them."""
-    found: list[dict[str, Any]] = []
-    cursor: str | None = None
-    for _ in range(MAX_PAGES):
-        page = await list_page(cursor=cursor, cache_mode="bypass")
-        found += map(_dump, getattr(page, field))
-        cursor = page.next_cursor
-        if not cursor:
-            break
-    return found
+    async def _pages_of(
+        self, list_page: Callable[..., Awaitable[Any]], field: str
+    ) -> list[dict[str, Any]]:
+        """Return the items of all pages of a list, which are in the attribute `field` of a page."""
+        found: list[dict[str, Any]] = []
+        cursor: str | None = None
+        for _ in range(MAX_PAGES):
+            page = await list_page(cursor=cursor, cache_mode="bypass")
+            found += map(_dump, getattr(page, field))
+            cursor = page.next_cursor
+            if not cursor or len(found) > MAX_ITEMS:
+                break
+        if cursor or len(found) > MAX_ITEMS:
+            self._warn_once(
+                f"MCP server {self.name} lists {field} without end; the first "
+                f"{min(len(found), MAX_ITEMS):,} are used"
+            )
+        return found[:MAX_ITEMS]
 
 
 def _dump(model: Any) -> dict[str, Any]:
@@ -421,15 +702,10 @@ def _dump(model: Any) -> dict[str, Any]:
     return dumped
 
 
-def _description(given: Mapping[str, Any], otherwise: str) -> str:
-    text = str(given.get("description") or given.get("title") or otherwise)
-    return text if len(text) <= MAX_DESCRIPTION else text[: MAX_DESCRIPTION - 1] + "…"
-
-
 def error_line(error: BaseException) -> str:
     """Return the message of an error on one line; of an exception group, its innermost error."""
     error = innermost(error)
-    text: str = " ".join(str(error).split())
+    text: str = clean(" ".join(str(error).split()))
     return text[:500] or type(error).__name__
 
 

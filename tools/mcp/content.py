@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from glue import File, Image, Part, Text, ToolResult
+from glue.tools.mcp.gate import clean, clean_all
 
 
 def tool_result(result: Mapping[str, Any]) -> ToolResult:
@@ -19,7 +20,7 @@ def tool_result(result: Mapping[str, Any]) -> ToolResult:
     blocks = [block for block in result.get("content") or () if isinstance(block, Mapping)]
     parts = [content_part(block) for block in blocks]
     shown = {str(block.get("data")) for block in blocks}
-    structured = _without_binary(result.get("structuredContent"), shown)
+    structured = clean_all(_without_binary(result.get("structuredContent"), shown))
     meta = None
     if structured is not None:
         meta = {"structured": structured}
@@ -35,23 +36,24 @@ def content_part(block: Mapping[str, Any]) -> Part:
     """Return a content block of an MCP server as a part of a message."""
     kind = block.get("type")
     if kind == "text":
-        return Text(text=str(block.get("text", "")))
+        return Text(text=clean(str(block.get("text", ""))))
     if kind == "image":
         media_type = str(block.get("mimeType", "image/png"))
         return _binary(media_type, str(block.get("data", "")), "an image")
     if kind == "resource" and isinstance(block.get("resource"), Mapping):
         resource = block["resource"]
         if "text" in resource:
-            uri = json.dumps(resource.get("uri", ""))
-            return Text(text=f"<resource uri={uri}>\n{resource['text']}\n</resource>")
+            uri = json.dumps(clean(str(resource.get("uri", ""))))
+            return Text(text=f"<resource uri={uri}>\n{clean(str(resource['text']))}\n</resource>")
         return _binary(
             str(resource.get("mimeType", "")),
             str(resource.get("blob", "")),
-            str(resource.get("uri", "a resource")),
+            clean(str(resource.get("uri", "a resource"))),
         )
     if kind == "resource_link":
-        return Text(text=f"[{block.get('title') or block.get('name', '')}]({block.get('uri', '')})")
-    return Text(text=f"[{kind} {block.get('mimeType', '')} cannot be shown]")
+        title, uri = block.get("title") or block.get("name", ""), block.get("uri", "")
+        return Text(text=clean(f"[{title}]({uri})"))
+    return Text(text=clean(f"[{kind} {block.get('mimeType', '')} cannot be shown]"))
 
 
 def _binary(media_type: str, data: str, name: str) -> Part:

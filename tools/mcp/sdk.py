@@ -14,8 +14,13 @@ try:
     import mcp_types as types
     from mcp import Client, MCPError
     from mcp.client.auth import OAuthClientProvider
+    from mcp.client.auth.extensions.client_credentials import (
+        ClientCredentialsOAuthProvider,
+        PrivateKeyJWTOAuthProvider,
+        SignedJWTParameters,
+    )
     from mcp.client.sse import sse_client
-    from mcp.client.stdio import StdioServerParameters, stdio_client
+    from mcp.client.stdio import get_default_environment
     from mcp.client.streamable_http import streamable_http_client
     from mcp.client.subscriptions import SubscriptionLost
     from mcp.server import Server, ServerRequestContext
@@ -26,6 +31,8 @@ try:
         OAuthClientMetadata,
         OAuthToken,
     )
+    from mcp.shared.exceptions import MCPDeprecationWarning
+    from mcp.shared.message import SessionMessage
     from mcp_types.version import MODERN_PROTOCOL_VERSIONS
     from pydantic import AnyUrl
 except ImportError as error:
@@ -38,18 +45,22 @@ __all__ = [
     "AnyUrl",
     "AuthorizationCodeResult",
     "Client",
+    "ClientCredentialsOAuthProvider",
+    "MCPDeprecationWarning",
     "MCPError",
     "OAuthClientInformationFull",
     "OAuthClientMetadata",
     "OAuthClientProvider",
     "OAuthToken",
+    "PrivateKeyJWTOAuthProvider",
     "Server",
     "ServerRequestContext",
-    "StdioServerParameters",
+    "SessionMessage",
+    "SignedJWTParameters",
     "SubscriptionLost",
+    "get_default_environment",
     "httpx2",
     "sse_client",
-    "stdio_client",
     "stdio_server",
     "streamable_http_client",
     "types",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -13,13 +12,8 @@ from anyio.abc import ObjectReceiveStream
 
 from glue.tools.mcp.config import ServerConfig
 from glue.tools.mcp.oauth import sign_in
-from glue.tools.mcp.sdk import (
-    StdioServerParameters,
-    httpx2,
-    sse_client,
-    stdio_client,
-    streamable_http_client,
-)
+from glue.tools.mcp.sdk import httpx2, sse_client, streamable_http_client
+from glue.tools.mcp.stdio import MAX_MESSAGE, ServerOutput, open_process
 
 logger = logging.getLogger("glue.mcp")
 
@@ -31,6 +25,7 @@ class Transport:
         self.config = config
         self.ended = False  # the server closed the connection
         self.expired = False  # the server no longer knows the HTTP session
+        self.output = ServerOutput()
         self.hint = ""  # advice for the user after HTTP 401 or 403
 
     @asynccontextmanager
@@ -49,20 +44,21 @@ class Transport:
             yield _WatchedStream(read, end), write
 
     async def _open_stdio(self, stack: AsyncExitStack) -> tuple[Any, Any]:
-        config = self.config
-        parameters = StdioServerParameters(
-            command=config.command, args=list(config.args), env=dict(config.env), cwd=config.cwd
-        )
-        return await stack.enter_async_context(
-            stdio_client(parameters, errlog=sys.__stderr__ or sys.stderr)
-        )
+        def on_noise() -> None:
+            logger.warning(
+                "MCP server %s prints lines that are not messages to standard output; they are"
+                " ignored",
+                self.config.name,
+            )
+
+        return await stack.enter_async_context(open_process(self.config, self.output, on_noise))
 
     async def _open_http(self, stack: AsyncExitStack) -> tuple[Any, Any]:
         def new_client(headers: Any = None, timeout: Any = None, auth: Any = None) -> Any:
             hooks: Any = {"response": [self._check_response]}
-            return httpx2.AsyncClient(
-                headers=headers, timeout=timeout, auth=auth, event_hooks=hooks
-            )
+            # Not compressed, because a few bytes could be expanded to gigabytes.
+            plain = {**(headers or {}), "accept-encoding": "identity"}
+            return httpx2.AsyncClient(headers=plain, timeout=timeout, auth=auth, event_hooks=hooks)
 
         url, headers = self.config.url, dict(self.config.headers)
         auth = stack.enter_context(sign_in(self.config)) if self.config.oauth else None
@@ -79,6 +75,9 @@ class Transport:
 
     async def _check_response(self, response: Any) -> None:
         status = response.status_code
+        response.stream = _LimitedStream(response.stream, self.output)
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise httpx2.RemoteProtocolError("the server compresses its responses unasked")
         if status == 404 and "mcp-session-id" in response.request.headers:
             self.expired = True
         if status in (401, 403) and not self.config.oauth:
@@ -86,6 +85,27 @@ class Transport:
                 f"HTTP {status}: the server does not accept the credentials; "
                 'set headers: {"Authorization": "Bearer ..."} or "oauth": true'
             )
+
+
+class _LimitedStream(httpx2.AsyncByteStream):
+    """The body of a response, in which no message may be too long."""
+
+    def __init__(self, stream: Any, output: ServerOutput) -> None:
+        self._stream, self._output = stream, output
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for block in self._stream:
+            # An empty line ends an event. A body without events is one message.
+            end = max(block.rfind(b"\n\n"), block.rfind(b"\r\n\r\n"))
+            size = len(block) - end if end >= 0 else size + len(block)
+            if size > MAX_MESSAGE:
+                self._output.fault = f"it sent a message of more than {MAX_MESSAGE // 2**20} MiB"
+                raise httpx2.RemoteProtocolError(self._output.fault)
+            yield block
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 class _WatchedStream(ObjectReceiveStream[Any]):
@@ -110,14 +130,3 @@ class _WatchedStream(ObjectReceiveStream[Any]):
 
     async def aclose(self) -> None:
         await self._stream.aclose()
-
-
-def _shorten_traceback(record: logging.LogRecord) -> bool:
-    """Log a debug line instead of the traceback of the SDK for a line that is not a message."""
-    if record.exc_info is None or not isinstance(record.exc_info[1], ValueError):
-        return True
-    logger.debug("an MCP server printed a line that is not a message")
-    return False
-
-
-logging.getLogger("mcp.client.stdio").addFilter(_shorten_traceback)

@@ -177,7 +177,7 @@ async def test_a_question_of_a_server_is_answered_by_the_permission_policy(
         )
         result = await glue.Agent(script, tools=[tool], permission=Policy()).run("go")
 
-    assert asked[1] == ("demo__elicitation", "Really?")
+    assert asked[1] == ("mcp-question:demo", "Really?")
     assert '"accept"' in result.messages[2].text
     assert '"sure": true' in result.messages[2].text
     assert "permission denied" in result.messages[4].text
@@ -198,14 +198,14 @@ async def test_permission_for_a_question_does_not_apply_to_other_runs(
             script = Script(calls(call("demo__ask")), calls(call("demo__ask")), "done")
             await glue.Agent(script, tools=[connection.tools[0]], permission=policy).run("go")
 
-    assert asked == ["demo__ask", "demo__elicitation"] * 2
+    assert asked == ["demo__ask", "mcp-question:demo"] * 2
 
 
 async def test_elicit_answers_questions_and_roots_are_sent(
     server: Callable[..., Any], tmp_path: Path
 ) -> None:
-    async def elicit(name: str, message: str, schema: dict[str, Any]) -> dict[str, Any] | None:
-        return {"sure": False} if name == "demo" else None
+    async def elicit(question: mcp.Question) -> dict[str, Any] | None:
+        return {"sure": False} if question.server == "demo" else None
 
     async with server(RICH, elicit=elicit, roots=[tmp_path]) as connection:
         answered = await use(connection, "ask")

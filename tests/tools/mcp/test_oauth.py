@@ -110,6 +110,6 @@ async def test_the_user_signs_in_only_once(tmp_path: Path, monkeypatch: pytest.M
 
     assert len(opened) == 1  # the second connection uses the stored token
     assert all(text.startswith("in s") for text in texts)
-    (kept,) = (tmp_path / "glue" / "mcp").iterdir()
+    (kept,) = (tmp_path / "glue" / "mcp").glob("*.json")
     assert kept.stat().st_mode & 0o777 == 0o600
     assert json.loads(kept.read_text())["tokens"]["access_token"] == "t0ken"
