@@ -208,7 +208,12 @@ def tools(
         )
 
     with_permission = make_tool(
-        needs_permission=True, target=permission_target, alone=True, max_output=None
+        needs_permission=True,
+        target=permission_target,
+        alone=True,
+        max_output=None,
+        read_only=False,
+        kind="execute",
     )
     run_tool = with_permission(shell)
     run_tool.root, run_tool.confinement = home, note

@@ -147,7 +147,7 @@ def _absolute(root: str, path: str) -> str:
 def _reader(root: str, editor: EditorConnection) -> Tool[..., Any]:
     """Return a read_file tool that reads the editor's buffers."""
 
-    @tool(name="read_file")
+    @tool(name="read_file", read_only=True, kind="read")
     async def read_file(
         context: Context[Any], path: str, offset: int = 1, limit: int = 2000
     ) -> str:
@@ -196,7 +196,13 @@ def _writer(original: Tool[..., Any], root: str, editor: EditorConnection) -> To
         return f"{done} {path} in the editor: {len(after.encode())} bytes"
 
     spec = original.spec
-    options = {"needs_permission": original.action, "target": original.target, "alone": True}
+    options = {
+        "needs_permission": original.action,
+        "target": original.target,
+        "alone": True,
+        "read_only": False,
+        "kind": original.kind,
+    }
     return Tool.from_schema(spec.name, spec.description, spec.parameters, write, **options)
 
 
@@ -220,6 +226,8 @@ def _terminal(original: Tool[..., Any], root: str, editor: EditorConnection) -> 
         target=original.target,
         alone=True,
         timeout=TERMINAL_SECONDS,
+        read_only=False,
+        kind="execute",
     )
     async def shell(context: Context[Any], command: str) -> str:
         """Run a command line in a terminal of the editor; return its output and exit code.
@@ -271,7 +279,7 @@ class PlanStep(TypedDict):
 def plan_tool() -> Tool[..., Any]:
     """Return the tool with which a model shows its plan to the user."""
 
-    @tool(name="plan", advisory=True)
+    @tool(name="plan", advisory=True, kind="think")
     async def plan(context: Context[Any], steps: list[PlanStep]) -> str:
         """Show the plan of a longer task to the user. Send the whole plan each time.
 
@@ -358,9 +366,19 @@ class EditorPermission:
             self._editor.peer.notify("session/update", params)
         return decision
 
+    async def ask_once(self, request: PermissionRequest) -> Decision:
+        """Ask the user a question whose answer is not remembered, such as one of an MCP server."""
+        call = ToolCall(id=f"{request.call_id}-question", name=request.tool, arguments="{}")
+        return await self._request(request, ShownCall(call.id, call), ("allow_once", "reject_once"))
+
     async def _ask(self, request: PermissionRequest) -> Decision:
-        """Ask the user in the editor; everything but a clear answer denies the call."""
-        shown = await self._shown(request)
+        """Ask the user in the editor about a call."""
+        return await self._request(request, await self._shown(request), tuple(_OPTIONS))
+
+    async def _request(
+        self, request: PermissionRequest, shown: ShownCall, kinds: tuple[str, ...]
+    ) -> Decision:
+        """Send a permission request; everything but a clear answer denies the call."""
         fields = tool_call(shown, "pending")
         if request.target:
             reason = f" ({request.reason})" if request.reason else ""
@@ -369,6 +387,7 @@ class EditorPermission:
         options = [
             {"optionId": kind, "name": label.format(target), "kind": kind}
             for kind, (label, _) in _OPTIONS.items()
+            if kind in kinds
         ]
         params = {"sessionId": self._session_id, "toolCall": fields, "options": options}
         try:

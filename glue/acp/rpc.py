@@ -150,14 +150,17 @@ class Peer:
     def _refuse_long_line(self, head: bytes, tail: bytes) -> None:
         """Answer a line that is too long with an error.
 
-        If the line is the answer to one of our requests, that request fails instead of waiting for
-        ever. The id of the request is searched in the first and the last bytes of the line.
+        If the line is a request, the error has its id, so that the editor does not wait for ever.
+        If it is the answer to one of our requests, that request fails. The id is searched at the
+        outer level of the JSON, in the first and the last bytes of the line.
         """
-        message = f"a line is longer than {MAX_LINE} bytes"
-        found = re.search(rb'"id"\s*:\s*(\d+)', head)
-        found = found or re.search(rb'"id"\s*:\s*(\d+)\s*}?\s*$', tail)
-        waiter = self._pending.get(int(found[1])) if found and b'"method"' not in head else None
-        if waiter is None:
+        message = f"a line is longer than {MAX_LINE // 2**20} MiB; send less at once"
+        id, is_request = _outer_fields(head, tail)
+        if is_request and id is not None:
+            self._answer(id, error=RpcError(INVALID_REQUEST, message))
+            return
+        waiter = self._pending.get(id) if isinstance(id, int) else None
+        if is_request or waiter is None:
             self._refuse(INVALID_REQUEST, message)
             return
         done, answer = waiter
@@ -275,6 +278,47 @@ class Peer:
             self._sink.flush()
         except (OSError, ValueError):
             logger.debug("the editor has closed the connection")
+
+
+_ID = rb'"id"\s*:\s*(-?\d+|"(?:[^"\\\\]|\\\\.)*")'
+_METHOD = rb'"method"\s*:\s*"'
+
+
+def _outer_fields(head: bytes, tail: bytes) -> tuple[str | int | None, bool]:
+    """Return the id of a message, and whether it has a method, from both ends of its line.
+
+    Only fields of the outer object count, not those inside `params` or `result`.
+
+    >>> _outer_fields(b'{"id": 3, "method": "x", "params": {"id": 4', b'}}')
+    (3, True)
+    """
+    outer = _outer_level(head) + b" " + _outer_level(tail[::-1], backwards=True)[::-1]
+    found = re.search(_ID, outer)
+    id = json.loads(found[1]) if found else None
+    return id, re.search(_METHOD, outer) is not None
+
+
+def _outer_level(text: bytes, *, backwards: bool = False) -> bytes:
+    """Return the part of a text that lies at the outer level of a JSON object, from its start.
+
+    Strings are kept, nested values are left out. Read backwards, the braces are exchanged.
+    """
+    opening, closing = (b"}]", b"{[") if backwards else (b"{[", b"}]")
+    depth, kept, is_string = 0, bytearray(), False
+    for index, code in enumerate(text):
+        char = bytes((code,))
+        before = text[index + 1 : index + 2] if backwards else text[index - 1 : index]
+        if char == b'"' and before != b"\\":
+            is_string = not is_string
+        elif not is_string and char in opening:
+            depth += 1
+            continue
+        elif not is_string and char in closing:
+            depth -= 1
+            continue
+        if depth == 1:
+            kept += char
+    return bytes(kept)
 
 
 def _refuse_constant(text: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import os.path
@@ -11,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, cast
 
 import anyio
 
@@ -46,11 +47,15 @@ from glue.messages import AssistantMessage, new_id
 from glue.paths import state_dir
 from glue.provider import capabilities
 from glue.stores.jsonl import FileStore
-from glue.stores.store import SessionInfo, Store
+from glue.stores.store import SessionInfo, Store, copy, title_of
 from glue.telemetry import continued
 from glue.text import one_line
 
+if TYPE_CHECKING:
+    from glue.tools.mcp import Question
+
 VERSION = 1
+PAGE_SECONDS = 600.0  # that a user may take for a page that an MCP server asked to open
 CONNECT_SECONDS = 10.0  # that a new session waits for its MCP servers to start
 
 Params: TypeAlias = dict[str, Any]
@@ -96,6 +101,7 @@ class Server:
             "session/new": self._new,
             "session/load": self._load,
             "session/resume": partial(self._load, replays=False),
+            "session/fork": self._fork,
             "session/list": self._list,
             "session/delete": self._delete,
             "session/set_mode": self._set_mode,
@@ -122,11 +128,9 @@ class Server:
         """Return the function that answers a request; a prompt makes its session busy at once."""
         if method == "session/prompt":
             opened = self._session(params)
-            self._refuse_busy(opened)
             parts = prompt_parts(params.get("prompt"))
-            opened.prompt = PendingPrompt()
             meta = params.get("_meta")
-            return partial(_guarded, self._prompt, opened, opened.prompt, parts, meta)
+            return partial(_guarded, self._prompt, opened, opened.add_prompt(), parts, meta)
         if method == "session/close":
             return partial(_guarded, self._close, self._forget(params))
         if (handler := self._methods.get(method)) is None:
@@ -137,8 +141,8 @@ class Server:
         """Cancel the prompt of a session, even if the task of the prompt has not begun."""
         if method == "session/cancel":
             opened = self._sessions.get(str(params.get("sessionId")))
-            if opened is not None and opened.prompt is not None:
-                opened.prompt.cancel.cancel()
+            if opened is not None:
+                opened.cancel()
 
     async def _initialize(self, params: Params) -> dict[str, Any]:
         version = params.get("protocolVersion")
@@ -146,6 +150,9 @@ class Server:
             raise RpcError(INVALID_PARAMS, "protocolVersion must be a whole number")
         self._client = params.get("clientCapabilities")
         hint = "Set {} in the environment of the editor, and restart the editor."
+        methods = [
+            {"id": name, "name": name, "description": hint.format(name)} for name in self._keys
+        ]
         return {
             "protocolVersion": VERSION,  # an editor that needs another version disconnects
             "agentInfo": {"name": "glue", "title": "glue", "version": __version__},
@@ -155,14 +162,31 @@ class Server:
                 "mcpCapabilities": {"http": True, "sse": True},
                 "sessionCapabilities": {
                     name: {}
-                    for name in ("list", "resume", "close", "delete", "additionalDirectories")
+                    for name in (
+                        "list", "resume", "fork", "close", "delete", "additionalDirectories"
+                    )
                 },
                 "auth": {"logout": {}},
             },
-            "authMethods": [
-                {"id": name, "name": name, "description": hint.format(name)} for name in self._keys
-            ],
+            "authMethods": [*self._terminal_methods(), *methods],
         }
+
+    def _terminal_methods(self) -> list[dict[str, Any]]:
+        """Return the sign-in in a terminal, which stores a key, if the editor offers terminals.
+
+        The editor starts this program again with the argument `--setup`.
+        """
+        if not self._keys or self.offers("auth", "terminal") is not True:
+            return []
+        return [
+            {
+                "type": "terminal",
+                "id": "glue-keys",
+                "name": "Store a key",
+                "description": "Asks for the key of a provider in a terminal, and stores it.",
+                "args": ["--setup"],
+            }
+        ]
 
     async def _authenticate(self, params: Params) -> dict[str, Any]:
         method = params.get("methodId")
@@ -189,6 +213,22 @@ class Server:
         opened = await self._open(session_id, cwd, params)
         async with self._store.log(session_id, meta={"cwd": cwd}):
             pass  # stores the session, so that it can be loaded before its first prompt
+        return self._opened({"sessionId": session_id}, opened)
+
+    async def _fork(self, params: Params) -> Response:
+        """Copy a stored session under a new id, and open the copy."""
+        cwd, session_id = _directory(params.get("cwd"), "cwd"), new_id()
+        name = cast(str, params.get("sessionId"))  # the store checks it
+        self._refuse_busy(self._sessions.get(name) if isinstance(name, str) else None)
+        try:
+            await copy(self._store, name, self._store, session_id)
+        except (StoreError, ValueError) as error:
+            raise RpcError(NOT_FOUND, f"session {name!r} cannot be forked: {error}") from error
+        with contextlib.suppress(OSError):  # the settings of the original apply to the copy
+            self._settings_file(session_id).write_bytes(self._settings_file(name).read_bytes())
+        opened = await self._open(session_id, cwd, params)
+        opened.has_title = True
+        self._listed = None
         return self._opened({"sessionId": session_id}, opened)
 
     async def _load(self, params: Params, *, replays: bool = True) -> Response:
@@ -243,10 +283,13 @@ class Server:
         limits = read_limits(agent.settings.limits or DEFAULTS)
         session.limits = replace(limits, **self._budgets)
         opened.restore()
-        meta = params.get("_meta")
-        opened.set_limits(meta.get("limits") if isinstance(meta, dict) else None)
+        given = params.get("_meta")
+        meta: dict[str, Any] = given if isinstance(given, dict) else {}
+        opened.set_limits(meta.get("limits"))
+        opened.set_instructions(meta.get("systemPrompt"))
         own = agent.settings.permission
         permission = EditorPermission(self, id, opened.ids, lambda: opened.mode, own, self._rules)
+        opened.permission = permission
         session.configure(permission=permission)
         await self._connect(opened, params.get("mcpServers"))
         before = self._sessions.get(id)  # another load of the session may have run meanwhile
@@ -261,7 +304,7 @@ class Server:
         if not configs:
             opened.closed.set()
             return
-        elicit = partial(self._elicit, opened.session.id)
+        elicit = partial(self._elicit, opened)
         self.peer.tasks.start_soon(opened.run_servers, configs, elicit)
         try:
             with anyio.move_on_after(CONNECT_SECONDS) as waiting:
@@ -274,35 +317,55 @@ class Server:
                 "MCP servers are still starting; their tools are added when they are ready"
             )
 
-    async def _elicit(
-        self, id: str, server: str, message: str, schema: dict[str, Any]
-    ) -> dict[str, Any] | None:
-        """Show the question of an MCP server as a form and return the user's input.
+    async def _elicit(self, opened: OpenSession, question: Question) -> dict[str, Any] | None:
+        """Show the question of an MCP server, and return the answer, or None if it is declined.
 
-        Return None if the user declines or the editor has no forms.
+        A form or a page is shown as such if the editor offers that. Otherwise the question becomes
+        a permission request, which can confirm a page or a form of yes-or-no fields.
         """
-        if self.offers("elicitation", "form") is None:
-            return None
-        params = {
-            "sessionId": id,
-            "mode": "form",
-            "message": f"{server}: {message}",
-            "requestedSchema": schema,
+        mode = "url" if question.url else "form"
+        if self.offers("elicitation", mode) is None:
+            return await opened.confirm(question)
+        shown = opened.ids.current(question.call_id)
+        params: dict[str, Any] = {
+            "sessionId": opened.session.id,
+            **({"toolCallId": shown.id} if shown is not None else {}),
+            "mode": mode,
+            "message": f"{question.server}: {question.message}",
         }
+        if question.url:
+            params["elicitationId"] = question.id or new_id()
+            params["url"] = question.url
+            params["message"] += f" (opens {question.origin})"
+        else:
+            params["requestedSchema"] = dict(question.schema)
         try:
             answer = await self.peer.request("elicitation/create", params)
         except RpcError:
             return None
         if not isinstance(answer, dict) or answer.get("action") != "accept":
             return None
+        if question.url:
+            self.peer.tasks.start_soon(self._report_finished, question, params["elicitationId"])
+            return {}
         content = answer.get("content")
         return content if isinstance(content, dict) else None
+
+    async def _report_finished(self, question: Question, id: str) -> None:
+        """Send the editor a notification when the user has finished a page."""
+        with anyio.move_on_after(PAGE_SECONDS):
+            await question.finished.wait()
+            self.peer.notify("elicitation/complete", {"elicitationId": id})
 
     async def _prompt(
         self, opened: OpenSession, pending: PendingPrompt, parts: Sequence[Any], meta: Any
     ) -> dict[str, Any]:
-        """Answer a prompt; if it was cancelled, the answer is never an error."""
+        """Answer a prompt after the one before it; if it was cancelled, it is never an error."""
         try:
+            if pending.before is not None:
+                await pending.before.done.wait()
+            if pending.cancel.cancelled:
+                return plain(Outcome.CANCELLED)
             with continued(meta):
                 done = await self._answer(opened, pending, parts)
         except Exception:
@@ -310,7 +373,8 @@ class Server:
                 return plain(Outcome.CANCELLED)
             raise
         finally:
-            opened.prompt = None
+            pending.before = None
+            opened.prompts.remove(pending)
             pending.done.set()
         if pending.cancel.cancelled and done["stopReason"] != "cancelled":
             return plain(Outcome.CANCELLED)  # the run had ended before it noticed the cancellation
@@ -352,8 +416,7 @@ class Server:
 
     def _set_title(self, opened: OpenSession, prompt: Sequence[Any]) -> None:
         """Name a session after the first text of its first prompt, like the list of sessions."""
-        texts = (getattr(part, "text", "") for part in prompt)
-        title = next((one_line(text, 80) for text in texts if text.strip()), "")
+        title = one_line(title_of(prompt), 80)
         if title:
             opened.has_title = True
             info = {"title": title, "updatedAt": datetime.now(UTC).isoformat()}
@@ -429,8 +492,7 @@ class Server:
         """Remove a session from the open ones, cancel its prompt and return it."""
         opened = self._session(params)
         del self._sessions[opened.session.id]
-        if opened.prompt is not None:
-            opened.prompt.cancel.cancel()
+        opened.cancel()
         return opened
 
     async def _close(self, opened: OpenSession) -> dict[str, Any]:
@@ -448,7 +510,7 @@ class Server:
 
     def _refuse_busy(self, opened: OpenSession | None) -> None:
         """Raise RpcError if a session has a prompt that is not answered yet."""
-        if opened is not None and opened.prompt is not None:
+        if opened is not None and opened.prompts:
             message = "the session is busy with a prompt; cancel it or wait for its end"
             raise RpcError(INVALID_REQUEST, message)
 

@@ -20,13 +20,16 @@ from glue.errors import ConfigError, GlueError
 from glue.limits import BUDGETS, Limits
 from glue.messages import EFFORTS, Effort, Part, Text, Usage
 from glue.paths import write_private
+from glue.permission import PermissionRequest
 from glue.providers import key_available, known, lookup
 from glue.session import Session
+from glue.settings import instructions_text
 from glue.slash import COMMANDS, answer, change_limits, model_name, parse
 from glue.stores.store import SessionInfo
 
 if TYPE_CHECKING:
-    from glue.tools.mcp import ServerConfig, Servers
+    from glue.acp.editor import EditorPermission
+    from glue.tools.mcp import Question, ServerConfig, Servers
 
 logger = logging.getLogger("glue.acp")
 
@@ -47,11 +50,12 @@ PAGE = 50  # sessions on one page of the list
 
 
 class PendingPrompt:
-    """A prompt that was received and is not answered yet."""
+    """A prompt that was received and is not answered yet; it runs after the one before it."""
 
-    def __init__(self) -> None:
+    def __init__(self, before: PendingPrompt | None = None) -> None:
         self.cancel = Cancel()
         self.done = anyio.Event()
+        self.before = before
 
 
 @dataclass(slots=True)
@@ -65,7 +69,8 @@ class OpenSession:
     mode: str = "ask"
     has_title: bool = False
     servers: Servers | None = None
-    prompt: PendingPrompt | None = None
+    permission: EditorPermission | None = None
+    prompts: list[PendingPrompt] = field(default_factory=list)  # the first of them runs
     ids: CallIds = field(default_factory=CallIds)
     requests: int = 0
     usage: Usage = field(default_factory=lambda: Usage(cost=0.0))
@@ -75,12 +80,23 @@ class OpenSession:
     closed: anyio.Event = field(default_factory=anyio.Event)
 
     async def close(self) -> None:
-        """Cancel the current prompt, wait for its end, and stop the MCP servers."""
-        if self.prompt is not None:
-            self.prompt.cancel.cancel()
-            await self.prompt.done.wait()
+        """Cancel all prompts, wait for their end, and stop the MCP servers."""
+        self.cancel()
+        for pending in tuple(self.prompts):
+            await pending.done.wait()
         self.closing.set()
         await self.closed.wait()
+
+    def add_prompt(self) -> PendingPrompt:
+        """Add a prompt after those that are not answered yet."""
+        pending = PendingPrompt(self.prompts[-1] if self.prompts else None)
+        self.prompts.append(pending)
+        return pending
+
+    def cancel(self) -> None:
+        """Cancel the prompt that runs, and those that wait."""
+        for pending in tuple(self.prompts):
+            pending.cancel.cancel()
 
     def add_usage(self, requests: int, usage: Usage | None) -> None:
         """Add requests and tokens to the usage; an unknown cost counts as zero."""
@@ -180,6 +196,46 @@ class OpenSession:
             self.session.limits = change_limits(self.session.limits, changes)
         except (TypeError, ValueError) as error:
             raise RpcError(INVALID_PARAMS, str(error)) from None
+
+    def set_instructions(self, given: Any) -> None:
+        """Replace the system prompt by a text, or add `{"append": text}` to it."""
+        append = given.get("append") if isinstance(given, dict) else None
+        if given is not None and not isinstance(append or given, str):
+            raise RpcError(
+                INVALID_PARAMS,
+                f'systemPrompt must be a text, or {{"append": "a text"}}, not {given!r}',
+            )
+        if isinstance(append, str):
+            own, _ = instructions_text(self.session.agent.settings.instructions)
+            given = f"{own}\n\n{append}" if own else append
+        if given:
+            self.session.configure(instructions=given)
+
+    async def confirm(self, question: Question) -> dict[str, Any] | None:
+        """Show a question as a permission request; return None if it is declined.
+
+        A page is confirmed with {}. A form is confirmed if its required fields are yes-or-no
+        fields, and all of them are yes.
+        """
+        properties = question.schema.get("properties") or {}
+        wanted = {name: properties.get(name, {}) for name in question.schema.get("required") or ()}
+        if self.permission is None or any(each.get("type") != "boolean" for each in wanted.values()):
+            self.problems.append(
+                f"{question.server} asked a question that this editor cannot show: "
+                f"{question.message}"
+            )
+            return None
+        page = f" Open {question.url} (at {question.origin})" if question.url else ""
+        request = PermissionRequest(
+            tool=question.server,
+            action=f"mcp-question:{question.server}",
+            target=f"{question.message}{page}",
+            arguments={"message": question.message, "url": question.url},
+            call_id=question.call_id,
+            session_id=self.session.id,
+        )
+        decision = await self.permission.ask_once(request)
+        return dict.fromkeys(wanted, True) if decision.allowed else None
 
     def save(self) -> None:
         """Write the settings to a file, for when the session is opened again."""

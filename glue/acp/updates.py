@@ -41,17 +41,6 @@ from glue.tools.fs.edit import edit_all, read_edits
 
 MAX_DIFF = 256 * 1024  # bytes of a file that is shown whole in a diff
 
-_TOOLS_BY_KIND = {
-    "read": (
-        "read_file list_dir git_show git_blame git_diff_branch git_log_branch git_status "
-        "git_diff_worktree"
-    ),
-    "search": "find_files grep",
-    "edit": "write_file edit_file",
-    "execute": "shell",
-    "think": "plan",
-}
-_KINDS = {name: kind for kind, names in _TOOLS_BY_KIND.items() for name in names.split()}
 _LINE_ARGUMENTS = {"read_file": "offset", "git_blame": "first"}  # the argument with the first line
 
 
@@ -178,6 +167,11 @@ class ShownCall:
         return arguments if isinstance(arguments, dict) else {"value": arguments}
 
     @property
+    def kind(self) -> str:
+        """The kind that the tool declares, for the icon that the editor shows."""
+        return getattr(self.tool, "kind", "") or "other"
+
+    @property
     def root(self) -> str:
         """The folder that the paths in the arguments are relative to, or an empty text."""
         return str(getattr(self.tool, "root", ""))
@@ -213,9 +207,9 @@ def tool_call(shown: ShownCall, status: str) -> dict[str, Any]:
     name, arguments = shown.call.name, shown.arguments
     fields: dict[str, Any] = {
         "toolCallId": shown.id,
-        "title": _title(name, arguments),
+        "title": _title(getattr(shown.tool, "title", "") or name, arguments),
         "name": name,
-        "kind": _KINDS.get(name, "other"),
+        "kind": shown.kind,
         "status": status,
         "rawInput": arguments,
     }
@@ -261,7 +255,7 @@ def edited_path(shown: ShownCall) -> str:
     The path is empty if the call changes no file or if its root is unknown.
     """
     path = shown.arguments.get("path")
-    is_edit = bool(shown.root) and _KINDS.get(shown.call.name) == "edit"
+    is_edit = bool(shown.root) and shown.kind == "edit"
     return path if is_edit and isinstance(path, str) else ""
 
 
@@ -304,7 +298,7 @@ def edited_text(before: str, arguments: dict[str, Any]) -> str:
 
 
 def _title(name: str, arguments: dict[str, Any]) -> str:
-    """Return the tool's name, with its path, command, pattern or revision if there is one."""
+    """Return the tool's title or name, with its path, command, pattern or revision if there is one."""
     for key in ("path", "command", "pattern", "revision"):
         value = arguments.get(key)
         if value:
@@ -317,7 +311,7 @@ def _location(shown: ShownCall) -> dict[str, Any] | None:
     """Return the path of a call, with the line if it is known; None for a call without a path."""
     name, arguments, diff = shown.call.name, shown.arguments, shown.diff
     path = arguments.get("path")
-    if name not in _KINDS or not shown.root or not isinstance(path, str) or not path:
+    if not shown.root or not isinstance(path, str) or not path:
         return None
     location: dict[str, Any] = {"path": touched_path(shown.root, path)}
     line = arguments.get(_LINE_ARGUMENTS.get(name, ""))

@@ -17,6 +17,7 @@ import click
 from glue.acp.editor import ready_agent
 from glue.acp.server import MakeAgent, serve
 from glue.cli.agentfile import open_agent
+from glue.cli.keys import set_key
 from glue.cli.options import Sources, sandbox_options
 from glue.cli.process import exit_now
 from glue.errors import ConfigError, MissingKey
@@ -41,8 +42,13 @@ from glue.stores import open_store
     metavar="PATH",
     help="Folder, .db file or postgresql:// address that stores sessions.",
 )
+@click.option(
+    "--setup", is_flag=True, help="Ask for the key of a provider in the terminal, store it, exit."
+)
 @sandbox_options
-def acp(file: str | None, model: str, tools: str, store: str | None, **shell: Any) -> None:
+def acp(
+    file: str | None, model: str, tools: str, store: str | None, setup: bool, **shell: Any
+) -> None:
     """Serve the agent of FILE, or a model with built-in tools, to an editor.
 
     The server speaks the Agent Client Protocol on standard input and output. The editor starts this
@@ -50,6 +56,9 @@ def acp(file: str | None, model: str, tools: str, store: str | None, **shell: An
     """
     if file and model:
         raise click.UsageError("give a file or a model, not both: the file names its own model")
+    if setup:
+        _set_up(model)
+        return
     streams = take_stdout()  # before the user's code runs, because it may print
     agent = open_agent(file) if file else None
     sources = Sources({"model": model, "store": store, **shell}, path=file, agent=agent)
@@ -64,6 +73,16 @@ def acp(file: str | None, model: str, tools: str, store: str | None, **shell: An
     opened = open_store(place) if place else None
     budgets = sources.budgets(agent.settings.limits if agent is not None else None)
     run(serve, make, *streams, opened, _missing_keys(chosen), sources.rules(), budgets)
+
+
+def _set_up(model: str) -> None:
+    """Ask in the terminal which provider to use, and store its key like `glue keys set`."""
+    names = [name for name in known() if lookup(name).key and not lookup(name).quirks.local]
+    provider = split(model)[0].partition(":")[0] if model else ""
+    if not provider:
+        provider = click.prompt("Provider", type=click.Choice(names), err=True)
+    if set_key.callback is not None:
+        set_key.callback(provider)
 
 
 def _model(named: str | None) -> Any:

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from glue.codec import Json
 from glue.errors import SessionBusy, StoreError
-from glue.messages import SCHEMA_VERSION, Message
+from glue.messages import SCHEMA_VERSION, Message, Text
 from glue.stores.log import Log, Writer
 from glue.stores.records import Record, new_header
 from glue.stores.search import Query, SearchHit, role_of
@@ -136,12 +136,24 @@ class BlockingStore:
             raise StoreError(f"the store failed: {where}{error.strerror or error}") from error
 
 
+def title_of(content: Sequence[Any]) -> str:
+    """Return the first text of a prompt; for a prompt without text, the kinds of its parts.
+
+    >>> title_of([Image(data=b"...")])
+    '[image]'
+    """
+    texts = (part if isinstance(part, str) else getattr(part, "text", "") for part in content)
+    title = next((text for text in texts if text.strip()), "")
+    kinds = [type(part).__name__.lower() for part in content if not isinstance(part, (str, Text))]
+    return title or (f"[{', '.join(kinds)}]" if kinds else "")
+
+
 def session_info(header: Record, messages: Sequence[Message], updated: float) -> SessionInfo:
     """Return the info of a session, given its header and at least its first prompt."""
     created = header.get("created")
     created = float(created) if isinstance(created, (int, float)) else 0.0
-    texts = (message.text for message in messages if role_of(message) == "user")
-    prompt = next((text for text in texts if text.strip()), "")
+    titles = (title_of(message.content) for message in messages if role_of(message) == "user")
+    prompt = next(filter(None, titles), "")
     return SessionInfo(
         id=header["session"],
         created=created,

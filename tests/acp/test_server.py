@@ -44,6 +44,7 @@ def test_initialize_returns_the_capabilities_and_other_output_goes_to_stderr(
     assert set(capabilities["sessionCapabilities"]) == {
         "list",
         "resume",
+        "fork",
         "close",
         "delete",
         "additionalDirectories",
@@ -113,7 +114,7 @@ def test_the_transcript_in_the_docs_is_up_to_date() -> None:
 def test_unknown_methods_are_named_in_the_error(editor: Open) -> None:
     client = editor("agent = made(Script('a'))")
 
-    for method in ("session/fork", "_my/extension", "session/cancel", ""):
+    for method in ("session/branch", "_my/extension", "session/cancel", ""):
         error = client.error(method, {})
         assert (error["code"], repr(method) in error["message"]) == (-32601, True)
 

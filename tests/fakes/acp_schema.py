@@ -10,6 +10,18 @@ import jsonschema
 
 SCHEMA: dict[str, Any] = json.loads((Path(__file__).parents[1] / "acp" / "schema.json").read_text())
 DEFS: dict[str, Any] = SCHEMA["$defs"]
+# Of the unstable schema: what glue supports although the protocol may still change it.
+DEFS["SessionCapabilities"]["properties"]["fork"] = {"type": "object", "properties": {}}
+DEFS["ForkSessionRequest"] = {
+    **DEFS["LoadSessionRequest"],
+    "x-method": "session/fork",
+    "x-side": "agent",
+}
+DEFS["ForkSessionResponse"] = {
+    **DEFS["NewSessionResponse"],
+    "x-method": "session/fork",
+    "x-side": "agent",
+}
 
 
 def check(name: str, data: Any) -> None:

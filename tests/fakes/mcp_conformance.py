@@ -51,9 +51,11 @@ async def main(url: str) -> None:
         for tool in connection.tools:
             listed = tool.spec.parameters.get("properties", {})
             values = {"string": "x", "boolean": True, "integer": 2, "number": 2}
-            arguments = {
+            arguments: dict[str, Any] = {
                 name: values.get(part.get("type", ""), 1) for name, part in listed.items()
             }
+            if tool.name.endswith("json_schema_echo"):  # sends a schema back as it was read
+                arguments = {"schema": connection.tools[0].spec.parameters}
             for own in given.get("toolCalls") or [{}]:
                 if not own or tool.name.endswith(f"__{own.get('name')}"):
                     result = await invoke(tool, own.get("arguments", arguments))

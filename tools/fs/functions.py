@@ -364,12 +364,20 @@ def tools(
     opened = root if isinstance(root, Root) else Root(root)
     permit = _Permit(opened, None if blocklist is None else blocklist.guard)
     # The functions limit their results themselves, with a hint how to continue: no max_output.
-    reading = tool(timeout=TIMEOUT, max_output=None)
-    writing = tool(alone=True, needs_permission=True, target=permit.target, max_output=None)
+    reading = tool(timeout=TIMEOUT, max_output=None, read_only=True, kind="read")
+    searching = tool(timeout=TIMEOUT, max_output=None, read_only=True, kind="search")
+    writing = tool(
+        alone=True,
+        needs_permission=True,
+        target=permit.target,
+        max_output=None,
+        read_only=False,
+        kind="edit",
+    )
     made: list[Tool[..., Any]] = []
     for name, function in functions(opened, blocklist, permit, pictures).items():
         if name not in ("write_file", "edit_file"):
-            made.append(reading(function))
+            made.append((searching if name in ("find_files", "grep") else reading)(function))
         elif write:
             made.append(writing(function))
     for each in made:

@@ -278,7 +278,7 @@ def _diff_branch(checkout: _Checkout) -> Tool[..., Any]:
     if checkout.bases:
         return checkout.finish(_diff_branch_with_base(checkout))
 
-    @tool(max_output=None)
+    @tool(max_output=None, read_only=True, kind="read")
     async def git_diff_branch(path: str = "", offset: int = 1) -> str:
         """Show the changes of the branch since it left its base: a summary, then the patch. Only
         commits count.
@@ -293,7 +293,7 @@ def _diff_branch(checkout: _Checkout) -> Tool[..., Any]:
 
 
 def _diff_branch_with_base(checkout: _Checkout) -> Tool[..., Any]:
-    @tool(max_output=None)
+    @tool(max_output=None, read_only=True, kind="read")
     async def git_diff_branch(path: str = "", offset: int = 1, base: str = "") -> str:
         """Show the changes of the branch since it left its base: a summary, then the patch. Only
         commits count.
@@ -312,7 +312,7 @@ def _log_branch(checkout: _Checkout) -> Tool[..., Any]:
     if checkout.bases:
         return checkout.finish(_log_branch_with_base(checkout))
 
-    @tool(max_output=None)
+    @tool(max_output=None, read_only=True, kind="read")
     async def git_log_branch(
         path: str = "", limit: int = 50, offset: int = 1, whole: bool = False
     ) -> str:
@@ -330,7 +330,7 @@ def _log_branch(checkout: _Checkout) -> Tool[..., Any]:
 
 
 def _log_branch_with_base(checkout: _Checkout) -> Tool[..., Any]:
-    @tool(max_output=None)
+    @tool(max_output=None, read_only=True, kind="read")
     async def git_log_branch(
         path: str = "", limit: int = 50, offset: int = 1, whole: bool = False, base: str = ""
     ) -> str:
@@ -351,7 +351,7 @@ def _log_branch_with_base(checkout: _Checkout) -> Tool[..., Any]:
 def _show(checkout: _Checkout) -> Tool[..., Any]:
     scope = checkout.scope
 
-    @tool(max_output=None)
+    @tool(max_output=None, read_only=True, kind="read")
     async def git_show(revision: str, path: str = "", offset: int = 1) -> str:
         """Show a file as it was at a revision, or, without a path, a commit with its message and
         changes.
@@ -379,7 +379,7 @@ def _show(checkout: _Checkout) -> Tool[..., Any]:
 
 
 def _blame(checkout: _Checkout) -> Tool[..., Any]:
-    @tool(max_output=None)
+    @tool(max_output=None, read_only=True, kind="read")
     async def git_blame(path: str, first: int = 1, last: int = 0, revision: str = "HEAD") -> str:
         """Show the commit, author and date of each line of a file.
 
@@ -397,7 +397,7 @@ def _blame(checkout: _Checkout) -> Tool[..., Any]:
 
 
 def _status(checkout: _Checkout) -> Tool[..., Any]:
-    @tool(max_output=None)
+    @tool(max_output=None, read_only=True, kind="read")
     async def git_status() -> str:
         """List changed, staged and untracked files, and show the current branch."""
 
@@ -422,7 +422,7 @@ def _status(checkout: _Checkout) -> Tool[..., Any]:
 
 
 def _diff_worktree(checkout: _Checkout) -> Tool[..., Any]:
-    @tool(max_output=None)
+    @tool(max_output=None, read_only=True, kind="read")
     async def git_diff_worktree(path: str = "", staged: bool = False, offset: int = 1) -> str:
         """Show changes that are not committed yet, as a patch; new files only if they are staged.
 

@@ -126,14 +126,26 @@ def _instruction_handlers(text: str) -> dict[str, Any]:
 
 
 def _sdk_tool(tool: AnyTool) -> types.Tool:
-    asks = bool(getattr(tool, "needs_permission", True))
     return types.Tool(
         name=tool.spec.name,
+        title=getattr(tool, "title", "") or None,
         description=tool.spec.description,
         input_schema=dict(tool.spec.parameters),
         output_schema=output_schema(tool),
-        annotations=types.ToolAnnotations(read_only_hint=not asks, destructive_hint=asks),
+        annotations=_annotations(tool),
     )
+
+
+def _annotations(tool: AnyTool) -> types.ToolAnnotations | None:
+    """Return the hints that a tool declares; what it does not declare is unknown and left out.
+
+    A tool that needs permission need not be destructive, and one that needs none may send a mail.
+    """
+    read_only = getattr(tool, "read_only", None)
+    idempotent = True if getattr(tool, "idempotent", False) else None
+    if read_only is None and idempotent is None:
+        return None
+    return types.ToolAnnotations(read_only_hint=read_only, idempotent_hint=idempotent)
 
 
 def output_schema(tool: AnyTool) -> dict[str, Any] | None:
@@ -215,7 +227,7 @@ async def _call(
     """Call a tool, and send its progress to the client."""
     tool = tools.get(name)
     if tool is None:
-        return error_result(f"unknown tool {name!r}; known tools: {', '.join(sorted(tools))}")
+        return error_result(f"unknown tool {name[:100]!r}; {nearest(name, tools)}")
     sending, receiving = anyio.create_memory_object_stream[str](100)
 
     def report(text: str, data: Any, event: Any) -> None:
@@ -255,3 +267,14 @@ def _content(result: ToolResult) -> list[types.ContentBlock]:
         else:
             blocks.append(types.TextContent(text=f"[{type(part).__name__} cannot be shown]"))
     return blocks
+
+
+def nearest(name: str, known: Iterable[str], most: int = 10) -> str:
+    """Return a hint for an unknown name: the names most like it, and of a few names all."""
+    from difflib import get_close_matches  # slow to load, and only needed for an error message
+
+    names = sorted(known)
+    if len(names) <= most:
+        return f"known tools: {', '.join(names)}"
+    close = get_close_matches(name[:100], names, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(close)}?" if close else f"there are {len(names)} tools"
