@@ -155,11 +155,11 @@ class Peer:
         outer level of the JSON, in the first and the last bytes of the line.
         """
         message = f"a line is longer than {MAX_LINE // 2**20} MiB; send less at once"
-        id, is_request = _outer_fields(head, tail)
-        if is_request and id is not None:
-            self._answer(id, error=RpcError(INVALID_REQUEST, message))
+        number, is_request = _outer_fields(head, tail)
+        if is_request and number is not None:
+            self._answer(number, error=RpcError(INVALID_REQUEST, message))
             return
-        waiter = self._pending.get(id) if isinstance(id, int) else None
+        waiter = self._pending.get(number) if isinstance(number, int) else None
         if is_request or waiter is None:
             self._refuse(INVALID_REQUEST, message)
             return
@@ -294,8 +294,8 @@ def _outer_fields(head: bytes, tail: bytes) -> tuple[str | int | None, bool]:
     """
     outer = _outer_level(head) + b" " + _outer_level(tail[::-1], backwards=True)[::-1]
     found = re.search(_ID, outer)
-    id = json.loads(found[1]) if found else None
-    return id, re.search(_METHOD, outer) is not None
+    number = json.loads(found[1]) if found else None
+    return number, re.search(_METHOD, outer) is not None
 
 
 def _outer_level(text: bytes, *, backwards: bool = False) -> bytes:

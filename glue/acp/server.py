@@ -163,7 +163,12 @@ class Server:
                 "sessionCapabilities": {
                     name: {}
                     for name in (
-                        "list", "resume", "fork", "close", "delete", "additionalDirectories"
+                        "list",
+                        "resume",
+                        "fork",
+                        "close",
+                        "delete",
+                        "additionalDirectories",
                     )
                 },
                 "auth": {"logout": {}},
@@ -362,8 +367,7 @@ class Server:
     ) -> dict[str, Any]:
         """Answer a prompt after the one before it; if it was cancelled, it is never an error."""
         try:
-            if pending.before is not None:
-                await pending.before.done.wait()
+            await opened.wait_for_turn(pending)
             if pending.cancel.cancelled:
                 return plain(Outcome.CANCELLED)
             with continued(meta):
@@ -373,7 +377,6 @@ class Server:
                 return plain(Outcome.CANCELLED)
             raise
         finally:
-            pending.before = None
             opened.prompts.remove(pending)
             pending.done.set()
         if pending.cancel.cancelled and done["stopReason"] != "cancelled":

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
-from glue.acp.rpc import INVALID_PARAMS, RpcError
+from glue.acp.rpc import INVALID_PARAMS, INVALID_REQUEST, RpcError
 from glue.acp.updates import CallIds
 from glue.context import AnyTool, Cancel
 from glue.errors import ConfigError, GlueError
@@ -46,16 +46,16 @@ _CHOICES = {
     "max_requests": ("Requests", (10, 25, 50, 100, 200)),
     "token_budget": ("Token budget", (25_000, 100_000, 400_000, 1_600_000)),
 }
+MAX_QUEUED = 20  # prompts that wait while another one runs
 PAGE = 50  # sessions on one page of the list
 
 
 class PendingPrompt:
-    """A prompt that was received and is not answered yet; it runs after the one before it."""
+    """A prompt that was received and is not answered yet."""
 
-    def __init__(self, before: PendingPrompt | None = None) -> None:
+    def __init__(self) -> None:
         self.cancel = Cancel()
         self.done = anyio.Event()
-        self.before = before
 
 
 @dataclass(slots=True)
@@ -88,10 +88,18 @@ class OpenSession:
         await self.closed.wait()
 
     def add_prompt(self) -> PendingPrompt:
-        """Add a prompt after those that are not answered yet."""
-        pending = PendingPrompt(self.prompts[-1] if self.prompts else None)
+        """Add a prompt after those that are not answered yet; raise RpcError if many wait."""
+        if len(self.prompts) > MAX_QUEUED:
+            message = f"the session is busy: {MAX_QUEUED} prompts wait; cancel them or wait"
+            raise RpcError(INVALID_REQUEST, message)
+        pending = PendingPrompt()
         self.prompts.append(pending)
         return pending
+
+    async def wait_for_turn(self, pending: PendingPrompt) -> None:
+        """Wait until the prompts before this one are answered."""
+        while self.prompts[0] is not pending:
+            await self.prompts[0].done.wait()
 
     def cancel(self) -> None:
         """Cancel the prompt that runs, and those that wait."""
@@ -219,7 +227,9 @@ class OpenSession:
         """
         properties = question.schema.get("properties") or {}
         wanted = {name: properties.get(name, {}) for name in question.schema.get("required") or ()}
-        if self.permission is None or any(each.get("type") != "boolean" for each in wanted.values()):
+        if self.permission is None or any(
+            each.get("type") != "boolean" for each in wanted.values()
+        ):
             self.problems.append(
                 f"{question.server} asked a question that this editor cannot show: "
                 f"{question.message}"

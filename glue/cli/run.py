@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
     from glue.session import Session
     from glue.stores.store import Store
-    from glue.tools.mcp import Servers
+    from glue.tools.mcp import Question, Servers
 
 
 @click.command()
@@ -257,7 +257,8 @@ class Run:
             return
         from glue.tools.mcp import connect  # few runs use MCP servers
 
-        async with connect(config) as self.servers:
+        elicit = self._elicit if is_interactive() else None
+        async with connect(config, elicit=elicit) as self.servers:
             yield
 
     async def attended(
@@ -411,18 +412,30 @@ class Run:
         """
         from glue.cli.approval import choices, parse_answer, question  # loads the file tools
 
-        progress, err = self.printer.progress, self.printer.err
+        err = self.printer.err
+        shown = question(request, err) + "\n" + err.paint(choices(request), "yellow")
+        return parse_answer(await self._read_line(shown))
+
+    async def _elicit(self, asked: Question) -> dict[str, Any] | None:
+        """Ask the user a question of an MCP server in the terminal."""
+        from glue.cli.elicitation import ask  # few runs use MCP servers
+
+        return await ask(asked, self._read_line, self.printer.err)
+
+    async def _read_line(self, shown: str) -> str:
+        """Write a question to the terminal, and return the line that the user types."""
+        progress = self.printer.progress
         self.printer.settle()
         was_on, progress.is_on = progress.is_on, False
         try:
             with terminal_echo(True):
-                err.write(question(request, err) + "\n" + err.paint(choices(request), "yellow"))
+                self.printer.err.write(shown)
                 self.printer.open = "err"
                 while not select([sys.stdin], [], [], 0)[0]:
                     await anyio.sleep(0.05)
                 line = os.read(sys.stdin.fileno(), 4096).decode("utf-8", "replace")
                 self.printer.open = "" if line else "err"  # the user's Enter has ended the line
-                return parse_answer(line)
+                return line
         finally:
             progress.is_on = was_on
 

@@ -74,7 +74,9 @@ _STEPS_PER_PART = 25
 _MAX_ALL_STEPS = 60_000
 _SLOW_STEP = 4  # jsonschema takes longer to follow a reference than to check another keyword
 _PARTS_PER_STEP = 10  # parts of a value that take as long as a step
-_TOO_COMPLEX = "the schema is too complex to check this value: its parts refer to each other too often"
+_TOO_COMPLEX = (
+    "the schema is too complex to check this value: its parts refer to each other too often"
+)
 
 
 class ValidationError(ValueError):

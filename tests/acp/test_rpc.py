@@ -127,8 +127,31 @@ def test_a_line_of_20_megabytes_is_refused_and_the_next_one_read(
 
     client.write(b'{"jsonrpc": "2.0", "id": 1, "method": "' + b"x" * 20_000_000 + b'"}\n')
 
-    assert "longer than" in client.answer(None)["error"]["message"]
+    assert "longer than 16 MiB" in client.answer(1)["error"]["message"]
     assert client.prompt(client.start(tmp_path))["stopReason"] == "end_turn"
+
+
+@pytest.mark.parametrize("id", [7, "a-7"], ids=["number", "text"])
+@pytest.mark.parametrize("id_last", [False, True])
+def test_a_prompt_with_a_picture_that_is_too_large_is_answered_by_its_id(
+    editor: Open, tmp_path: Path, id: int | str, id_last: bool
+) -> None:
+    client = editor("agent = made(Script('still here'))")
+    session = client.start(tmp_path)
+
+    picture = b'{"type": "image", "id": 99, "mimeType": "image/png", "data": "%s"}' % (
+        b"A" * 17_000_000
+    )
+    params = b'"params": {"id": 98, "sessionId": "%s", "prompt": [%s]}' % (
+        session.encode(),
+        picture,
+    )
+    fields = [b'"id": ' + json.dumps(id).encode(), b'"method": "session/prompt"']
+    parts = [params, *fields] if id_last else [*fields, params]
+    client.write(b'{"jsonrpc": "2.0", ' + b", ".join(parts) + b"}\n")
+
+    assert "longer than 16 MiB" in client.answer(id)["error"]["message"]
+    assert client.prompt(session)["stopReason"] == "end_turn"
 
 
 @pytest.mark.parametrize("id_last", [False, True])
@@ -148,7 +171,7 @@ def test_a_request_fails_if_its_answer_is_longer_than_16_megabytes(
     client.write(b'{"jsonrpc": "2.0", ' + b", ".join(parts) + b"}\n")
 
     assert client.answer(number)["result"]["stopReason"] == "end_turn"
-    assert "longer than 16777216 bytes" in json.dumps(client.updates("tool_call_update"))
+    assert "longer than 16 MiB" in json.dumps(client.updates("tool_call_update"))
 
 
 def test_an_incomplete_line_at_the_end_of_input_is_ignored(editor: Open, tmp_path: Path) -> None:

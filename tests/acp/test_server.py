@@ -335,30 +335,102 @@ def test_titles_notices_and_compactions_are_sent_if_the_editor_shows_them(
     assert "repeated the same call" in client.updates("notice")[-1]["title"]
 
 
-def test_a_second_prompt_is_refused_and_the_first_continues(editor: Open, tmp_path: Path) -> None:
+def test_a_cancel_ends_the_running_prompt_and_those_that_wait(editor: Open, tmp_path: Path) -> None:
     client = editor("agent = made(Stuck())")
     session = client.start(tmp_path)
     first = client.send("session/prompt", words(session))
     client.until(lambda frame: client.text() == "first ")
 
-    error = client.error("session/prompt", words(session, "another"))
+    second = client.send("session/prompt", words(session, "another"))
     client.notify("session/cancel", {"sessionId": session})
+    answers = {}
+    for _ in range(2):
+        frame = client.until(lambda frame: "method" not in frame)
+        answers[frame["id"]] = frame["result"]["stopReason"]
 
-    assert error["code"] == -32600
-    assert "busy" in error["message"]
-    assert client.answer(first)["result"]["stopReason"] == "cancelled"
+    assert answers == {first: "cancelled", second: "cancelled"}
 
 
-def test_of_two_prompts_in_one_write_the_second_is_refused(editor: Open, tmp_path: Path) -> None:
-    client = editor("agent = made(Script('only once'))")
+def test_a_second_prompt_waits_for_the_first(editor: Open, tmp_path: Path) -> None:
+    client = editor("agent = made(Script('one', 'two'))")
     session = client.start(tmp_path)
 
     first, one = client.line("session/prompt", words(session))
     second, two = client.line("session/prompt", words(session))
     client.write(one + two)
-    answers = [client.until(lambda frame: "method" not in frame) for _ in range(2)]
+    answers = [client.until(lambda frame: "method" not in frame)["id"] for _ in range(2)]
 
-    assert {frame["id"]: "result" in frame for frame in answers} == {first: True, second: False}
+    assert answers == [first, second]
+    assert client.text() == "onetwo"
+
+
+def test_too_many_waiting_prompts_are_refused(editor: Open, tmp_path: Path) -> None:
+    client = editor("agent = made(Stuck())")
+    session = client.start(tmp_path)
+
+    lines = [client.line("session/prompt", words(session)) for _ in range(22)]
+    client.write(b"".join(line for _, line in lines))
+    error = client.answer(lines[-1][0])["error"]
+    client.notify("session/cancel", {"sessionId": session})
+
+    assert (error["code"], "busy" in error["message"]) == (-32600, True)
+
+
+def test_a_fork_continues_on_its_own_and_the_original_stays(editor: Open, tmp_path: Path) -> None:
+    client = editor("agent = made(Script('one', 'two', 'three'))")
+    session = client.start(tmp_path)
+    client.prompt(session, "first")
+
+    given = {"sessionId": session, "cwd": str(tmp_path), "mcpServers": []}
+    forked = client.ask("session/fork", given)
+    client.prompt(forked["sessionId"], "second")
+    client.ask("session/close", {"sessionId": forked["sessionId"]})
+    client.frames.clear()
+    client.ask("session/load", {**given, "sessionId": forked["sessionId"]})
+    copied = client.text()
+    client.frames.clear()
+    client.ask("session/load", given)
+
+    assert forked["sessionId"] != session
+    assert forked["modes"]["currentModeId"] == "ask"
+    assert copied == "onetwo"
+    assert client.text() == "one"
+    error = client.error("session/fork", {**given, "sessionId": "missing"})
+    assert (error["code"], "cannot be forked" in error["message"]) == (-32002, True)
+
+
+def test_a_session_that_begins_with_a_picture_is_listed(editor: Open, tmp_path: Path) -> None:
+    client = editor("agent = made(Script('a cat'))")
+    session = client.start(tmp_path)
+    picture = {"type": "image", "mimeType": "image/png", "data": "iVBORw0KGgo="}
+
+    client.ask("session/prompt", {"sessionId": session, "prompt": [picture]})
+
+    listed = client.ask("session/list", {"cwd": str(tmp_path)})["sessions"]
+    assert [each["title"] for each in listed] == ["[image]"]
+    assert client.updates("session_info_update")[0]["title"] == "[image]"
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [("Be kind.", "Be kind."), ({"append": "Be kind."}, "Be brief.\n\nBe kind.")],
+    ids=["replaced", "appended"],
+)
+def test_the_editor_may_set_the_system_prompt(
+    editor: Open, tmp_path: Path, given: Any, sent: str
+) -> None:
+    client = editor(
+        "agent = glue.Agent(Script(lambda request: request.system), instructions='Be brief.')"
+    )
+    client.ask("initialize", {"protocolVersion": 1})
+    opening = {"cwd": str(tmp_path), "mcpServers": []}
+
+    opened = client.ask("session/new", {**opening, "_meta": {"systemPrompt": given}})
+    client.prompt(opened["sessionId"])
+
+    assert client.text() == sent
+    wrong = client.error("session/new", {**opening, "_meta": {"systemPrompt": 7}})
+    assert "systemPrompt must be a text" in wrong["message"]
 
 
 def test_a_cancel_sent_together_with_its_prompt_is_not_lost(editor: Open, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from glue.acp.updates import (
     tool_call,
 )
 from glue.errors import ConfigError, MissingKey
+from glue.function.decorator import tool
 from glue.limits import Outcome, StopReason
 from glue.messages import (
     AssistantMessage,
@@ -41,6 +42,7 @@ class RootedTool:
     """A tool with a root, which is never called."""
 
     root = "/a"
+    kind = "edit"
     spec = ToolSpec(name="any")
     alone = advisory = False
 
@@ -330,9 +332,7 @@ def test_locations_have_a_line_if_it_is_known() -> None:
     assert line("list_dir", offset=3) is None
     assert line("edit_file", "a\nb\nc", old="c", new="d") == 3
     assert line("edit_file", "a", old="c", new="d") is None
-    unknown_tool = ShownCall("1", call("mine", {"path": "x"}), RootedTool())
     without_root = ShownCall("1", call("read_file", {"path": "x"}))
-    assert "locations" not in tool_call(unknown_tool, "pending")
     assert "locations" not in tool_call(without_root, "pending")
 
 
@@ -351,3 +351,16 @@ def test_invalid_entries_of_a_plan_are_left_out() -> None:
     )
 
     assert made["entries"] == [{"content": "a", "priority": "medium", "status": "pending"}]
+
+
+def test_titles_and_kinds_come_from_the_tool() -> None:
+    @tool(title="Send mail", kind="execute")
+    def send(path: str) -> str:
+        """Send a file."""
+        return path
+
+    shown = tool_call(ShownCall("1", call("send", {"path": "a.txt"}), send), "pending")
+    unknown = tool_call(ShownCall("1", call("read_file", {"path": "a.txt"})), "pending")
+
+    assert (shown["title"], shown["name"], shown["kind"]) == ("Send mail a.txt", "send", "execute")
+    assert (unknown["title"], unknown["kind"]) == ("read_file a.txt", "other")

@@ -30,9 +30,9 @@ _CONTROLS = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufff9-\uffff\ud800-\udfff]"
 # Variation selectors can spell a hidden text. One of them after a symbol selects an emoji.
 _SELECTORS = "[\U000e0100-\U000e01ef]|(?<=[\x00-\x7f\ufe00-\ufe0f])[\ufe00-\ufe0f]"
 _HIDDEN = re.compile(
-    "|".join((
-        _TERMINAL, _CONTROLS, _SELECTORS, *(each.pattern for each in HIDDEN_CHARACTERS.values())
-    ))
+    "|".join(
+        (_TERMINAL, _CONTROLS, _SELECTORS, *(each.pattern for each in HIDDEN_CHARACTERS.values()))
+    )
 )
 # Keywords of a schema whose value is only read by the model, so that it may be changed.
 _TEXTS = frozenset(("description", "title", "$comment"))

@@ -90,9 +90,7 @@ def sign_in(config: ServerConfig) -> Iterator[OAuthClientProvider]:
         yield _with_browser(config, oauth, path, callback)
 
 
-def _with_credentials(
-    config: ServerConfig, oauth: OAuth, tokens: TokenFile
-) -> OAuthClientProvider:
+def _with_credentials(config: ServerConfig, oauth: OAuth, tokens: TokenFile) -> OAuthClientProvider:
     """Return a sign-in without a user: the client has a secret or a private key."""
     shared: dict[str, Any] = {"scope": oauth.scope or None, "issuer": oauth.issuer or None}
     with warnings.catch_warnings():

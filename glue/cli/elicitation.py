@@ -1,0 +1,130 @@
+"""Questions of MCP servers in the terminal: forms, field by field, and pages to open."""
+
+from __future__ import annotations
+
+import threading
+import webbrowser
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from glue.cli.screen import Screen
+from glue.function.coercion import coerce
+from glue.function.validation import ValidationError, Validator
+from glue.text import clean_text, one_line
+
+if TYPE_CHECKING:
+    from glue.tools.mcp import Question
+
+# Writes a text to the terminal, and returns the line that the user types.
+ReadLine: TypeAlias = Callable[[str], Awaitable[str]]
+_YES, _NO = ("y", "yes"), ("n", "no")
+_TRIES = 3  # answers to a field that do not fit, before the question is declined
+
+
+async def ask(question: Question, read_line: ReadLine, screen: Screen) -> dict[str, Any] | None:
+    """Ask the user a question of a server; return None if the user declines.
+
+    For a page, the URL and its origin are shown, and the browser is opened only after a yes.
+    """
+    head = screen.paint(
+        f"? {one_line(question.server)} asks: {clean_text(question.message)}", "yellow"
+    )
+    if question.url:
+        return await _ask_page(question, head, read_line, screen)
+    fields = question.schema.get("properties") or {}
+    if not fields:
+        answer = await read_line(f"{head}\n" + screen.paint("  [y]es, [n]o > ", "yellow"))
+        return {} if answer.strip().lower() in _YES else None
+    head += screen.paint("\n  (an empty line takes the default, a dot declines)", "yellow")
+    answers: dict[str, Any] = {}
+    required = question.schema.get("required") or ()
+    for name, part in fields.items():
+        try:
+            found = await _ask_field(name, part, name in required, head, read_line, screen)
+        except _Declined:
+            return None
+        head = ""
+        if found is not None:
+            answers[name] = found
+    return answers
+
+
+async def _ask_page(
+    question: Question, head: str, read_line: ReadLine, screen: Screen
+) -> dict[str, Any] | None:
+    lines = (head, f"  page: {clean_text(question.url)}", f"  at:   {question.origin}")
+    shown = screen.paint("  open it in the browser? [y]es, [n]o > ", "yellow")
+    answer = await read_line("\n".join((*lines, shown)))
+    if answer.strip().lower() not in _YES:
+        return None
+    # Not awaited: some browsers run in the terminal until the user leaves them.
+    threading.Thread(
+        target=webbrowser.open, args=(question.url,), name="glue-browser", daemon=True
+    ).start()
+    return {}
+
+
+class _Declined(Exception):
+    """The user declined, or gave no valid answer."""
+
+
+async def _ask_field(
+    name: str,
+    part: Mapping[str, Any],
+    is_required: bool,
+    head: str,
+    read_line: ReadLine,
+    screen: Screen,
+) -> Any:
+    """Ask for one field of a form; return None if it is left out."""
+    label = clean_text(str(part.get("title") or name))
+    detail = clean_text(str(part.get("description") or ""))
+    choices = _choices(part)
+    lines = [head] if head else []
+    lines.append(f"  {label}: {detail}" if detail else f"  {label}")
+    if choices:
+        lines.append("    " + ", ".join(clean_text(each) for each in choices))
+    default = f" [{part['default']}]" if "default" in part else ""
+    if part.get("type") == "boolean":
+        default = default or " [y/n]"
+    for _ in range(_TRIES):
+        prompt = screen.paint(f"  {label}{default} > ", "yellow")
+        line = (await read_line("\n".join((*lines, prompt)))).strip()
+        if line == ".":
+            raise _Declined
+        if not line:
+            if "default" in part:
+                return part["default"]
+            if not is_required:
+                return None
+            lines = ["  an answer is needed"]
+            continue
+        try:
+            return _value(part, line)
+        except ValidationError as error:
+            lines = [f"  {one_line(str(error))}"]
+    raise _Declined
+
+
+def _choices(part: Mapping[str, Any]) -> list[str]:
+    """Return the values that a field accepts, if the form lists them."""
+    listed = part.get("items", part) if part.get("type") == "array" else part
+    options = listed.get("oneOf") or listed.get("anyOf") or ()
+    named = [str(each["const"]) for each in options if "const" in each]
+    return named or [str(each) for each in listed.get("enum") or ()]
+
+
+def _value(part: Mapping[str, Any], line: str) -> Any:
+    """Return the value that a line means for a field; raise ValidationError if it does not fit."""
+    value: Any = line
+    if part.get("type") == "boolean" and line.lower() in (*_YES, *_NO):
+        value = line.lower() in _YES
+    elif part.get("type") == "array":
+        value = [each.strip() for each in line.split(",") if each.strip()]
+    validator = Validator(part)
+    validator.start(value)
+    value = coerce(validator, part, value)
+    fault = validator.errors(value)
+    if fault is not None:
+        raise fault
+    return value
