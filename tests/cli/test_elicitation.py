@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import queue
 import webbrowser
 from collections.abc import Iterator
 from typing import Any
@@ -65,14 +66,17 @@ async def test_a_wrong_answer_is_asked_again_and_a_dot_declines() -> None:
 async def test_a_page_is_opened_only_after_a_yes_to_its_url_and_origin(
     line: str, is_opened: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened: list[str] = []
-    monkeypatch.setattr(webbrowser, "open", opened.append)
+    opened: queue.Queue[str] = queue.Queue()
+    monkeypatch.setattr(webbrowser, "open", opened.put)
     question = mcp.Question(
         server="pay", message="Sign in.", url="https://pаy.example/login?next=/", id="1"
     )
 
     answer, shown = await answered(question, line)
 
-    assert (answer is not None, len(opened)) == (is_opened, is_opened)
+    assert (answer is not None) is is_opened
+    if is_opened:
+        assert opened.get(timeout=30) == question.url
+    assert opened.empty()
     assert "page: https://pаy.example/login?next=/" in shown
     assert "at:   https://xn--py-7kc.example" in shown  # the letter а is Cyrillic

@@ -155,7 +155,7 @@ class Editor:
             assert set(frame) == {"jsonrpc", "id", "result"}
             check(definition(self.methods[frame["id"]], "Response"), frame["result"])
 
-    def answer(self, number: int | None) -> dict[str, Any]:
+    def answer(self, number: int | str | None) -> dict[str, Any]:
         """Read until a request is answered."""
         while True:
             frame = self.next()

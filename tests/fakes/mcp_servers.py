@@ -137,6 +137,67 @@ for line in sys.stdin:
     elif number is not None:
         send(id=number, error={"code": -32601, "message": f"no {method} here"})
 """
+# A server whose tools, questions and faults are given as JSON in its first argument. The tool
+# `page` asks to open a page, `need` fails until a page was opened, `think` asks for the model.
+SCRIPTED = """
+import json, sys
+given = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
+print(given.get("stderr", ""), file=sys.stderr, flush=True)
+def send(**frame):
+    print(json.dumps({"jsonrpc": "2.0", **frame}), flush=True)
+def say(number, text):
+    send(id=number, result={"content": [{"type": "text", "text": text}]})
+waiting, done = None, False
+page = {"mode": "url", "message": "Sign in.", "elicitationId": "p1",
+        "url": given.get("url", "https://example.com/sign-in")}
+for line in sys.stdin:
+    asked = json.loads(line)
+    method, number, params = asked.get("method"), asked.get("id"), asked.get("params", {})
+    if method == "initialize":
+        send(id=number, result={"protocolVersion": "2025-11-25",
+                                "serverInfo": {"name": "scripted", "version": "1"},
+                                "capabilities": given.get("capabilities", {"tools": {}})})
+    elif method == "tools/list":
+        send(id=number, result={"tools": given.get("tools", [])})
+    elif method == "tools/call" and params["name"] == "page":
+        waiting = number
+        send(id="q", method="elicitation/create", params=page)
+    elif method == "tools/call" and params["name"] == "form":
+        waiting = number
+        question = {"message": given["message"], "requestedSchema": given["form"]}
+        send(id="q", method="elicitation/create", params=question)
+    elif method == "tools/call" and params["name"] == "think":
+        waiting = number
+        content = {"type": "text", "text": "How many?"}
+        send(id="q", method="sampling/createMessage", params={"maxTokens": 50,
+             "messages": [{"role": "user", "content": content}], "systemPrompt": "Count."})
+    elif method == "tools/call" and params["name"] == "need" and not done:
+        done = True
+        send(id=number, error={"code": -32042, "message": "sign in first",
+                               "data": {"elicitations": [page]}})
+        send(method="notifications/elicitation/complete", params={"elicitationId": "p1"})
+    elif method == "tools/call" and params["name"] == "die":
+        print("first line\\n\\x1b[31mno such table: users\\x1b[0m\\n", file=sys.stderr, flush=True)
+        sys.exit(1)
+    elif method == "tools/call":
+        say(number, given.get("say", "fine"))
+    elif number == "q":
+        say(waiting, json.dumps(asked.get("result") or asked.get("error")))
+        send(method="notifications/elicitation/complete", params={"elicitationId": "p1"})
+    elif method == "resources/list":
+        send(id=number, result={"resources": given.get("resources", [])})
+    elif method == "resources/templates/list":
+        send(id=number, result={"resourceTemplates": given.get("templates", [])})
+    elif method == "resources/subscribe":
+        send(id=number, result={})
+        send(method="notifications/resources/updated", params={"uri": params["uri"]})
+    elif method == "completion/complete":
+        values = [each for each in ("Ada", "Alan", "Grace")
+                  if each.startswith(params["argument"]["value"])]
+        send(id=number, result={"completion": {"values": values}})
+    elif number is not None:
+        send(id=number, error={"code": -32601, "message": f"no {method} here"})
+"""
 AGENT = """
 import glue
 from glue.testing import Script, call, calls

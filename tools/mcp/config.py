@@ -146,6 +146,8 @@ def _server(where: str, name: str, given: Any, environ: Mapping[str, str]) -> Se
             include=names("includeTools"),
             exclude=names("excludeTools"),
         )
+    except ConfigError as error:
+        raise ConfigError(f"{where}: server {name!r}: {error}") from None
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{where}: server {name!r}: {error}") from error
 

@@ -288,7 +288,10 @@ class ServerConnection:
         if uri in self._subscriptions:
             return
         if client is not None and client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-            await self.request(lambda client: client.session.subscribe_resource(uri), uri)
+            asked = types.SubscribeRequest(params=types.SubscribeRequestParams(uri=uri))
+            await self.request(
+                lambda client: client.session.send_request(asked, types.EmptyResult), uri
+            )
         self._subscriptions.append(uri)
         self._resubscribe.set()
 
@@ -300,7 +303,10 @@ class ServerConnection:
         self._subscriptions.remove(uri)
         self._resubscribe.set()
         if client is not None and client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-            await self.request(lambda client: client.session.unsubscribe_resource(uri), uri)
+            asked = types.UnsubscribeRequest(params=types.UnsubscribeRequestParams(uri=uri))
+            await self.request(
+                lambda client: client.session.send_request(asked, types.EmptyResult), uri
+            )
 
     def _report_update(self, uri: str) -> None:
         if self.on_update is not None and uri in self._subscriptions:

@@ -28,10 +28,16 @@ MAX_SCHEMA = 100_000  # characters of the JSON of a schema
 _TERMINAL = "\x1b\\[[0-?]*[ -/]*[@-~]|\x1b[\\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\\\)?|\x1b[ -/]*[0-~]"
 _CONTROLS = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufff9-\uffff\ud800-\udfff]"
 # Variation selectors can spell a hidden text. One of them after a symbol selects an emoji.
-_SELECTORS = "[\U000e0100-\U000e01ef]|(?<=[\x00-\x7f\ufe00-\ufe0f])[\ufe00-\ufe0f]"
+_SELECTORS = (
+    "[\ufe00-\ufe0f\U000e0100-\U000e01ef]{2,}|[\U000e0100-\U000e01ef]"
+    "|(?<=[\x00-\x7f])[\ufe00-\ufe0f]"
+)
+# Zero-width characters are needed within words of other scripts, but not beside ASCII.
+_JOINERS = "(?<=[\x00-\x7f])[\u200b-\u200d\u00ad]+|[\u200b-\u200d\u00ad]+(?=[\x00-\x7f]|$)"
 _HIDDEN = re.compile(
     "|".join(
-        (_TERMINAL, _CONTROLS, _SELECTORS, *(each.pattern for each in HIDDEN_CHARACTERS.values()))
+        [_TERMINAL, _CONTROLS, _SELECTORS, _JOINERS]
+        + [each.pattern for each in HIDDEN_CHARACTERS.values()]
     )
 )
 # Keywords of a schema whose value is only read by the model, so that it may be changed.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 
 import anyio
@@ -65,8 +65,8 @@ async def open_process(
     written = anyio.Event()
 
     async def read() -> None:
-        async with received:
-            async for line in _lines(process.stdout, output):
+        async with received, aclosing(_lines(process.stdout, output)) as lines:
+            async for line in lines:
                 message = _parse(line)
                 if message is not None:
                     await received.send(message)
@@ -115,7 +115,9 @@ def _stream(stream: ByteReceiveStream | None) -> ByteReceiveStream:
     return stream
 
 
-async def _lines(stream: ByteReceiveStream | None, output: ServerOutput) -> AsyncIterator[bytes]:
+async def _lines(
+    stream: ByteReceiveStream | None, output: ServerOutput
+) -> AsyncGenerator[bytes, None]:
     """Yield the lines of a stream; end with a fault if a line is too long."""
     pieces: list[bytes] = []
     size = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes.mcp_servers import HttpServer
+from fakes.mcp_servers import SCRIPTED, HttpServer
 
 from glue.tools import mcp
 
@@ -26,6 +27,21 @@ def server(tmp_path: Path) -> Callable[..., Any]:
     def start(source: str, **options: Any) -> Any:
         (tmp_path / "server.py").write_text(source)
         return mcp.connect_stdio("demo", sys.executable, [str(tmp_path / "server.py")], **options)
+
+    return start
+
+
+@pytest.fixture
+def scripted(tmp_path: Path) -> Callable[..., Any]:
+    """Return a function that connects to SCRIPTED with the given behaviour."""
+
+    def start(given: dict[str, Any], **options: Any) -> Any:
+        (tmp_path / "scripted.py").write_text(SCRIPTED)
+        # The behaviour is no part of the command, by which a server is recognised.
+        (tmp_path / "given.json").write_text(json.dumps(given))
+        run = f"import sys; sys.argv = ['', open({str(tmp_path / 'given.json')!r}).read()]; "
+        run += f"exec(open({str(tmp_path / 'scripted.py')!r}).read())"
+        return mcp.connect_stdio("demo", sys.executable, ["-c", run], **options)
 
     return start
 

@@ -57,3 +57,49 @@ def test_a_file_that_is_missing_or_not_json_is_an_error(tmp_path: Path) -> None:
 
 
 TOKEN = "a-token-of-some-length"
+
+
+def test_the_sign_in_and_the_tools_of_a_server_are_read() -> None:
+    given = {
+        "url": "https://mcp.example",
+        "includeTools": ["read_*"],
+        "excludeTools": ["read_secret"],
+        "oauth": {
+            "clientId": "ci",
+            "clientSecret": "${SECRET}",
+            "grant": "client_credentials",
+            "issuer": "https://auth.example",
+            "port": 8765,
+        },
+    }
+
+    (config,) = mcp.read_config({"mcpServers": {"a": given}}, {"SECRET": "hush"})
+
+    assert (config.include, config.exclude) == (("read_*",), ("read_secret",))
+    assert config.oauth == mcp.OAuth(
+        client_id="ci",
+        client_secret="hush",
+        grant="client_credentials",
+        issuer="https://auth.example",
+        port=8765,
+    )
+    assert "hush" not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("oauth", "why"),
+    [
+        ("yes", "oauth must be true or an object"),
+        ({"clientID": "x"}, "unknown name 'clientID' in oauth; did you mean clientId"),
+        ({"clientSecret": "x"}, "needs the client_id"),
+        ({"grant": "password"}, "grant must be browser or client_credentials"),
+        ({"grant": "client_credentials", "clientId": "x"}, "needs a client_id and a secret"),
+        ({"port": "80"}, "port must be a number"),
+        ({"clientId": 7}, "a text was expected"),
+    ],
+)
+def test_an_invalid_sign_in_is_an_error_that_names_the_server(oauth: Any, why: str) -> None:
+    given = {"url": "https://mcp.example", "oauth": oauth}
+
+    with pytest.raises(ConfigError, match=f"server 'a'.*{why}"):
+        mcp.read_config({"mcpServers": {"a": given}}, {})

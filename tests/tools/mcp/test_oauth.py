@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
+import urllib.request
+import webbrowser
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -84,9 +87,6 @@ class SignIn(HttpServer):
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_the_user_signs_in_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import urllib.request
-    import webbrowser
-
     opened: list[str] = []
 
     def browser(url: str) -> bool:
@@ -113,3 +113,51 @@ async def test_the_user_signs_in_only_once(tmp_path: Path, monkeypatch: pytest.M
     (kept,) = (tmp_path / "glue" / "mcp").glob("*.json")
     assert kept.stat().st_mode & 0o777 == 0o600
     assert json.loads(kept.read_text())["tokens"]["access_token"] == "t0ken"
+
+
+class Registered(SignIn):
+    """A SignIn that knows one client, and gives it a token for a code or for its secret."""
+
+    grants: ClassVar[list[str]] = []
+
+    def do_POST(self) -> None:
+        if self.path == "/register":
+            return self.reply({"error": "closed"}, 403)
+        if self.path != "/token":
+            return super().do_POST()
+        form = parse_qs(self.rfile.read(int(self.headers["content-length"])).decode())
+        self.grants.append(form["grant_type"][0])
+        wanted = base64.b64encode(b"glue-42:s3cret").decode()
+        if self.headers.get("authorization") != f"Basic {wanted}":
+            return self.reply({"error": "invalid_client"}, 401)
+        return self.reply({"access_token": "t0ken", "token_type": "Bearer", "expires_in": 3600})
+
+
+@pytest.mark.parametrize("grant", ["browser", "client_credentials"])
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_registered_client_signs_in_with_its_secret(
+    grant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+
+    def browser(url: str) -> bool:
+        """Block until the page is finished, like a browser in the terminal."""
+        opened.append(url)
+        urllib.request.urlopen(url, timeout=30).close()
+        return True
+
+    monkeypatch.setattr(webbrowser, "open", browser)
+    HttpServer.sessions, HttpServer.made, HttpServer.status = set(), [], 0
+    Registered.grants = []
+    oauth = mcp.OAuth(client_id="glue-42", client_secret="s3cret", grant=grant)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Registered) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/mcp"
+        async with mcp.connect_http("demo", url, oauth=oauth) as connection:
+            result = await use(connection, "where")
+        server.shutdown()
+
+    expected = "authorization_code" if grant == "browser" else "client_credentials"
+    assert result.text.startswith("in s")
+    assert Registered.grants == [expected]
+    assert len(opened) == (grant == "browser")

@@ -1,0 +1,185 @@
+"""Tests of questions of MCP servers: forms, pages, and the sessions that they go to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+from fakes.mcp_servers import use
+
+import glue
+from glue.permission import Decision, PermissionRequest
+from glue.testing import Script, call, calls
+from glue.tools import mcp
+from glue.tools.mcp.connection import RunningCall
+
+SURE = {"type": "object", "properties": {"sure": {"type": "boolean"}}, "required": ["sure"]}
+DROP = {"message": "Delete the database?", "form": SURE}
+TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("form", "page", "need")]
+
+
+async def ask(connection: Any, tool: str, permission: Any) -> str:
+    """Let an agent call a tool, and return the text of its result."""
+    script = Script(calls(call(f"demo__{tool}")), "end")
+    result = await glue.Agent(script, tools=connection.tools, permission=permission).run("go")
+    return result.messages[2].text
+
+
+@pytest.mark.parametrize(
+    ("permission", "action"),
+    [
+        (glue.Rules(allow=["demo__*"]), "decline"),
+        (glue.Rules(allow=["*"]), "decline"),
+        (glue.Rules(allow=["demo__form", "mcp-question:other"]), "decline"),
+        (glue.AllowAll(), "decline"),
+        (glue.Rules(allow=["demo__*"], otherwise=glue.AllowAll()), "decline"),
+        (glue.Rules(allow=["demo__*", "mcp-question:demo"]), "accept"),
+        (glue.Rules(allow=["demo__*", "mcp-question:d*"]), "accept"),
+        (glue.Rules(allow=["*", "mcp-question:demo"], deny=["mcp-question"]), "decline"),
+    ],
+)
+async def test_only_a_rule_about_questions_answers_a_question(
+    scripted: Callable[..., Any], permission: Any, action: str
+) -> None:
+    async with scripted({"tools": TOOLS, **DROP}) as connection:
+        answer = json.loads(await ask(connection, "form", permission))
+
+    assert answer["action"] == action
+
+
+async def test_a_page_is_declined_without_a_person_to_open_it(
+    scripted: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    policy = glue.Rules(allow=["*", "mcp-question:demo"])
+    asking = glue.Ask(lambda request: True)
+
+    async with scripted({"tools": TOOLS}) as connection:
+        answers = [json.loads(await ask(connection, "page", each)) for each in (policy, asking)]
+
+    assert [answer["action"] for answer in answers] == ["decline", "decline"]
+    assert "asked to open a page at https://example.com" in caplog.text
+
+
+async def test_a_page_is_shown_with_its_origin_and_the_server_reports_its_end(
+    scripted: Callable[..., Any],
+) -> None:
+    asked: list[mcp.Question] = []
+
+    async def elicit(question: mcp.Question) -> dict[str, Any]:
+        asked.append(question)
+        return {}
+
+    async with scripted({"tools": TOOLS}, elicit=elicit) as connection:
+        answer = json.loads((await use(connection, "page")).text)
+        with anyio.fail_after(30):
+            await asked[0].finished.wait()
+
+    assert answer == {"action": "accept"}
+    assert (asked[0].url, asked[0].origin) == (
+        "https://example.com/sign-in",
+        "https://example.com",
+    )
+    assert (asked[0].server, asked[0].message) == ("demo", "Sign in.")
+
+
+@pytest.mark.parametrize("agrees", [True, False])
+async def test_a_call_that_needs_a_page_first_is_sent_again_after_it(
+    scripted: Callable[..., Any], agrees: bool
+) -> None:
+    async def elicit(question: mcp.Question) -> dict[str, Any] | None:
+        return {} if agrees else None
+
+    async with scripted({"tools": TOOLS}, elicit=elicit) as connection:
+        with anyio.fail_after(30):
+            result = await use(connection, "need")
+
+    assert result.is_error is not agrees
+    assert ("fine" if agrees else "the user did not open https://example.com") in result.text
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "javascript:alert(1)", "https:///x"])
+async def test_an_address_that_is_not_on_the_web_is_never_shown(
+    scripted: Callable[..., Any], url: str
+) -> None:
+    async def elicit(question: mcp.Question) -> dict[str, Any]:
+        raise AssertionError("shown")
+
+    async with scripted({"tools": TOOLS, "url": url}, elicit=elicit) as connection:
+        answer = json.loads((await use(connection, "page")).text)
+
+    assert answer["action"] == "decline"
+
+
+@pytest.mark.parametrize(
+    ("answer", "sent"),
+    [
+        ({}, {"action": "accept", "content": {"name": "x", "age": 3}}),
+        ({"age": 7}, {"action": "accept", "content": {"name": "x", "age": 7}}),
+        ({"age": "many"}, {"action": "decline"}),
+        (None, {"action": "decline"}),
+    ],
+)
+async def test_defaults_are_added_to_an_answer_and_a_wrong_answer_is_declined(
+    scripted: Callable[..., Any], answer: Any, sent: dict[str, Any]
+) -> None:
+    fields = {
+        "name": {"type": "string", "default": "x"},
+        "age": {"type": "integer", "default": 3},
+    }
+    form = {"type": "object", "properties": fields}
+
+    async def elicit(question: mcp.Question) -> Any:
+        return answer
+
+    given = {"tools": TOOLS, "message": "W\u202eho?", "form": form}
+    async with scripted(given, elicit=elicit) as connection:
+        result = json.loads((await use(connection, "form")).text)
+
+    assert result == sent
+
+
+async def test_the_time_of_the_user_does_not_count_in_the_time_limit_of_the_call(
+    scripted: Callable[..., Any],
+) -> None:
+    async def elicit(question: mcp.Question) -> dict[str, Any]:
+        with anyio.CancelScope() as waiting:  # longer than the limit of the call
+            waiting.deadline = anyio.current_time() + 0.6
+            await anyio.sleep_forever()
+        return {"sure": True}
+
+    async with scripted({"tools": TOOLS, **DROP}, elicit=elicit, timeout=0.4) as connection:
+        result = await use(connection, "form")
+
+    assert json.loads(result.text)["action"] == "accept"
+
+
+async def test_a_question_is_declined_if_calls_of_several_sessions_run(
+    scripted: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[str] = []
+
+    class Policy:
+        async def decide(self, request: PermissionRequest) -> Decision:
+            seen.append(request.action)
+            return glue.allow()
+
+    async with scripted({"tools": TOOLS, **DROP}) as connection:
+        # A second call is running, of another session, when the server asks.
+        other: glue.Context[Any] = glue.Context(call=call("demo__form"))
+        connection._calls.append(RunningCall(other))
+        answer = json.loads(await ask(connection, "form", Policy()))
+        connection._calls.clear()
+
+    assert answer["action"] == "decline"
+    assert seen == ["demo__form"]
+    assert "calls of several sessions run at the same time" in caplog.text
+
+
+def test_the_question_has_the_host_in_ascii() -> None:
+    url = "https://user@gооgle.com:8443/path"  # the letters о are Cyrillic
+
+    assert mcp.Question(server="a", message="b", url=url).origin.startswith("https://xn--")
+    assert mcp.Question(server="a", message="b", url=url).origin.endswith(":8443")
