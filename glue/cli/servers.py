@@ -21,6 +21,7 @@ from glue.cli.keys import set_key
 from glue.cli.options import Sources, sandbox_options
 from glue.cli.process import exit_now
 from glue.errors import ConfigError, MissingKey
+from glue.prompts import catalogs
 from glue.providers import default, key_available, known, lookup, split
 from glue.stores import open_store
 
@@ -143,7 +144,27 @@ def _missing_keys(model: Any) -> list[str]:
     metavar="[HOST:]PORT",
     help="Serve over HTTP at /mcp; clients need the token in GLUE_MCP_TOKEN.",
 )
-def mcp(file: str, allow: tuple[str, ...], only_tools: bool, http: str | None) -> None:
+@click.option(
+    "--prompts",
+    metavar="FOLDER",
+    help="Serve the versioned prompts in the subfolders of FOLDER.",
+)
+@click.option(
+    "--files",
+    type=click.Path(exists=True, file_okay=False),
+    metavar="FOLDER",
+    help="Serve the files below FOLDER as resources.",
+)
+@click.option("--store", metavar="PATH", help="Serve the sessions of this store as resources.")
+def mcp(
+    file: str,
+    allow: tuple[str, ...],
+    only_tools: bool,
+    http: str | None,
+    prompts: str | None,
+    files: str | None,
+    store: str | None,
+) -> None:
     """Serve the tools of FILE's agent, and the agent itself as a tool, as an MCP server.
 
     The server speaks on standard input and output. The MCP client starts this command.
@@ -151,13 +172,19 @@ def mcp(file: str, allow: tuple[str, ...], only_tools: bool, http: str | None) -
     streams = take_stdout()  # before the user's code runs, because it may print
     agent = open_agent(file)
     # Loads mcp, an optional dependency.
+    from glue.tools.mcp.library import Library
     from glue.tools.mcp.server import make_server, offered, policy, serve, serve_http
 
     tools = offered(agent, Path(file).stem)
     if only_tools:
         tools.popitem()
     rules = Sources({"allow": allow}, path=file, agent=agent).rules()
-    server = make_server(agent, tools, policy(agent, **rules))
+    library = Library(
+        catalogs=catalogs(prompts) if prompts else (),
+        root=os.path.abspath(files) if files else "",
+        store=open_store(store) if store else None,
+    )
+    server = make_server(agent, tools, policy(agent, **rules), library)
     if http is None:
         run(serve, server, *streams)
         return

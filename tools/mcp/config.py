@@ -19,11 +19,11 @@ from glue.text import suggest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuth:
-    """How to sign in to a server with OAuth.
+    """The settings of a sign-in to a server with OAuth.
 
     By default the user signs in with the browser, and glue registers itself as a client. A client
-    that is registered already has a `client_id`. With `grant="client_credentials"` there is no
-    user and no browser, as in CI: the client signs in with its secret or its private key.
+    that is registered already has a `client_id`. With `grant="client_credentials"` the client signs
+    in with its secret or its private key, without a user or a browser, as in CI.
 
     >>> OAuth(client_id="ci", client_secret="s3cret", grant="client_credentials").scope
     ''

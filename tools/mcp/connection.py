@@ -156,7 +156,7 @@ class ServerConnection:
 
     @property
     def stderr(self) -> str:
-        """The end of what the server printed to standard error."""
+        """The end of the standard error output of the server."""
         return clean(self._transport.output.tail.decode("utf-8", "replace"))
 
     def report_hidden(self, tool: str) -> None:
@@ -595,7 +595,7 @@ class ServerConnection:
     def _caller(self) -> RunningCall | None:
         """Return the call that caused a message of the server, or None if that is not certain.
 
-        Over HTTP the transport knows it. A process does not say which call it asks for; if all
+        Over HTTP the transport knows it. Messages of a process do not name a call; if all
         running calls belong to one session, the newest of them is taken.
         """
         known = _current.get()
@@ -622,7 +622,7 @@ class ServerConnection:
         if running is None and len(self._calls) > 1:
             self._warn_once(
                 f"a question of MCP server {self.name} was declined: calls of several sessions "
-                "run at the same time, and the server does not say which of them it asks"
+                "run at the same time, and the question does not name one of them"
             )
             return types.ElicitResult(action="decline")
         asking = running.context if running is not None else None
@@ -674,7 +674,7 @@ class ServerConnection:
         Args:
             reference: a prompt, or the URI template of a resource as a text.
             argument: the name of the argument, or of the part in braces.
-            value: what the user has typed so far.
+            value: the text that the user has typed so far.
         """
         if isinstance(reference, str):
             reference = types.ResourceTemplateReference(uri=reference)

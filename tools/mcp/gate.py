@@ -1,8 +1,8 @@
 """The gate for everything that an MCP server sends: names, descriptions, schemas and results.
 
 The model reads only text that passed `clean`. A tool is used only if `checked_schema` accepts its
-parameters. `Pins` stores the hash of each definition when the tool is first used, so that a tool
-that changes later is not covered by what the user decided about the tool before.
+parameters. `Pins` stores the hash of each definition when the tool is first used, so that earlier
+decisions of the user do not cover a tool that changes later.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SELECTORS = (
     "[\ufe00-\ufe0f\U000e0100-\U000e01ef]{2,}|[\U000e0100-\U000e01ef]"
     "|(?<=[\x00-\x7f])[\ufe00-\ufe0f]"
 )
-# Zero-width characters are needed within words of other scripts, but not beside ASCII.
+# Zero-width characters are needed within words of other scripts, but not next to ASCII.
 _JOINERS = "(?<=[\x00-\x7f])[\u200b-\u200d\u00ad]+|[\u200b-\u200d\u00ad]+(?=[\x00-\x7f]|$)"
 _HIDDEN = re.compile(
     "|".join(
@@ -76,7 +76,7 @@ def description(given: Mapping[str, Any], otherwise: str) -> str:
 
 
 def checked_schema(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of a tool's parameters, with cleaned descriptions.
+    """Return the schema of the parameters of a tool, with cleaned descriptions.
 
     Raise ValueError if it is not valid, too large, or hides characters in a name or a value.
     """

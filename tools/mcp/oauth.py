@@ -94,7 +94,7 @@ def _with_credentials(config: ServerConfig, oauth: OAuth, tokens: TokenFile) -> 
     """Return a sign-in without a user: the client has a secret or a private key."""
     shared: dict[str, Any] = {"scope": oauth.scope or None, "issuer": oauth.issuer or None}
     with warnings.catch_warnings():
-        # Without an issuer, the MCP server names the authorization server; docs/editors.md says so.
+        # Without an issuer, the MCP server names the authorization server; see docs/editors.md.
         warnings.simplefilter("ignore", MCPDeprecationWarning)
         if oauth.client_secret:
             return ClientCredentialsOAuthProvider(

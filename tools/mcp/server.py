@@ -5,14 +5,19 @@ from __future__ import annotations
 import base64
 import io
 import json
+import logging
 import re
 import secrets
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from dataclasses import is_dataclass
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import is_dataclass, replace
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, get_type_hints, is_typeddict
+from urllib.parse import quote
 
 import anyio
+import anyio.lowlevel
 
 from glue import (
     Context,
@@ -32,7 +37,15 @@ from glue.function.schema import shape_of
 from glue.messages import new_id
 from glue.permission import DenyAll, Permission
 from glue.settings import instructions_text
-from glue.tools.mcp.sdk import MCPError, Server, ServerRequestContext, stdio_server, types
+from glue.tasks import caller
+from glue.tools.mcp.library import Library
+from glue.tools.mcp.sdk import (
+    MCPDeprecationWarning,
+    Server,
+    ServerRequestContext,
+    stdio_server,
+    types,
+)
 
 if TYPE_CHECKING:
     from socket import socket
@@ -40,8 +53,7 @@ if TYPE_CHECKING:
     from glue import Agent
 
 RequestContext: TypeAlias = "ServerRequestContext[Any]"
-
-INSTRUCTIONS = "glue://agent/instructions"
+MAX_CLIENTS = 1_000  # whose level of logging is stored
 
 
 def offered(agent: Agent[Any, Any], name: str) -> dict[str, AnyTool]:
@@ -69,9 +81,15 @@ def policy(agent: Agent[Any, Any], allow: Iterable[str], deny: Iterable[str] = (
 
 
 def make_server(
-    agent: Agent[Any, Any], tools: dict[str, AnyTool], permission: Permission
+    agent: Agent[Any, Any],
+    tools: dict[str, AnyTool],
+    permission: Permission,
+    library: Library | None = None,
 ) -> Server[Any]:
-    """Return a server of the SDK that offers tools; `serve` or `serve_http` runs it."""
+    """Return a server of the SDK that offers tools; `serve` or `serve_http` runs it.
+
+    The instructions of the agent are added to the library of prompts and resources.
+    """
 
     async def list_tools(
         context: RequestContext, params: types.PaginatedRequestParams | None
@@ -81,7 +99,7 @@ def make_server(
     async def call_tool(
         context: RequestContext, params: types.CallToolRequestParams
     ) -> types.CallToolResult:
-        result = await _call(tools, permission, context, params.name, params.arguments or {})
+        result = await _call(tools, permission, context, params, logs)
         structured = None
         if not result.is_error and params.name in with_schema:
             with suppress(ValueError, RecursionError):
@@ -94,35 +112,112 @@ def make_server(
     with_schema = {name for name, tool in tools.items() if output_schema(tool) is not None}
     handlers: dict[str, Any] = {"on_list_tools": list_tools, "on_call_tool": call_tool}
     text, _ = instructions_text(agent.settings.instructions)
-    if text:
-        handlers |= _instruction_handlers(text)
-    return Server(agent.name or "glue", version=__version__, **handlers)
+    handlers |= _library_handlers(replace(library or Library(), instructions=text))
+    server: Server[Any] = Server(agent.name or "glue", version=__version__, **handlers)
+    logs = _Logs()
+    server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, logs.set_level)
+    return server
 
 
-def _instruction_handlers(text: str) -> dict[str, Any]:
-    """Return the handlers that offer the agent's instructions as a resource."""
-    resource = types.Resource(
-        uri=INSTRUCTIONS,
-        name="instructions",
-        description="The instructions of the agent.",
-        mime_type="text/plain",
-    )
+def _library_handlers(library: Library) -> dict[str, Any]:
+    """Return the handlers that offer prompts, resources and completions."""
 
     async def list_resources(context: RequestContext, params: Any) -> types.ListResourcesResult:
-        return types.ListResourcesResult(resources=[resource])
+        return types.ListResourcesResult(resources=await library.resources())
+
+    async def list_templates(
+        context: RequestContext, params: Any
+    ) -> types.ListResourceTemplatesResult:
+        return types.ListResourceTemplatesResult(resource_templates=library.templates())
 
     async def read_resource(
         context: RequestContext, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
-        if str(params.uri) != INSTRUCTIONS:
-            raise MCPError(
-                types.INVALID_PARAMS,
-                f"the resource {params.uri} does not exist; the only one is {INSTRUCTIONS}",
-            )
-        found = types.TextResourceContents(uri=INSTRUCTIONS, text=text, mime_type="text/plain")
-        return types.ReadResourceResult(contents=[found])
+        return await library.read(str(params.uri))
 
-    return {"on_list_resources": list_resources, "on_read_resource": read_resource}
+    async def list_prompts(context: RequestContext, params: Any) -> types.ListPromptsResult:
+        return types.ListPromptsResult(prompts=library.prompts())
+
+    async def get_prompt(
+        context: RequestContext, params: types.GetPromptRequestParams
+    ) -> types.GetPromptResult:
+        return library.prompt(params.name, params.arguments or {})
+
+    async def complete(
+        context: RequestContext, params: types.CompleteRequestParams
+    ) -> types.CompleteResult:
+        return await library.complete(params.ref, params.argument.name, params.argument.value)
+
+    handlers: dict[str, Any] = {}
+    if library.has_resources:
+        handlers |= {"on_list_resources": list_resources, "on_read_resource": read_resource}
+        handlers |= {"on_list_resource_templates": list_templates}
+    if library.catalogs:
+        handlers |= {"on_list_prompts": list_prompts, "on_get_prompt": get_prompt}
+    if library.catalogs or library.templates():
+        handlers["on_completion"] = complete
+    return handlers
+
+
+class _Logs:
+    """The log records of tools, which are sent to the client that called the tool."""
+
+    def __init__(self) -> None:
+        self._levels: dict[str, str] = {}  # by the id of the HTTP session; "" is the only client
+
+    async def set_level(
+        self, context: RequestContext, params: types.SetLevelRequestParams
+    ) -> types.EmptyResult:
+        """Store the lowest level of the records that a client wants."""
+        if len(self._levels) >= MAX_CLIENTS:
+            del self._levels[next(iter(self._levels))]
+        self._levels[_client_id(context)] = params.level
+        return types.EmptyResult()
+
+    @contextmanager
+    def collect(self, context: RequestContext, send: Callable[[Any], None]) -> Iterator[None]:
+        """Pass the records of a block, which calls a tool, to a function."""
+        least = _LEVELS.get(self._levels.get(_client_id(context), "info"), logging.INFO)
+        call = object()
+
+        class Handler(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                if _logging_call.get() is call:
+                    send((_level_name(record.levelno), record.name, record.getMessage()))
+
+        handler, root = Handler(least), logging.getLogger()
+        token = _logging_call.set(call)
+        root.addHandler(handler)
+        try:
+            yield
+        finally:
+            root.removeHandler(handler)
+            _logging_call.reset(token)
+
+
+def _client_id(context: RequestContext) -> str:
+    """Return the id of the HTTP session of a request; an empty text over stdio."""
+    headers = getattr(context.request, "headers", None) or {}
+    return str(headers.get("mcp-session-id", ""))
+
+
+# The call whose task or thread writes a record.
+_logging_call: ContextVar[object] = ContextVar("glue-mcp-logging", default=None)
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "notice": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "critical": logging.CRITICAL,
+    "alert": logging.CRITICAL,
+    "emergency": logging.CRITICAL,
+}
+
+
+def _level_name(level: int) -> Any:
+    names = ("debug", "info", "warning", "error", "critical")
+    return next((name for name in reversed(names) if level >= _LEVELS[name]), "debug")
 
 
 def _sdk_tool(tool: AnyTool) -> types.Tool:
@@ -137,7 +232,7 @@ def _sdk_tool(tool: AnyTool) -> types.Tool:
 
 
 def _annotations(tool: AnyTool) -> types.ToolAnnotations | None:
-    """Return the hints that a tool declares; what it does not declare is unknown and left out.
+    """Return the hints that a tool declares; other hints are unknown and left out.
 
     A tool that needs permission need not be destructive, and one that needs none may send a mail.
     """
@@ -221,26 +316,37 @@ async def _call(
     tools: dict[str, AnyTool],
     permission: Permission,
     request: RequestContext,
-    name: str,
-    arguments: Any,
+    params: types.CallToolRequestParams,
+    logs: _Logs,
 ) -> ToolResult:
-    """Call a tool, and send its progress to the client."""
+    """Call a tool, and send its progress and its log records to the client."""
+    name, arguments = params.name, params.arguments or {}
     tool = tools.get(name)
     if tool is None:
         return error_result(f"unknown tool {name[:100]!r}; {nearest(name, tools)}")
-    sending, receiving = anyio.create_memory_object_stream[str](100)
+    sending, receiving = anyio.create_memory_object_stream[Any](100)
+    schedule = caller()
+
+    def queue(item: Any) -> None:
+        # A slow client misses some progress. The queue is closed after the call.
+        with suppress(anyio.WouldBlock, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            sending.send_nowait(item)
 
     def report(text: str, data: Any, event: Any) -> None:
-        if text:
-            with suppress(anyio.WouldBlock):  # a slow client misses some progress
-                sending.send_nowait(text)
+        if text or (isinstance(data, dict) and "progress" in data):
+            queue((text, data))
 
     async def forward() -> None:
-        count = 0
+        count = 0.0
         async with receiving:
-            async for text in receiving:
-                count += 1
-                await request.session.report_progress(count, None, text)
+            async for item in receiving:
+                if len(item) == 3:
+                    await _send_log(request, *item)
+                    continue
+                text, data = item
+                known = data if isinstance(data, dict) else {}
+                count = float(known.get("progress") or count + 1)
+                await request.session.report_progress(count, known.get("total"), text or None)
 
     call = ToolCall(id=new_id(), name=name, arguments=json.dumps(arguments))
     host = Host(permission=permission)
@@ -248,12 +354,20 @@ async def _call(
     context: Context[Any] = Context(call=call, host=host, report=report, limits=limits)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(forward)
-        with sending:
+        with sending, logs.collect(request, lambda item: schedule(lambda: queue(item))):
             try:
                 result = await tool.invoke(call, context)
             except Exception as error:
                 result = failure_result(error, f"tool {name}")
+            await anyio.lowlevel.checkpoint()  # records of threads are queued now
     return result
+
+
+async def _send_log(request: RequestContext, level: Any, name: str, text: str) -> None:
+    with warnings.catch_warnings():
+        # Newer versions of the protocol have no log messages; the SDK drops them there.
+        warnings.simplefilter("ignore", MCPDeprecationWarning)
+        await request.session.send_log_message(level, text, name, request.request_id)
 
 
 def _content(result: ToolResult) -> list[types.ContentBlock]:
@@ -264,6 +378,14 @@ def _content(result: ToolResult) -> list[types.ContentBlock]:
         elif isinstance(part, Image) and part.data is not None:
             data = base64.b64encode(part.data).decode()
             blocks.append(types.ImageContent(data=data, mime_type=part.media_type))
+        elif isinstance(part, File) and part.data is not None:
+            blob = base64.b64encode(part.data).decode()
+            content = types.BlobResourceContents(
+                uri=f"glue://result/{quote(part.name or 'file')}",
+                blob=blob,
+                mime_type=part.media_type,
+            )
+            blocks.append(types.EmbeddedResource(resource=content))
         else:
             blocks.append(types.TextContent(text=f"[{type(part).__name__} cannot be shown]"))
     return blocks

@@ -1,4 +1,4 @@
-"""A connection to an MCP server that runs as a process, with limits on what it may print."""
+"""A connection to an MCP server that runs as a process, with limits on its output."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FLUSH_SECONDS = 0.5  # for messages that are not written yet
 
 
 class ServerOutput:
-    """What a server printed besides its messages."""
+    """The output of a server that is not a message."""
 
     def __init__(self) -> None:
         self.tail = b""  # the end of standard error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 import os
 import socket
 import subprocess
@@ -13,11 +14,16 @@ from typing import Any
 
 import pytest
 from fakes.mcp_servers import AGENT, MAIN, SHAPED, use
+from mcp import Client
+from mcp_types import EmptyResult, SetLevelRequest, SetLevelRequestParams
 
+import glue
 from glue.cli.agentfile import open_agent
 from glue.errors import ConfigError
 from glue.messages import Image
+from glue.testing import Script
 from glue.tools import mcp
+from glue.tools.mcp.server import make_server
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])  # tests the client of the SDK only
@@ -92,16 +98,14 @@ async def test_tools_have_output_schemas_and_annotations_and_instructions_are_a_
         result = await client.call_tool("weather", {"city": "Oslo"})
         (resource,) = (await client.list_resources()).resources
         read = (await client.read_resource(resource.uri)).contents[0]
-        with pytest.raises(MCPError, match="does not exist"):
+        with pytest.raises(MCPError, match="there is no such resource"):
             await client.read_resource("glue://nothing")
 
     assert tools["weather"].output_schema is not None
     assert set(tools["weather"].output_schema["properties"]) == {"city", "degrees"}
     assert result.structured_content == {"city": "Oslo", "degrees": 21}
     assert tools["danger"].output_schema is None
-    hints = {name: tool.annotations for name, tool in tools.items()}
-    assert getattr(hints["weather"], "read_only_hint", None) is True
-    assert getattr(hints["danger"], "destructive_hint", None) is True
+    assert [tool.annotations for tool in tools.values()] == [None, None, None]
     assert getattr(read, "text", None) == "Be brief."
 
 
@@ -204,3 +208,82 @@ def test_a_port_that_is_in_use_is_an_error_of_one_line(tmp_path: Path) -> None:
     # The first line is printed by the agent's own file.
     assert ran.stderr.startswith("noise on standard output\nglue: --http ")
     assert (ran.stderr.count("\n"), "Address already in use" in ran.stderr) == (2, True)
+
+
+async def test_hints_are_published_only_if_the_tool_declares_them() -> None:
+    @glue.tool
+    def send_mail(to: str) -> str:
+        """Send a mail."""
+        return to
+
+    @glue.tool(read_only=True, title="The weather", idempotent=True)
+    def weather() -> str:
+        """Return the weather."""
+        return "dry"
+
+    @glue.tool(read_only=False, needs_permission=True)
+    def write() -> str:
+        """Write."""
+        return "done"
+
+    agent = glue.Agent(Script("x"), tools=[send_mail, weather, write])
+    tools: dict[str, Any] = {each.spec.name: each for each in agent.settings.tools or ()}
+    async with Client(make_server(agent, tools, glue.AllowAll())) as client:
+        listed = {tool.name: tool for tool in (await client.list_tools()).tools}
+
+    assert listed["send_mail"].annotations is None
+    known = {
+        name: tool.annotations.model_dump(exclude_none=True)
+        for name, tool in listed.items()
+        if tool.annotations is not None
+    }
+    assert known == {
+        "weather": {"read_only_hint": True, "idempotent_hint": True},
+        "write": {"read_only_hint": False},
+    }
+    assert listed["weather"].title == "The weather"
+
+
+def named_tools(count: int) -> dict[str, Any]:
+    tools = [glue.tool(name=f"tool_{number}")(lambda: "x") for number in range(count)]
+    return {tool.name: tool for tool in tools}
+
+
+async def test_an_unknown_name_of_many_is_answered_with_the_nearest_few() -> None:
+    agent = glue.Agent(Script("x"))
+    async with Client(make_server(agent, named_tools(3000), glue.AllowAll())) as client:
+        near: Any = await client.call_tool("tool_77x", {})
+        far: Any = await client.call_tool("q" * 5000, {})
+
+    assert near.content[0].text.startswith("unknown tool 'tool_77x'; did you mean tool_77")
+    assert max(len(each.content[0].text) for each in (near, far)) < 300
+    assert far.content[0].text.endswith("there are 3000 tools")
+
+
+async def test_log_records_of_a_tool_are_sent_to_its_caller() -> None:
+    received: list[Any] = []
+
+    async def on_log(params: Any) -> None:
+        received.append((params.level, params.logger, params.data))
+
+    @glue.tool
+    def work() -> str:
+        """Work."""
+        logger = logging.getLogger("my.tool")
+        logger.setLevel("DEBUG")
+        logger.debug("detail")
+        logger.warning("careful")
+        return "done"
+
+    agent = glue.Agent(Script("x"), tools=[work])
+    server = make_server(agent, {"work": work}, glue.AllowAll())
+    async with Client(server, mode="legacy", logging_callback=on_log) as client:
+        await client.call_tool("work", {})
+        quiet = list(received)
+        await client.session.send_request(
+            SetLevelRequest(params=SetLevelRequestParams(level="debug")), EmptyResult
+        )
+        await client.call_tool("work", {})
+
+    assert quiet == [("warning", "my.tool", "careful")]
+    assert ("debug", "my.tool", "detail") in received
