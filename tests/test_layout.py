@@ -29,6 +29,7 @@ CAPABILITIES = {
     "agents/review/test_demo.py": "the review in `make demo`",
     "agents/review/test_exit_codes.py": "the command, with all stages",
     "agents/review/test_model_texts.py": "snapshots of every text that a model sees",
+    "agents/review/test_pull_request_kinds.py": "each kind of pull request, on a forge",
     "agents/review/test_repeated_reviews.py": "several reviews of one pull request, on all forges",
     "agents/review/test_unsound_summaries.py": "findings, gate and delivery together",
     "fakes/test_fake_forge.py": "tests a fake, not a module",

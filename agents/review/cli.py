@@ -22,18 +22,19 @@ from glue import providers as catalog
 from glue.agents.review import runfile, storage
 from glue.agents.review import selftest as scoring
 from glue.agents.review.change import collect as source
-from glue.agents.review.change.config import make, read_config, why_not
+from glue.agents.review.change.config import NOT_INCLUDED, make, read_config, why_not
 from glue.agents.review.delivery import clean, commands, forges, outputs
 from glue.agents.review.delivery import publish as publishing
 from glue.agents.review.doctor import examine
 from glue.agents.review.findings import dedupe
 from glue.agents.review.findings import model as reviewing
-from glue.agents.review.findings.analysers import RUFF_RULES, find_ruff, handed_in
+from glue.agents.review.findings.analysers import RUFF_RULES, HandedIn, find_ruff, handed_in
 from glue.agents.review.findings.progress import ReviewProgress
 from glue.agents.review.findings.rules import RULES
-from glue.agents.review.records import SEVERITIES, Bundle, Finding, ReviewedChange, ReviewRun
+from glue.agents.review.records import SEVERITIES, Bundle, ReviewedChange, ReviewRun
 from glue.errors import ConfigError, GitError, GlueError, UnsafePath
 from glue.installing import install_command
+from glue.text import count
 from glue.tools.git import Repo, find_git
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -226,8 +227,8 @@ def review(ctx: click.Context, /, **given: Any) -> int:
     if reason := why_not(bundle.change, make(_settings(bundle, given))):
         _note(f"skipped: {reason}")
         return 0
-    if not bundle.files and not bundle.skipped:
-        _note(f"there is nothing to review{_hint(given)}")
+    if nothing := _nothing(bundle, given):
+        _note(nothing)
         return 0
     run = _run(bundle, given)
     if given["save"]:
@@ -390,6 +391,10 @@ def doctor(root: str) -> int:
         click.echo(clean.line(str(problem), 600))
     if not found:
         click.echo("no problems found in the workflows")
+    click.echo(
+        "these are the mistakes that matter for a review bot; zizmor (docs.zizmor.sh) checks"
+        " workflows for all others"
+    )
     return 1 if any(problem.level == "error" for problem in found) else 0
 
 
@@ -560,6 +565,17 @@ def _branch(root: str, given: Mapping[str, Any], only: source.PathFilter) -> Bun
     return replace(bundle, change=replace(change, asked_by=command.by, request=words))
 
 
+def _nothing(bundle: Bundle, given: Mapping[str, Any]) -> str:
+    """Return why there is nothing to review, or "" if there is something."""
+    if not bundle.files and not bundle.skipped:
+        return f"there is nothing to review{_hint(given)}"
+    changed = count(len(bundle.skipped), "file")
+    is_left_out = not bundle.files and all(skip.reason == NOT_INCLUDED for skip in bundle.skipped)
+    if given["paths"] and is_left_out:
+        return f"no file matches --paths {' '.join(given['paths'])}; the change has {changed}"
+    return ""
+
+
 def _hint(given: Mapping[str, Any]) -> str:
     """Return a hint on what to review if there was nothing to review, or "" if there is no hint."""
     if any(given[name] for name in ("range_", "staged", "dirty", "diff", "base", "head")):
@@ -598,7 +614,7 @@ def _run(bundle: Bundle, given: Mapping[str, Any], *, is_model_needed: bool = Tr
     callbacks = reviewing.ReviewCallbacks(
         on_progress=lambda text: click.echo(clean.line(text, 200), err=True) if asked else None
     )
-    earlier, analysed = _earlier(given["previous"]), _analysed(bundle, given)
+    earlier, analysed = _earlier(given["previous"]), _handed_in(bundle, given)
     progress = ReviewProgress(bundle)
 
     async def go() -> ReviewRun:
@@ -612,7 +628,7 @@ def _run(bundle: Bundle, given: Mapping[str, Any], *, is_model_needed: bool = Tr
                 repo=repo,
                 record=record,
                 earlier=earlier,
-                analysed=analysed,
+                handed_in=analysed,
             )
         finally:
             progress.end()
@@ -640,14 +656,19 @@ def _earlier(folder: str | None) -> dedupe.EarlierReview | None:
 
     If the review cannot be used, the reason is printed on stderr.
     """
+    if not folder:
+        return None
     try:
-        return dedupe.load(folder) if folder else None
+        earlier = dedupe.load(folder)
+        if earlier is None:
+            _note(f"{folder} has no earlier review yet; the whole change is reviewed")
+        return earlier
     except ConfigError as error:
         _note(f"{clean.line(str(error))}; the whole change is reviewed")
         return None
 
 
-def _analysed(bundle: Bundle, given: Mapping[str, Any]) -> tuple[Finding, ...]:
+def _handed_in(bundle: Bundle, given: Mapping[str, Any]) -> HandedIn | None:
     """Return the new findings in the SARIF and RDJSON files that the user named."""
     now = [(form, path) for form in ("sarif", "rdjson") for path in given[form]]
     before = [(form, path) for form in ("sarif", "rdjson") for path in given[f"{form}_base"]]
@@ -656,7 +677,12 @@ def _analysed(bundle: Bundle, given: Mapping[str, Any]) -> tuple[Finding, ...]:
             "--sarif-base and --rdjson-base need results to compare with;"
             " give --sarif or --rdjson too"
         )
-    return handed_in(bundle, now, before) if now else ()
+    if not now:
+        return None
+    found = handed_in(bundle, now, before, source.top(given["root"] or "."))
+    for note in found.notes:
+        _note(clean.line(note))
+    return found
 
 
 def _ask(asked: Sequence[Provider], work: Callable[[], Awaitable[T]]) -> T:

@@ -195,6 +195,7 @@ class Finding:
     fingerprint: str = ""
     dropped: str = ""  # the gate's code, if the gate refused it; it is then never posted
     note: str = ""  # a remark of the host, such as "test and code disagree"
+    since: str = ""  # start of the hash of the head at which an earlier review reported it
 
     @property
     def where(self) -> str:
@@ -223,6 +224,11 @@ class Coverage:
     @property
     def required(self) -> tuple[HunkCoverage, ...]:
         return tuple(hunk for hunk in self.hunks if hunk.required)
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether there is nothing to read: only pictures, renames, modes, lock files."""
+        return all(hunk.state == "full" and not hunk.lines for hunk in self.required)
 
     @property
     def complete(self) -> bool:
@@ -265,6 +271,8 @@ class ReviewRun:
     findings: tuple[Finding, ...] = ()
     dropped: tuple[Finding, ...] = ()
     summary: str = ""  # the argument of finish_review
+    # Whether `summary` is only about the hunks that an earlier review had not read.
+    is_increment: bool = False
     coverage: Coverage = Coverage()
     skipped: tuple[SkippedFile, ...] = ()
     finished: bool = False  # whether finish_review was called

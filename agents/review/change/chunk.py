@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
@@ -130,16 +130,19 @@ def _unchanged(side: str, numbers: range, lines: list[str]) -> str:
 
 
 def coverage(
-    bundle: Bundle, shown: Iterable[Chunk] | None, reason: str = "budget spent"
+    bundle: Bundle,
+    shown: Iterable[Chunk],
+    reason: str = "budget spent",
+    *,
+    analysed: Mapping[str, str] | None = None,
 ) -> Coverage:
     """Return how much of each hunk the model read, if it was given the chunks in `shown`.
 
-    If `shown` is None, every hunk counts as read, because analysers and rules read everything.
-    `reason` is recorded for hunks that are not in `shown`.
+    `reason` is recorded for hunks that are not in `shown`. In a review without a model, `analysed`
+    maps each file that an analyser understands to the name of the analyser: only these files count
+    as read.
     """
-    ended = {
-        (piece.path, piece.hunk): piece.last for chunk in shown or () for piece in chunk.pieces
-    }
+    ended = {(piece.path, piece.hunk): piece.last for chunk in shown for piece in chunk.pieces}
     left_out = {skip.path: skip for skip in bundle.skipped}
     entries: list[HunkCoverage] = []
     for file in bundle.files:
@@ -148,9 +151,13 @@ def coverage(
         if not file.hunks:
             entries.append(_without_hunks(file))
         for hunk in file.hunks:
-            end = shown is None or ended.get((file.path, hunk.index))
+            end = ended.get((file.path, hunk.index))
             state: CoverageState = "full"
             why = ""
+            if analysed is not None:
+                end = True if file.path in analysed else None
+                why = f"analysed by {analysed.get(file.path)}"
+                reason = f"no model was asked, and no analyser reads {_kind(file.path)}"
             if end is None:
                 state, why = "skipped", reason
             elif file.odd or any(len(line.text) > MAX_LINE for line in hunk.lines):
@@ -173,6 +180,12 @@ def coverage(
         for path, out in left_out.items()
     ]
     return Coverage(hunks=tuple(entries))
+
+
+def _kind(path: str) -> str:
+    """Return the kind of a file for people: "*.rs files", or its name if it has no suffix."""
+    name = PurePosixPath(path)
+    return f"*{name.suffix} files" if name.suffix else name.name
 
 
 def _without_hunks(file: FileDiff) -> HunkCoverage:

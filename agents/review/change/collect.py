@@ -73,10 +73,9 @@ def collect(
     If `base` is empty, the base branch of the repository is used.
     """
     with Repo(root, seconds=60.0) as repo:
-        start, end = repo.resolve(base or repo.base_branch()), repo.resolve(head)
-        known = change or ReviewedChange(
-            mode="branch", base_ref=base or repo.base_branch(), head_ref=head
-        )
+        base = base or _base_branch(repo)
+        start, end = repo.resolve(base), repo.resolve(head)
+        known = change or ReviewedChange(mode="branch", base_ref=base, head_ref=head)
         bundle = _bundle(
             repo, repo.merge_base(start, end), end, replace(known, base_sha=start), only
         )
@@ -84,6 +83,15 @@ def collect(
     if known.title or len(commits) != 1:
         return bundle
     return replace(bundle, change=replace(bundle.change, title=commits[0].message.split("\n")[0]))
+
+
+def _base_branch(repo: Repo) -> str:
+    try:
+        return repo.base_branch()
+    except GitError as error:
+        if error.kind != "missing":
+            raise
+        raise GitError("no base branch was found; name it with --base", kind="missing") from error
 
 
 def collect_range(

@@ -28,6 +28,7 @@ GUIDELINE_FILES = (
     ".cursorrules",
 )
 DISMISSED_FILE = ".glue/dismissed"  # one fingerprint and its reason on each line
+NOT_INCLUDED = "not included by config"  # the reason to skip a file
 GENERATED_FILES = (
     "*.min.js", "*.min.css", "*.map", "*.pb.go", "*_pb2.py", "*.snap", "package-lock.json",
     "yarn.lock", "pnpm-lock.yaml", "poetry.lock", "uv.lock", "go.sum", "Cargo.lock", "vendor/**",
@@ -134,7 +135,7 @@ def skip(path: str, config: Config, *, old_path: str = "", lines: int = 0) -> Sk
             path=path, kind="blocked", reason="blocked: may contain secrets", lines=lines
         )
     if config.include and not matches(path, config.include):
-        return SkippedFile(path=path, reason="not included by config", lines=lines)
+        return SkippedFile(path=path, reason=NOT_INCLUDED, lines=lines)
     if matches(path, config.exclude):
         return SkippedFile(path=path, reason="generated or excluded by config", lines=lines)
     if lines > MAX_LINES:

@@ -227,10 +227,7 @@ def _side(line: bytes) -> bytes:
 
     A tab ends the name: git writes one after a name with spaces, other programs before a date.
     """
-    value = line[4:].rstrip(b"\r")
-    if value.startswith(b'"'):
-        return _unquote(value)
-    return value.split(b"\t", 1)[0]
+    return _unquote(line[4:].rstrip(b"\r").split(b"\t", 1)[0])
 
 
 def _split_names(names: bytes) -> tuple[bytes, bytes, bool]:

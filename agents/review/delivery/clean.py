@@ -60,14 +60,13 @@ _URL = re.compile(
     r"|\bwww\d{0,3}\.[^\s<>\"'`]{1,4000}",
     re.IGNORECASE,
 )
+_SCHEMES = ("http", "https", "ws", "wss", "ftp", "ssh")  # shown; the difference may matter
 _HOST = re.compile(r"(?:[^@/\\\s]*@)?([\w.-]+(?::\d+)?)((?:[/\\][\w.~%/\\-]*)?)")
 _MENTION = re.compile(r"@(?=[\w-])")
 _ISSUE = re.compile(r"#(?=\d)")
 _GITLAB = re.compile(r"(?<![\w\\])([!$%&])(?=\d)")
 _GH = re.compile(r"\b(GH)-(?=\d)", re.IGNORECASE)
-_COMMAND = re.compile(
-    r"^([ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)*)/(?=[a-zA-Z][\w-]*(?:\s|$))", re.MULTILINE
-)
+_COMMAND = re.compile(r"^([ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)*)/(?=\w)", re.MULTILINE)
 _WORKFLOW = re.compile(r"^([ \t]*):(?=:)", re.MULTILINE)
 _SHA = re.compile(r"(?<![\w`/.-])(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}(?![\w`/-])")
 _DOTTED = re.compile(
@@ -76,6 +75,7 @@ _DOTTED = re.compile(
 )
 _FENCE = re.compile(r"^[ \t]{0,12}(`{3,}|~{3,})[ \t]*([^\n`]*)$")
 _SPAN = re.compile(r"(?<!`)(`{1,8})(?!`)([^\n]*?[^`\n]|[^`\n])\1(?!`)")
+_ESCAPE_OR_SPAN = re.compile(r"\\.|(?<!`)(`{1,8})(?!`)[^\n]*?(?<!`)\1(?!`)|`+")
 # Runs of backticks that are shortened, since the delimiter would have to be even longer.
 _SHORT = re.compile("`{9,}")
 _ITEM = re.compile(r"^([ \t]*)(?:[-*+•]|(\d{1,4})[.)])[ \t]+(?=\S)")
@@ -173,9 +173,11 @@ def _close_cut(cut: str) -> str:
     """Shorten the end of a cut text until no code span is open and no escape is split."""
     cut = cut.rsplit(" ", 1)[0].rstrip("\\&")
     start = cut.rfind("\n") + 1
-    last = re.sub(r"\\\\|\\`", "  ", cut[start:])
-    last = _SPAN.sub(lambda match: " " * len(match.group()), last)
-    return cut[: start + last.index("`")] if "`" in last else cut
+    # Escapes and whole code spans are skipped from left to right; other backticks open a span.
+    for match in _ESCAPE_OR_SPAN.finditer(cut, start):
+        if match.group().strip("`") == "":
+            return cut[: match.start()].rstrip()
+    return cut
 
 
 def _row(row: str, known: str) -> str:
@@ -284,7 +286,10 @@ def _inert_rows(text: str) -> str:
 
 
 def _address(match: re.Match[str]) -> str:
-    """Return the host and path of a link, without scheme, user and query."""
+    """Return the scheme, host and path of a link, so that no renderer links it.
+
+    The user and the query are left out. "http: x.test" stays different from "https: x.test".
+    """
     url = match.group()
     scheme = url.split(":", 1)[0].lower() if ":" in url else ""
     if scheme in ("javascript", "data", "vbscript", "file", "xmpp", "tel", "callto"):
@@ -296,7 +301,8 @@ def _address(match: re.Match[str]) -> str:
     name = re.sub(r"^(?:www\d{0,3}\.)+", "", host.group(1), flags=re.IGNORECASE)
     path = re.sub(r"[/\\]{2,}", "/", host.group(2))
     tail = url[-1] if url[-1] in ".,;:!?)" else ""
-    return (name + path)[:120].rstrip(".,;:!?)") + tail
+    shown = (name + path)[:120].rstrip(".,;:!?)")
+    return f"{scheme}: {shown}{tail}" if scheme in _SCHEMES else shown + tail
 
 
 def has_mention(code: str) -> bool:

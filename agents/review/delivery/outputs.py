@@ -22,12 +22,12 @@ from typing import Any
 from urllib.parse import quote
 
 from glue.agents.review.delivery import clean
-from glue.agents.review.delivery.report import Item, Report
+from glue.agents.review.delivery.report import Item, Report, read_word
 from glue.agents.review.findings import gate
 from glue.agents.review.findings.dedupe import Dismissal, quote_key
 from glue.agents.review.records import Severity
 from glue.markdown import backticks
-from glue.text import clean_text
+from glue.text import clean_text, count
 
 LEVELS: dict[Severity, str] = {
     "critical": "error",
@@ -114,20 +114,22 @@ def summary(report: Report, *, limit: int = gate.SUMMARY) -> str:
     """Return the whole report as Markdown."""
     text = clean.markdown(report.summary, known=report.known) if report.summary.strip() else ""
     shown = [_row(item, report) for item in report.items if not item.folded]
-    folded = [_row(item, report) for item in report.items if item.folded]
+    mild = [_row(item, report) for item in report.items if item.folded == "mild"]
+    over = [_row(item, report) for item in report.items if item.folded == "limit"]
     parts = [
         f"## glue review\n\n{headline(report)}",
         clean.shorten(text, limit // 4),
         *(clean.markdown(notice) for notice in report.notices),
         _section("Findings", shown),
-        _fold(f"{len(folded)} more findings, milder or less certain", folded),
+        _fold(f"{count(len(over), 'more finding')} beyond the limit of comments on lines", over),
+        _fold(f"{count(len(mild), 'more finding')}, milder or less certain", mild),
         _section(
             "Fixed",
             [f"- {clean.code(old.path)} {clean.prose(old.title)}" for old in report.fixed[:20]],
         ),
         _section("Dismissed", [f"- {_title(item)}{_by(mark)}" for item, mark in report.dismissed]),
         _fold("Fix instructions", [fixes(report)] if report.items else []),
-        _section("Not read in full", _unread(report)),
+        _section(f"Not {read_word(report)}", _unread(report)),
         footer(report),
     ]
     return clean.shorten("\n\n".join(part for part in parts if part), limit)
@@ -145,18 +147,20 @@ def _fold(title: str, rows: list[str]) -> str:
 
 def headline(report: Report) -> str:
     """Return one line with the number of findings and the percentage that was read."""
-    count = len(report.items)
-    found = "No findings" if not count else f"{count} finding{'s' if count > 1 else ''}"
+    number = len(report.items)
+    found = "No findings" if not number else count(number, "finding")
     if report.codes:
         found = "Inconclusive"
     elif not report.finished:
         found = f"{found}, but the review was cut short"
-    elif not count and not report.coverage.complete:
-        found = "No findings in the part that was read"
-    elif not count and report.tripwire:
+    elif not number and not report.coverage.complete:
+        found = f"No findings in the part that was {read_word(report).split()[0]}"
+    elif not number and report.tripwire:
         found = "No findings, but the change contains text addressed to the reviewer"
     head = f" · head {clean.code(report.change.head_sha[:12])}" if report.change.head_sha else ""
-    return f"**{found}** · {report.coverage.percent:g} % of the change read in full{head}"
+    if report.coverage.is_empty and not number:
+        return f"**Nothing to read in this change**{head}"
+    return f"**{found}** · {_share(report)}{head}"
 
 
 def inline(item: Item, report: Report, suggestion: str = "suggestion") -> str:
@@ -272,17 +276,23 @@ def terminal(report: Report, *, colour: bool = False, width: int = 100) -> str:
     if gaps:
         names = list(dict.fromkeys(clean.line(hunk.path, 120) for hunk in gaps))
         more = f" and {len(names) - 10} more" if len(names) > 10 else ""
-        rows.append(f"not read in full: {', '.join(names[:10])}{more}")
+        rows.append(f"not {read_word(report)}: {', '.join(names[:10])}{more}")
     return "\n".join(rows).rstrip() + "\n"
 
 
 def _headline(report: Report) -> str:
-    count = len(report.items)
-    found = f"{count or 'no'} finding{'s' * (count != 1)}"
+    number = len(report.items)
+    found = count(number, "finding") if number else "no findings"
+    if report.coverage.is_empty and not number and not report.codes:
+        return "glue review: nothing to read in this change"
     if report.codes:
         found = f"inconclusive ({', '.join(report.codes)})"
     name = f"by {clean.line(report.model)}" if report.model else "by analysers and rules"
-    return f"glue review: {found}, {report.coverage.percent:g} % of the change read in full, {name}"
+    return f"glue review: {found}, {_share(report)}, {name}"
+
+
+def _share(report: Report) -> str:
+    return f"{report.coverage.percent:g} % of the change {read_word(report)}"
 
 
 def _terminal_item(item: Item, colour: bool, width: int) -> list[str]:
@@ -316,9 +326,7 @@ def to_html(report: Report) -> str:
     """Return a report as an HTML page without scripts or external resources."""
 
     def text(words: str) -> str:
-        return "".join(
-            f"<p>{html.escape(part)}</p>" for part in words.split("\n\n") if part.strip()
-        )
+        return "".join(f"<p>{_html(part)}</p>" for part in words.split("\n\n") if part.strip())
 
     parts = [
         text(clean.plain(report.summary)),
@@ -330,13 +338,22 @@ def to_html(report: Report) -> str:
         kind = f"{finding.severity} {finding.category} · {html.escape(rule(item))}"
         quoted = html.escape(clean_text(finding.quote, drop=True))
         parts.append(
-            f'<article><h2 class="{finding.severity}">{html.escape(title(item))}</h2>'
+            f'<article><h2 class="{finding.severity}">{_html(title(item))}</h2>'
             f"<p><code>{where}</code> · {kind}</p><pre>{quoted}</pre>"
             f"{text(clean.plain(finding.body))}"
-            f"<p>Acceptance: {html.escape(acceptance(item))}</p></article>"
+            f"<p>Acceptance: {_html(acceptance(item))}</p></article>"
         )
     page = Template(files(__package__).joinpath("report.html").read_text(encoding="utf-8"))
     return page.substitute(headline=html.escape(_headline(report)), body="".join(parts))
+
+
+def _html(text: str) -> str:
+    """Return a text with code spans as HTML, with everything else escaped."""
+    parts = re.split(r"(?<!`)`([^`\n]+)`(?!`)", text)
+    return "".join(
+        f"<code>{html.escape(part)}</code>" if at % 2 else html.escape(part)
+        for at, part in enumerate(parts)
+    )
 
 
 def to_data(report: Report) -> dict[str, Any]:

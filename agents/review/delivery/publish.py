@@ -130,8 +130,11 @@ def _resolve_fixed(
     shown = [*report.findings, *(item.finding for item, _ in report.dismissed)]
     still = {id(old) for old in match(shown, known, bundle).values()}
     unread = {hunk.path for hunk in report.coverage.required if hunk.state != "full"}
+    skipped = {skip.path for skip in report.skipped}  # the rules read all other files
     reviewed = [
-        old for old in known if old.path not in unread and (report.model or not old.by_model)
+        old
+        for old in known
+        if (report.model and old.path not in unread if old.by_model else old.path not in skipped)
     ]
     fixed = [old for old in reviewed if id(old) not in still]
     done.resolved = sum(forge.resolve(old) for old in fixed if not old.resolved)
@@ -214,7 +217,7 @@ def _sticky(forge: Forge, report: Report, done: PostResult) -> None:
     body = outputs.sticky(report)
     found = sticky_comments(forge)
     if not found:
-        if report.clean and not report.dismissed and not report.fixed:
+        if report.quiet and report.finished and not report.dismissed and not report.fixed:
             done.sticky = "none"
             return
         sent = forge.post_once(

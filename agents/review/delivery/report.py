@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from glue.agents.review.change.config import Config
 from glue.agents.review.delivery import clean
@@ -29,8 +29,9 @@ from glue.agents.review.records import (
     SkippedFile,
 )
 from glue.secrets import Redactor
-from glue.text import clean_text, one_line
+from glue.text import clean_text, count
 
+Folded: TypeAlias = Literal["", "mild", "limit"]
 _ADDRESS = re.compile(
     r"https?:[/\\]{2}|\bwww\.|<!--|!\[|^\s*/[a-z][\w-]*\s*$|^\s*::|##\[|javascript:", re.I | re.M
 )
@@ -44,9 +45,9 @@ class Item:
     path: str  # redacted and without hidden characters, for people
     where: str  # the path with the line number
     inline: bool = False  # whether it is posted as a comment on its line
-    # Whether it is shown only in the folded section of the sticky comment, because it is too mild
-    # # or too unsure, or because there are too many findings.
-    folded: bool = False
+    # Why it is only in a folded section of the sticky comment: it is too mild or too unsure, or
+    # there are more findings than comments on lines are allowed.
+    folded: Folded = ""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -67,6 +68,7 @@ class Report:
     skipped: tuple[SkippedFile, ...] = ()
     notices: tuple[str, ...] = ()
     codes: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()  # why the review is inconclusive, in plain words
     dropped: int = 0
     tripwire: bool = False
     finished: bool = True
@@ -79,8 +81,16 @@ class Report:
     @property
     def clean(self) -> bool:
         """Return whether the whole change was reviewed and nothing was found."""
+        return self.quiet and self.finished and self.coverage.complete
+
+    @property
+    def quiet(self) -> bool:
+        """Return whether there is nothing to post.
+
+        A review without a model posts no comment only to say that it did not read everything.
+        """
         is_silent = not self.items and not self.codes and not self.tripwire
-        return is_silent and self.finished and self.coverage.complete
+        return is_silent and (self.coverage.complete or not self.model)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -105,13 +115,16 @@ def build(
     gated = gate.judge(
         replace(run, findings=placed), bundle, language=config.language, examples=prompt.examples()
     )
-    notices = run.notices
+    refused = gate.unresolved(gated.dropped, gated.findings)
+    notices = (*run.notices, *_attempts(run))
+    if refused:
+        notices = (*notices, f"{gate.tally(refused)}.")
     if gated.codes and run.provider:
         kept = tuple(finding for finding in gated.findings if finding.rule)
         gated = replace(gated, findings=kept, summary="")
-        notice = "The model's review was inconclusive and is not shown"
         rest = "; these are the findings of analysers and rules." if kept else "."
-        notices = (*notices, notice + rest)
+        if kept or run.summary or run.findings:
+            notices = (*notices, f"The model's review was inconclusive and is not shown{rest}")
     dismissals = (*dedupe.dismissals(bundle), *given)
     safe = _make_safe(redactor)
     items: list[Item] = []
@@ -127,11 +140,7 @@ def build(
                 dismissal, reason=safe(dismissal.reason, 200), by=safe(dismissal.by, 80)
             )
             dismissed.append((item, words))
-    summary = gated.summary
-    if not summary.strip() or not run.provider:
-        summary = gate.host_summary(bundle, [item.finding for item in items])
-        if not run.provider:
-            summary += " No model was asked: analysers and rules find only known mistakes."
+    summary = _summary(bundle, gated, [item.finding for item in items])
     change = bundle.change
     limits = {
         "title": 300,
@@ -149,6 +158,7 @@ def build(
         "base_sha": valid_sha(change.base_sha),
         "body": "",
     }
+    codes = tuple(re.sub(r"[^\w.-]", "", code)[:60] or "unknown" for code in gated.codes)
     return Report(
         change=replace(change, commits=(), **texts),
         items=tuple(items),
@@ -165,7 +175,8 @@ def build(
             for skip in run.skipped
         ),
         notices=tuple(safe(notice, 500) for notice in notices[:20]),
-        codes=tuple(re.sub(r"[^\w.-]", "", code)[:60] or "unknown" for code in gated.codes),
+        codes=codes,
+        reasons=tuple(dict.fromkeys(map(gate.meaning, codes))),
         dropped=len(gated.dropped),
         tripwire=run.tripwire,
         finished=run.finished or not run.provider,
@@ -175,6 +186,52 @@ def build(
         seconds=run.seconds,
         known=bundle.diff,
     )
+
+
+def _summary(bundle: Bundle, run: ReviewRun, findings: list[Finding]) -> str:
+    """Return the summary of the model or, if it has none, a summary of the host.
+
+    Findings of earlier reviews that are still open come first: the model speaks only of what it
+    was shown.
+    """
+    summary = run.summary
+    if run.provider and summary.strip():
+        still = [finding for finding in findings if finding.since]
+        new = "\n\nNew since the earlier review: " if run.is_increment else "\n\n"
+        if still:
+            noun = (
+                "1 finding of an earlier review is"
+                if len(still) == 1
+                else (f"{len(still)} findings of earlier reviews are")
+            )
+            return f"{noun} still open: {gate.by_severity(still)}.{new}{summary}"
+        return summary
+    if run.provider:
+        return gate.host_summary(bundle, findings, "" if run.codes else "Nothing was found.")
+    if run.coverage.is_empty and not findings:
+        return "There is nothing to read in this change, so no model was asked."
+    tools = {
+        hunk.path: hunk.reason.removeprefix("analysed by ")
+        for hunk in run.coverage.hunks
+        if hunk.reason.startswith("analysed by ")
+    }
+    names = ", ".join(dict.fromkeys(tools.values()))
+    done = f"{names} analysed {count(len(tools), 'file')}, and all" if tools else "All"
+    return (
+        f"{gate.host_summary(bundle, findings, 'Nothing was found.')} No model was asked. {done}"
+        " files were searched for secrets, conflict markers, hidden text and switched-off tests."
+    )
+
+
+def _attempts(run: ReviewRun) -> tuple[str, ...]:
+    """Return a sentence for each provider that did not deliver a review, with the reason."""
+    sentences = []
+    for attempt in run.tries:
+        if attempt.codes:
+            detail = attempt.detail.removeprefix(f"{attempt.provider}: ")
+            reason = detail or "; ".join(gate.meaning(code) for code in attempt.codes)
+            sentences.append(f"{attempt.provider} did not review the change: {reason}")
+    return tuple(sentences)
 
 
 def valid_sha(text: str) -> str:
@@ -190,7 +247,8 @@ def _folded(item: Item, config: Config, shown: int) -> Item:
     mild = SEVERITIES.index(item.finding.severity) > SEVERITIES.index(config.min_severity)
     unsure = CONFIDENCES.index(item.finding.confidence) > CONFIDENCES.index(config.min_confidence)
     over_limit = item.inline and shown >= config.max_findings
-    return replace(item, inline=False, folded=True) if mild or unsure or over_limit else item
+    folded: Folded = "mild" if mild or unsure else "limit" if over_limit else ""
+    return replace(item, inline=False, folded=folded) if folded else item
 
 
 def _commentable(finding: Finding, file: FileDiff | None) -> bool:
@@ -241,7 +299,7 @@ def _make_safe(redactor: Redactor) -> Safe:
 
 
 def _item(finding: Finding, bundle: Bundle, redactor: Redactor, safe: Safe) -> Item:
-    path = safe(one_line(finding.path, drop=True)[:300], 300)
+    path = safe(finding.path.replace("\n", " ").replace("\t", " ")[:300], 300)
     inline = path == finding.path and _commentable(finding, bundle.file(finding.path))
     line = finding.line or finding.claimed
     suggestion = finding.suggestion if inline else None
@@ -279,6 +337,11 @@ def _harmless(code: str, finding: Finding, bundle: Bundle, redactor: Redactor) -
     if _ADDRESS.search("\n".join(rows)):
         return False
     return not any(clean.has_mention(row) for row in rows)
+
+
+def read_word(report: Report) -> str:
+    """Return what was done with the share of the change that the coverage counts."""
+    return "read in full" if report.model or report.codes else "analysed"
 
 
 PASS, GATE, INCONCLUSIVE, UNDELIVERED = 0, 1, 3, 4  # exit codes; 2 is a usage error
@@ -340,7 +403,11 @@ def decide(
     """
     reasons: list[str] = []
     if report.codes:
-        reasons.append(f"inconclusive: {', '.join(report.codes)}")
+        reasons.append(
+            f"inconclusive: {'; '.join(report.reasons)} ({', '.join(report.codes)})"
+            if report.reasons
+            else f"inconclusive: {', '.join(report.codes)}"
+        )
     elif not report.finished:
         reasons.append("the review stopped before it was finished")
     judged = (
@@ -357,7 +424,7 @@ def decide(
         coverage.complete if require_coverage is None else coverage.percent >= require_coverage
     )
     if not covered:
-        reasons.append(f"{coverage.percent:g} % of the change was read in full")
+        reasons.append(f"{coverage.percent:g} % of the change was {read_word(report)}")
     if problem:
         reasons.append(f"not delivered: {problem}")
     return ReviewVerdict(

@@ -15,10 +15,11 @@ import tempfile
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.resources import files
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote
 
@@ -27,6 +28,7 @@ from glue.agents.review.findings import rules
 from glue.agents.review.findings.dedupe import rank
 from glue.agents.review.records import SEVERITIES, Bundle, FileDiff, Finding, Severity
 from glue.errors import ConfigError
+from glue.text import count
 
 SECONDS = 30.0  # timeout of ruff
 PER_FILE = 3  # findings of one rule in one file; more of them are noise
@@ -39,13 +41,18 @@ _TEST_MODULE = re.compile(r"(?:^|/)(?:test_[^/]*|[^/]*_tests?|tests?|conftest|__
 RUFF_RULES: Mapping[str, Mapping[str, Any]] = tomllib.loads(
     files("glue.agents.review.findings").joinpath("ruff_rules.toml").read_text(encoding="utf-8")
 )
+# Many tools call every result an error, so an error is high only if its rule is about more.
 _LEVELS: dict[str, Severity] = {
-    "error": "high",
+    "error": "medium",
     "warning": "medium",
     "note": "low",
     "none": "info",
     "info": "low",
 }
+# Codes of style rules, as ruff, flake8, pycodestyle and pylint name them. E9 is a syntax error.
+_STYLE = re.compile(r"(?:E(?!9)|[WDINQC]|COM|UP|ANN|ERA|ISC|SIM|RET|PLR|PLC|TD|FIX|FA|PT|PTH)\d+")
+_STYLE_TAGS = frozenset(("style", "stylistic", "formatting", "convention", "readability", "naming"))
+_SERIOUS_TAGS = frozenset(("correctness", "bug", "security", "reliability", "suspicious"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +84,31 @@ def deterministic(
     return tuple(sorted(wanted, key=rank))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandedIn:
+    """The new findings in files of other tools, and the files of the change that they analysed."""
+
+    findings: tuple[Finding, ...] = ()
+    analysed: Mapping[str, str] = field(default_factory=dict)  # path -> name of the tool
+    notes: tuple[str, ...] = ()  # for the user: how many results were used
+
+
+def analysed_files(bundle: Bundle, handed_in: HandedIn | None = None) -> dict[str, str]:
+    """Return each changed file that an analyser understands, with the name of the analyser."""
+    found = {file.path: "ruff" for file in _checked_by_ruff(bundle)} if find_ruff() else {}
+    return found | dict(handed_in.analysed if handed_in else {})
+
+
+def _checked_by_ruff(bundle: Bundle) -> list[FileDiff]:
+    python = (
+        file
+        for file in rules.changed_files(bundle)
+        if file.language == "python" and not file.is_doc
+    )
+    runs = (file for file in python if not file.is_test or _TEST_MODULE.search(file.path))
+    return [file.diff for file in runs if file.path in bundle.head]
+
+
 def find_ruff() -> str:
     """Return the path of the ruff that is installed with glue, or "" if there is none.
 
@@ -90,13 +122,7 @@ def find_ruff() -> str:
 
 def ruff(bundle: Bundle) -> tuple[Finding, ...]:
     """Return the new results of ruff in the Python files of a change."""
-    python = (
-        file
-        for file in rules.changed_files(bundle)
-        if file.language == "python" and not file.is_doc
-    )
-    runs = (file for file in python if not file.is_test or _TEST_MODULE.search(file.path))
-    changed = [file.diff for file in runs if file.path in bundle.head]
+    changed = _checked_by_ruff(bundle)
     program = find_ruff() if changed else ""
     if not program:
         return ()
@@ -231,17 +257,42 @@ def _is_shared(text: str, line: int, before: str) -> bool:
 
 
 def handed_in(
-    bundle: Bundle, given: Sequence[tuple[str, str]], base: Sequence[tuple[str, str]] = ()
-) -> tuple[Finding, ...]:
+    bundle: Bundle,
+    given: Sequence[tuple[str, str]],
+    base: Sequence[tuple[str, str]] = (),
+    root: str = "",
+) -> HandedIn:
     """Return findings for the new results in files of other tools.
 
     `given` and `base` contain the format and path of each file: `given` for the change, `base` for
     the base branch. A result is new if `base` does not contain it. If `base` is empty, results on
-    added lines are new.
+    added lines are new. `root` is the checkout, from which absolute paths are made relative.
     """
-    now = [result for form, path in given for result in _load(form, path)]
-    before = [result for form, path in base for result in _load(form, path)]
-    return tuple(new_findings(now, before, bundle, compared=bool(base)))
+    logs = [(path, _located(_load(form, path), bundle, root)) for form, path in given]
+    before = [result for form, path in base for result in _located(_load(form, path), bundle, root)]
+    found = new_findings(
+        [result for _, results in logs for result in results], before, bundle, compared=bool(base)
+    )
+    findings = tuple(found)
+    changed = {file.path for file in bundle.files}
+    notes: list[str] = []
+    tools: dict[str, str] = {}  # suffix of the files that a tool understands -> the tool
+    for path, results in logs:
+        tools |= {PurePosixPath(result.path).suffix: result.tool for result in results}
+        elsewhere = sum(result.path not in changed for result in results)
+        here = len(results) - elsewhere
+        notes.append(
+            f"{path}: {count(len(results), 'result')}, {here} in changed files,"
+            f" {elsewhere} elsewhere"
+        )
+    if logs:
+        notes.append(f"{count(len(findings), 'result')} of other tools are new in this change")
+    analysed = {path: tools[suffix] for path in changed if (suffix := _suffix(path)) in tools}
+    return HandedIn(findings=findings, analysed=analysed, notes=tuple(notes))
+
+
+def _suffix(path: str) -> str:
+    return PurePosixPath(path).suffix
 
 
 def _load(form: str, path: str) -> list[Result]:
@@ -257,28 +308,29 @@ def _load(form: str, path: str) -> list[Result]:
 def _sarif(data: Any) -> Iterator[Result]:
     for run in data["runs"]:
         driver = run["tool"]["driver"]
-        rules = driver.get("rules", ())
-        levels = {
-            rule["id"]: rule.get("defaultConfiguration", {}).get("level", "warning")
-            for rule in rules
-        }
+        rules = {rule["id"]: rule for rule in driver.get("rules", ())}
+        bases = run.get("originalUriBaseIds") or {}
         for row in run.get("results") or ():
             if row.get("baselineState") in ("unchanged", "absent") or row.get("suppressions"):
                 continue
             rule = str(row.get("ruleId") or row.get("rule", {}).get("id") or "result")
+            about = rules.get(rule, {})
+            default = about.get("defaultConfiguration", {}).get("level", "warning")
             for place in (row.get("locations") or ())[:1]:
                 where = place["physicalLocation"]
+                file = where["artifactLocation"]
+                base = str((bases.get(file.get("uriBaseId")) or {}).get("uri") or "")
                 region = where.get("region") or {}
                 line = int(region.get("startLine") or 1)
                 yield Result(
                     tool=str(driver["name"]),
                     rule=f"{driver['name']}/{rule}",
-                    path=_relative(unquote(str(where["artifactLocation"]["uri"]))),
+                    path=_plain_path(str(file["uri"]), base),
                     line=line,
                     end=min(int(region.get("endLine") or line), line + 5),
                     message=str(row["message"].get("text") or rule),
-                    severity=_LEVELS.get(
-                        str(row.get("level") or levels.get(rule, "warning")), "medium"
+                    severity=_severity(
+                        str(row.get("level") or default), rule, about.get("properties") or {}
                     ),
                 )
 
@@ -287,27 +339,74 @@ def _rdjson(data: Any) -> Iterator[Result]:
     tool = str((data.get("source") or {}).get("name") or "analyser")
     for row in data["diagnostics"]:
         name = str((row.get("source") or {}).get("name") or tool)
+        rule = str((row.get("code") or {}).get("value") or "result")
         place = row["location"]
         span = place.get("range") or {}
         line = int((span.get("start") or {}).get("line") or 1)
+        level = str(row.get("severity") or data.get("severity") or "warning").lower()
         yield Result(
             tool=name,
-            rule=f"{name}/{(row.get('code') or {}).get('value') or 'result'}",
-            path=_relative(str(place["path"])),
+            rule=f"{name}/{rule}",
+            path=_plain_path(str(place["path"])),
             line=line,
             end=min(int((span.get("end") or {}).get("line") or line), line + 5),
             message=str(row["message"]),
-            severity=_LEVELS.get(
-                str(row.get("severity") or data.get("severity") or "warning").lower(), "medium"
-            ),
+            severity=_severity(level, rule, {}),
         )
 
 
 _READERS = {"sarif": _sarif, "rdjson": _rdjson}
 
 
-def _relative(path: str) -> str:
-    return re.sub(r"^(?:file://)?(?:\./)+", "", path)
+def _severity(level: str, rule: str, properties: Mapping[str, Any]) -> Severity:
+    """Return the severity of a result. A style rule is low, whatever its level."""
+    if rule in RUFF_RULES:
+        known: Severity = RUFF_RULES[rule]["severity"]
+        return known
+    tags = {str(tag).lower() for tag in properties.get("tags") or ()}
+    if _STYLE.fullmatch(rule) or tags & _STYLE_TAGS:
+        return "low"
+    with suppress(ValueError):
+        score = float(properties.get("security-severity") or "none")
+        return "critical" if score >= 9 else "high" if score >= 7 else "medium"
+    if level == "error" and tags & _SERIOUS_TAGS:
+        return "high"
+    return _LEVELS.get(level, "medium")
+
+
+def _plain_path(uri: str, base: str = "") -> str:
+    """Return the path of a file URI or path; `base` is the folder that it is relative to."""
+    path = re.sub(r"^file:(?://[^/]*)?", "", unquote(uri)).replace("\\", "/")
+    if re.match(r"/[A-Za-z]:/", path):
+        path = path[1:]  # file:///C:/src
+    is_absolute = path.startswith("/") or re.match(r"[A-Za-z]:/", path)
+    if base and not is_absolute:
+        folder = _plain_path(base)
+        path = f"{folder.rstrip('/')}/{path}" if folder else path
+    return re.sub(r"^(?:\./)+", "", path)
+
+
+def _located(results: list[Result], bundle: Bundle, root: str) -> list[Result]:
+    """Return the results with paths from the top of the repository.
+
+    A tool may have run in another folder, such as that of another CI job. Then the top of its
+    checkout is the folder that contains all its files and in which a changed file is found.
+    """
+    absolute = [result.path for result in results if re.match(r"/|[A-Za-z]:/", result.path)]
+    tops = [os.path.realpath(root), os.path.abspath(root)] if root else []
+    for file in bundle.files:
+        tops += (
+            path.removesuffix(f"/{file.path}")
+            for path in absolute
+            if path.endswith(f"/{file.path}")
+        )
+    top = next(
+        (top for top in tops if absolute and all(path.startswith(f"{top}/") for path in absolute)),
+        "",
+    )
+    if not top:
+        return results
+    return [replace(result, path=result.path.removeprefix(f"{top}/")) for result in results]
 
 
 def new_findings(

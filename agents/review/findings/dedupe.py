@@ -314,9 +314,11 @@ def _content(hunk: Hunk) -> tuple[tuple[str, str], ...]:
     return tuple((line.kind, line.text) for line in hunk.lines)
 
 
-def load(folder: str | Path) -> EarlierReview:
-    """Read the review that `glue review --save FOLDER` stored."""
+def load(folder: str | Path) -> EarlierReview | None:
+    """Read the review that `glue review --save FOLDER` stored; None if there is none yet."""
     place = Path(folder)
+    if not (place / "bundle.json").exists() and not (place / "findings.json").exists():
+        return None
     earlier = EarlierReview(
         storage.load(Bundle, place / "bundle.json"),
         storage.load(ReviewRun, place / "findings.json"),
@@ -349,7 +351,10 @@ def carried(bundle: Bundle, earlier: EarlierReview) -> tuple[Finding, ...]:
     by_model = [finding for finding in earlier.run.findings if not finding.rule]
     kept = [finding for finding in by_model if finding.path in unchanged]
     placed = (anchor(finding, bundle.files, bundle.head) for finding in kept)
-    return tuple(finding for finding in placed if finding is not None)
+    head = earlier.bundle.change.head_sha[:12] or "an earlier head"
+    return tuple(
+        replace(finding, since=finding.since or head) for finding in placed if finding is not None
+    )
 
 
 def joined(bundle: Bundle, earlier: EarlierReview, now: Coverage) -> Coverage:

@@ -23,7 +23,7 @@ from glue.agents.review.findings.anchor import locate
 from glue.agents.review.findings.dedupe import covers, rank, says_the_same, unique
 from glue.agents.review.records import SEVERITIES, Bundle, Finding, ReviewRun
 from glue.secrets import Redactor
-from glue.text import clean_text
+from glue.text import clean_text, count
 
 FINDINGS = 25  # findings that are posted at most
 DUPLICATE = "duplicate"
@@ -78,6 +78,7 @@ _PATH = re.compile(
 _CASED = re.compile(r"\b(?:[a-z]+[A-Z]\w+|[A-Z][a-z0-9]+[A-Z]\w+|[a-z]+_[a-z]\w+)\b")
 # "summary" or "finding" -> code -> reason that the model is told.
 REFUSALS: Mapping[str, Mapping[str, str]] = _DATA["refusals"]
+_MEANINGS: Mapping[str, str] = _DATA["meanings"]  # code, or its first part -> plain words
 ABOUT = 0.50  # share of the names in a summary that must occur in the context
 
 
@@ -142,17 +143,44 @@ def unresolved(dropped: Iterable[Finding], accepted: Sequence[Finding]) -> tuple
     return tuple(refused)
 
 
-def host_summary(bundle: Bundle, findings: Sequence[Finding]) -> str:
-    """Return a summary without a model: the size of the change and the findings by severity."""
+def meaning(code: str) -> str:
+    """Return plain words for a code of the gate, or the code if it is not known."""
+    return _MEANINGS.get(code) or _MEANINGS.get(code.partition(".")[0]) or code
+
+
+def tally(refused: Iterable[Finding]) -> str:
+    """Return the number of refused reports with the reasons, or "" if there are none.
+
+    For example: "2 reports of the model were refused: the quoted code is not in the change (2)".
+    """
+    codes = Counter(meaning(finding.dropped) for finding in refused)
+    if not codes:
+        return ""
+    total = codes.total()
+    reasons = ", ".join(f"{words} ({number})" for words, number in codes.most_common())
+    verb = "was" if total == 1 else "were"
+    return f"{count(total, 'report')} of the model {verb} refused: {reasons}"
+
+
+def by_severity(findings: Iterable[Finding]) -> str:
+    """Return the number of findings of each severity, such as "1 high, 2 low"."""
+    severities = Counter(finding.severity for finding in findings)
+    counts = [(name, severities[name]) for name in SEVERITIES]
+    return ", ".join(f"{number} {name}" for name, number in counts if number)
+
+
+def host_summary(bundle: Bundle, findings: Sequence[Finding], nothing: str = "") -> str:
+    """Return a summary without a model: the size of the change and the findings by severity.
+
+    If there are no findings, the summary ends with `nothing`.
+    """
     files = len(bundle.files)
     added = sum(len(file.added) for file in bundle.files)
     deleted = sum(len(file.deleted) for file in bundle.files)
     noun = "file" if files == 1 else "files"
     size = f"The change touches {files} {noun} (+{added}, -{deleted} lines)."
-    severities = Counter(finding.severity for finding in findings)
-    counts = [(name, severities[name]) for name in SEVERITIES]
-    found = ", ".join(f"{count} {name}" for name, count in counts if count)
-    return f"{size} Found: {found}." if found else f"{size} Nothing was found."
+    found = by_severity(findings)
+    return f"{size} Found: {found}." if found else f"{size} {nothing}".strip()
 
 
 def finding_code(
@@ -213,7 +241,8 @@ def _run_codes(run: ReviewRun) -> list[str]:
     has_reported = any(not finding.rule for finding in run.findings)
     if run.stop_reason == StopReason.REFUSAL or (run.stop_reason in _CUT_OFF and not has_reported):
         codes.append(f"transport.{run.stop_reason}")
-    if not run.finished and not has_reported:
+    has_failed = any(code.startswith("provider.") for code in run.codes)
+    if not run.finished and not has_reported and not has_failed:
         codes.append("channel.nothing")
     return codes
 

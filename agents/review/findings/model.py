@@ -28,7 +28,7 @@ from glue import (
 from glue.agents.review.change.chunk import Chunk, chunks, coverage
 from glue.agents.review.change.config import Config, make
 from glue.agents.review.findings import gate, prompt, rules
-from glue.agents.review.findings.analysers import deterministic
+from glue.agents.review.findings.analysers import HandedIn, analysed_files, deterministic
 from glue.agents.review.findings.dedupe import EarlierReview, carried, joined, narrow
 from glue.agents.review.findings.reading import read_reply
 from glue.agents.review.findings.tools import ReviewDraft, tools
@@ -70,6 +70,7 @@ class _Attempt:
     on_event: Callable[[Event], None] | None
     seed: str
     rule_findings: tuple[Finding, ...]
+    kept: tuple[Finding, ...]  # of an earlier review, on hunks that did not change
     callers: str
     record: RunFile | None
     replay: bool
@@ -82,7 +83,7 @@ class _Attempt:
             self.bundle,
             self.config,
             source=self.provider.name,
-            known=self.rule_findings,
+            known=(*self.rule_findings, *self.kept),
             repo=self.repo,
         )
         self.asked = self.provider  # replaced by a recorder if the review is recorded
@@ -148,7 +149,7 @@ class _Attempt:
             chunk,
             number,
             len(self.chunks),
-            self.rule_findings,
+            (*self.rule_findings, *self.kept),
             self.seed,
             self.callers,
         )
@@ -255,7 +256,7 @@ async def review(
     record: RunFile | None = None,
     replay: bool = False,
     earlier: EarlierReview | None = None,
-    analysed: tuple[Finding, ...] = (),
+    handed_in: HandedIn | None = None,
     model_only: bool = False,
     callbacks: ReviewCallbacks | None = None,
 ) -> ReviewRun:
@@ -268,7 +269,7 @@ async def review(
         record: the run file to record to or, with `replay`, to replay.
         earlier: a review of an earlier version of the change; the model reads only new hunks, and
             its findings on the other hunks are kept.
-        analysed: findings of other tools.
+        handed_in: results of other tools.
         model_only: do not run analysers and rules, as in a self-test.
         callbacks: called while the review runs.
     """
@@ -282,7 +283,7 @@ async def review(
         check = partial(deterministic, bundle, disable=config.disable, hints=bool(providers))
         found = () if model_only else await finish_in_thread(check)
         certain = [finding for finding in found if not rules.is_hint(finding)]
-        rule_findings = (*certain, *analysed)
+        rule_findings = (*certain, *(handed_in.findings if handed_in else ()))
         around = ""
         if providers:
             parts = (_hints(found), prompt.callers(bundle, repo))
@@ -310,14 +311,29 @@ async def review(
         )
 
     tries: list[ProviderAttempt] = []
-    result = ReviewRun(
-        findings=rule_findings,
-        coverage=coverage(bundle, None),
-        finished=True,
-        prompt="rules",
-    )
-    callbacks.partial_result = lambda: complete(replace(result, finished=False))
+    kept = carried(bundle, earlier) if earlier is not None else ()
     unread = narrow(bundle, earlier) if earlier is not None else bundle
+    is_read = bool(providers) and not chunks(unread, config.chunk_tokens)
+    if is_read and earlier is not None:
+        # A re-run, or a rebase without new hunks: the earlier review holds.
+        result = replace(
+            earlier.run,
+            findings=rule_findings,
+            coverage=coverage(unread, ()),
+            turns=0,
+            tokens_in=0,
+            tokens_out=0,
+            cost=0.0,
+        )
+    else:
+        readers = analysed_files(bundle, handed_in)
+        result = ReviewRun(
+            findings=rule_findings,
+            coverage=coverage(bundle, (), analysed=readers),
+            finished=True,
+            prompt="rules",
+        )
+    callbacks.partial_result = lambda: complete(replace(result, finished=False))
     new_attempt = partial(
         _Attempt,
         bundle=unread,
@@ -326,12 +342,13 @@ async def review(
         on_event=on_event,
         seed=seed,
         rule_findings=rule_findings,
+        kept=kept,
         callers=around,
         record=record,
         replay=replay,
         callbacks=callbacks,
     )
-    for index, provider in enumerate(providers if earlier is None or unread.files else ()):
+    for index, provider in enumerate(() if is_read else providers):
         attempt = new_attempt(provider=provider, index=index)
         callbacks.partial_result = lambda attempt=attempt: complete(
             replace(attempt.drafted(), finished=False)
@@ -349,9 +366,11 @@ async def review(
         if not judged.codes:
             break
     if earlier is not None and not result.codes:
-        findings = (*result.findings, *carried(bundle, earlier))
         result = replace(
-            result, findings=findings, coverage=joined(bundle, earlier, result.coverage)
+            result,
+            findings=(*result.findings, *kept),
+            coverage=joined(bundle, earlier, result.coverage),
+            is_increment=result.is_increment or not is_read,
         )
     result = complete(result)
     if record is not None and not replay:

@@ -131,10 +131,10 @@ def test_results_of_other_tools_are_included_in_the_review(larder: Path, tmp_pat
     file = tmp_path / "x.sarif"
     file.write_text(json.dumps(log))
 
-    _, out = invoke("--sarif", str(file), "--format", "json")
-    assert "semgrep/no-sleep" in {
-        one["rule"] for one in json.loads(out.split("\nglue review")[0])["findings"]
-    }
+    report = tmp_path / "report.json"
+    _, out = invoke("--sarif", str(file), "--format", "json", "--output", str(report))
+    assert "semgrep/no-sleep" in {one["rule"] for one in json.loads(report.read_text())["findings"]}
+    assert "1 result, 1 in changed files, 0 elsewhere" in out
     assert invoke("--sarif-base", str(file))[0] == 2
 
 
@@ -411,3 +411,34 @@ def test_every_command_has_help(name: str) -> None:
 
     assert code == 0
     assert out.startswith("Usage:")
+
+
+def test_path_option_that_matches_nothing_is_named(larder: Path) -> None:
+    code, text = invoke("--paths", "nowhere/**")
+
+    assert code == 0
+    assert text == "glue review: no file matches --paths nowhere/**; the change has 2 files\n"
+
+
+def test_first_review_with_a_folder_for_later_ones_has_no_error(larder: Path) -> None:
+    _, text = invoke("--previous", "previous")
+
+    assert "previous has no earlier review yet; the whole change is reviewed" in text
+    assert "cannot read" not in text
+
+
+def test_missing_base_branch_names_the_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    git(tmp_path, "init", "-q", "-b", "odd", "--template=")
+    git(tmp_path, "commit", "-q", "--allow-empty", "-m", "x")
+
+    code, text = invoke()
+
+    assert code == 2
+    assert text == "glue review: no base branch was found; name it with --base\n"
+
+
+def test_doctor_names_a_tool_for_all_other_checks(larder: Path) -> None:
+    assert "zizmor" in invoke("doctor")[1]

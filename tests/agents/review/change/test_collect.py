@@ -13,7 +13,7 @@ import pytest
 from fakes.larder import build, git
 
 import glue
-from glue.agents.review.change.chunk import coverage
+from glue.agents.review.change.chunk import chunks, coverage
 from glue.agents.review.change.collect import (
     MAX_UNTRACKED,
     collect,
@@ -139,13 +139,13 @@ def test_symlinks_are_not_followed_and_binaries_are_not_required(checkout: Check
     bundle = collect(checkout.root)
 
     assert bundle.head["link"] == "symlink to /etc/passwd"
-    ledger = {hunk.path: hunk for hunk in coverage(bundle, None).hunks}
+    ledger = {hunk.path: hunk for hunk in coverage(bundle, chunks(bundle)).hunks}
     assert (ledger["logo.png"].state, ledger["logo.png"].reason, ledger["logo.png"].required) == (
         "skipped",
         "binary",
         False,
     )
-    assert coverage(bundle, None).complete
+    assert coverage(bundle, chunks(bundle)).complete
 
 
 def test_source_file_that_git_calls_binary_is_not_covered(checkout: Checkout) -> None:
@@ -153,7 +153,9 @@ def test_source_file_that_git_calls_binary_is_not_covered(checkout: Checkout) ->
     checkout.put("hidden.js", b"evil()\0\n")
     checkout.commit()
 
-    assert not coverage(collect(checkout.root), None).complete
+    bundle = collect(checkout.root)
+
+    assert not coverage(bundle, chunks(bundle)).complete
 
 
 def test_gitattributes_of_the_head_are_ignored(checkout: Checkout) -> None:
@@ -240,7 +242,7 @@ def test_change_of_a_thousand_files_is_collected(checkout: Checkout) -> None:
 
     assert len(bundle.files) == 1_000
     assert sum(len(file.added) for file in bundle.files) == 50_000
-    assert coverage(bundle, None).complete
+    assert coverage(bundle, chunks(bundle)).complete
 
 
 def test_file_with_too_many_lines_is_skipped_with_a_reason(checkout: Checkout) -> None:
@@ -251,7 +253,7 @@ def test_file_with_too_many_lines_is_skipped_with_a_reason(checkout: Checkout) -
     bundle = collect(checkout.root)
 
     assert bundle.skipped[0].reason == "too large: 30000 changed lines"
-    assert not coverage(bundle, None).complete
+    assert not coverage(bundle, chunks(bundle)).complete
 
 
 @pytest.mark.parametrize("gather", [collect, partial(collect_dirty, staged=True), collect_dirty])
@@ -294,7 +296,7 @@ def test_diff_that_is_too_large_is_read_file_by_file(checkout: Checkout) -> None
     assert [file.path for file in bundle.files] == ["app.py"]
     assert [(skip.path, skip.kind) for skip in left_out] == [("large.txt", "too_large")]
     assert len(bundle.skipped) == 1_101
-    assert not coverage(bundle, None).complete
+    assert not coverage(bundle, chunks(bundle)).complete
 
 
 def test_repository_of_the_demo_is_collected(tmp_path: Path) -> None:
@@ -322,4 +324,4 @@ def test_untracked_files_beyond_the_limit_are_skipped(tmp_path: Path) -> None:
     bundle = collect_dirty(tmp_path)
 
     assert (len(bundle.files), len(bundle.skipped)) == (MAX_UNTRACKED, 2)
-    assert not coverage(bundle, None).complete
+    assert not coverage(bundle, chunks(bundle)).complete

@@ -41,8 +41,10 @@ def test_prose_lists_bold_and_code_are_kept() -> None:
         ("text\n====\nmore", "text\n\nmore"),
         ("see app/main.py:12 there", "see app/`main.py:12` there"),
         ("at deadbeef1 it broke", "at `deadbeef1` it broke"),
-        ("visit https://example.com/a?b=c now", "visit `example.com/a` now"),
-        ("visit https://user:pw@example.com/a.", "visit `example.com/a`."),
+        ("visit https://example.com/a?b=c now", "visit https: `example.com/a` now"),
+        ("http://x.test instead of https://x.test", "http: `x.test` instead of https: `x.test`"),
+        ("/usr/bin/x is missing", "/ usr/bin/x is missing"),
+        ("visit https://user:pw@example.com/a.", "visit https: `example.com/a`."),
     ],
 )
 def test_links_mentions_references_and_commands_are_broken(text: str, expected: str) -> None:
@@ -121,3 +123,9 @@ def test_decorator_in_a_code_span_is_not_changed() -> None:
         "The route `@app.route` and `@pytest.mark.skip` and `@dataclass`."
     )
     assert "@octocat" not in clean.markdown("`@octocat` agrees, and @octocat too.")
+
+
+def test_span_that_ends_in_a_backslash_does_not_hide_an_open_span() -> None:
+    text = "`a\\` and `bbbb " + "c" * 200
+
+    assert clean.shorten(text, 80) == "`a\\` and\n… (shortened)"

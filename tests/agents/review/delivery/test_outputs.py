@@ -469,3 +469,11 @@ def test_requests_match_the_openapi_description_of_github(tmp_path: Path) -> Non
         assert unknown == set()
         checked += 1
     assert checked >= 5
+
+
+def test_html_renders_code_spans_and_escapes_everything_else() -> None:
+    finding = replace(MUTABLE, title="`cache` is <shared>", body="See `a < b` and <b>.")
+    page = render(report(finding), "html")
+
+    assert "<code>cache</code> is &lt;shared&gt;" in page
+    assert "See <code>a &lt; b</code> and &lt;" in page

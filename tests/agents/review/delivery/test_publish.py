@@ -661,7 +661,7 @@ def test_settings_decide_which_findings_are_inline_and_which_are_folded(
     done = send(forge, twelve_findings(), bundle=values, config=config)
 
     assert len(forge.pulls[1].inline) == inline
-    assert sum(item.folded for item in done.report.items) == folded
+    assert sum(bool(item.folded) for item in done.report.items) == folded
     body = stickies(forge)[0]["body"]
     assert body.count("is wrong") >= 12
     assert (f"<details><summary>{folded} more findings" in body) == bool(folded)
@@ -674,3 +674,14 @@ def test_folded_findings_count_for_the_verdict() -> None:
 
     assert all(item.folded for item in done.report.items)
     assert (done.verdict.exit_code, done.verdict.word) == (1, "findings")
+
+
+def test_findings_beyond_the_limit_are_not_called_milder(forge: FakeForge) -> None:
+    values = twelve_values()
+    forge.pull(values.diff, head=HEAD, base=BASE)
+
+    send(forge, twelve_findings(), bundle=values, config=Config(max_findings=2))
+
+    body = stickies(forge)[0]["body"]
+    assert "10 more findings beyond the limit of comments on lines" in body
+    assert "milder" not in body

@@ -240,12 +240,12 @@ def test_results_on_added_lines_are_new(tmp_path: Path) -> None:
         sarif(("no-bad", "./a.js", 2), ("no-old", "a.js", 4), ("x", "other.js", 1)),
     )
 
-    (finding,) = analysers.handed_in(change(), [("sarif", file)])
+    (finding,) = analysers.handed_in(change(), [("sarif", file)]).findings
 
     assert (finding.rule, finding.line, finding.severity, finding.source) == (
         "semgrep/no-bad",
         2,
-        "high",
+        "medium",
         "semgrep",
     )
 
@@ -257,7 +257,7 @@ def test_results_of_the_base_are_not_new(tmp_path: Path) -> None:
     )
     before = write(tmp_path / "base.sarif", sarif(("no-old", "a.js", 3)))
 
-    found = analysers.handed_in(change(), [("sarif", now)], [("sarif", before)])
+    found = analysers.handed_in(change(), [("sarif", now)], [("sarif", before)]).findings
 
     assert [finding.rule for finding in found] == ["semgrep/no-bad", "semgrep/no-two"]
 
@@ -265,7 +265,7 @@ def test_results_of_the_base_are_not_new(tmp_path: Path) -> None:
 def test_suppressed_and_unchanged_results_are_left_out(tmp_path: Path) -> None:
     for more in ({"suppressions": [{"kind": "inSource"}]}, {"baselineState": "unchanged"}):
         file = write(tmp_path / "a.sarif", sarif(("no-bad", "a.js", 2), **more))
-        assert analysers.handed_in(change(), [("sarif", file)]) == ()
+        assert analysers.handed_in(change(), [("sarif", file)]).findings == ()
 
 
 def test_rdjson_results_are_read(tmp_path: Path) -> None:
@@ -276,7 +276,8 @@ def test_rdjson_results_are_read(tmp_path: Path) -> None:
     }
     data = {"source": {"name": "eslint"}, "diagnostics": [{**row, "code": {"value": "no-bad"}}]}
 
-    (finding,) = analysers.handed_in(change(), [("rdjson", write(tmp_path / "a.json", data))])
+    given = [("rdjson", write(tmp_path / "a.json", data))]
+    (finding,) = analysers.handed_in(change(), given).findings
 
     assert (finding.rule, finding.title, finding.severity) == (
         "eslint/no-bad",
@@ -308,3 +309,53 @@ def test_values_in_sql_are_reported_and_table_names_are_not(code: str, told: boo
     assert rules({}, {"a.py": f"def f(db, name):\n    return {code}\n"}) == (
         ["ruff/S608"] if told else []
     )
+
+
+def test_absolute_paths_of_another_checkout_are_made_relative(tmp_path: Path) -> None:
+    places = ("file:///builds/42/a.js", "/builds/42/a.js", "file://host/builds/42/a.js")
+    for place in places:
+        log = sarif(("no-bad", place, 2), ("no-bad", "file:///builds/42/lib/a.js", 2))
+        given = [("sarif", write(tmp_path / "a.sarif", log))]
+
+        found = analysers.handed_in(change(), given)
+
+        assert [finding.where for finding in found.findings] == ["a.js:2"]
+        assert found.notes[0].endswith("2 results, 1 in changed files, 1 elsewhere")
+        assert found.analysed == {"a.js": "semgrep"}
+
+
+def test_path_is_joined_with_its_base(tmp_path: Path) -> None:
+    log = sarif(("no-bad", "a.js", 2))
+    log["runs"][0]["originalUriBaseIds"] = {"SRC": {"uri": f"{tmp_path.as_uri()}/"}}
+    place = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
+    place["artifactLocation"]["uriBaseId"] = "SRC"
+    given = [("sarif", write(tmp_path / "a.sarif", log))]
+
+    found = analysers.handed_in(change(), given, root=str(tmp_path)).findings
+
+    assert [finding.where for finding in found] == ["a.js:2"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "properties", "severity"),
+    [
+        ("E501", {}, "low"),
+        ("I001", {}, "low"),
+        ("E999", {}, "medium"),
+        ("indent", {"tags": ["stylistic"]}, "low"),
+        ("no-bad", {}, "medium"),
+        ("sql-injection", {"security-severity": "8.1"}, "high"),
+        ("remote-code", {"security-severity": "9.8"}, "critical"),
+        ("null-deref", {"tags": ["correctness"]}, "high"),
+    ],
+)
+def test_level_error_alone_does_not_make_a_result_high(
+    tmp_path: Path, rule: str, properties: dict[str, Any], severity: str
+) -> None:
+    log = sarif((rule, "a.js", 2))
+    log["runs"][0]["tool"]["driver"]["rules"] = [{"id": rule, "properties": properties}]
+    given = [("sarif", write(tmp_path / "a.sarif", log))]
+
+    (finding,) = analysers.handed_in(change(), given).findings
+
+    assert finding.severity == severity

@@ -98,12 +98,18 @@ async def test_earlier_review_without_a_result_of_a_model_is_refused(
     earlier = await first()
     storage.save(earlier.bundle, tmp_path / "bundle.json")
     storage.save(earlier.run, tmp_path / "findings.json")
-    assert load(tmp_path).run.provider == "script"
+    stored = load(tmp_path)
+    assert stored is not None
+    assert stored.run.provider == "script"
 
     storage.save(replace(earlier.run, **changes), tmp_path / "findings.json")  # type: ignore[arg-type]
 
     with pytest.raises(ConfigError, match=says):
         load(tmp_path)
+
+
+def test_folder_without_a_review_has_no_earlier_review(tmp_path: Path) -> None:
+    assert load(tmp_path / "previous") is None
 
 
 def test_empty_earlier_review_has_read_no_hunks() -> None:
