@@ -89,6 +89,8 @@ def anchor(finding: Finding, files: Sequence[FileDiff], head: Mapping[str, str])
         return None
     if not finding.rule and place.start == place.end:
         place = _inside(place, files, head, claimed)
+    if place.how == "file" and (named := anchor_at_line(finding, files)) is not None:
+        return named  # the quote is outside every hunk, but the line is in one
     start, end = place.start, place.end
     inline = place.how != "file" and end is not None
     is_verbatim = _plain(finding.quote) in _plain(place.code)

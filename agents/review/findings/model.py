@@ -127,6 +127,9 @@ class _Attempt:
             token_budget=tokens,
             usd_budget=usd,
             seconds=seconds,
+            # Reports that are sent back are errors of calls, and the next report may be right.
+            error_nudge=None,
+            error_halt=None,
         )
 
     async def _chunk(self, chunk: Chunk, number: int, limits: Limits) -> bool:

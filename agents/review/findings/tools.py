@@ -159,8 +159,11 @@ class ReviewDraft:
 
     def settle(self) -> None:
         """Record the findings that were sent back and that the model did not correct."""
+        corrected = tuple(
+            self.findings
+        )  # two findings that were sent back do not correct each other
         for finding in self._held:
-            if not any(_corrects(other, finding) for other in self.findings):
+            if not any(_corrects(other, finding) for other in corrected):
                 self._record(self._checked_suggestion(finding)[0])
         self._held.clear()
 
@@ -251,8 +254,12 @@ def _corrects(new: Finding, old: Finding) -> bool:
     """Return whether a report is the corrected version of one that was sent back."""
     if new.path != old.path:
         return False
+    if (new.title, new.body) == (old.title, old.body):
+        return True
+    if new.claimed is not None and old.claimed is not None and new.claimed != old.claimed:
+        return False  # the same kind of defect on another line
     near = new.line is not None and old.line is not None and abs(new.line - old.line) <= NEARBY
-    return (new.title, new.body) == (old.title, old.body) or (near and says_the_same(new, old))
+    return near and says_the_same(new, old)
 
 
 def tools(draft: ReviewDraft, repo: Repo | None = None) -> list[Any]:

@@ -311,3 +311,25 @@ async def test_files_with_byte_order_marks_and_quoted_names_are_reviewed() -> No
     assert [(one.rule, one.path, one.line) for one in run.findings] == [
         ("auth-removed", 'dé "q".py', 2)
     ]
+
+
+async def test_many_reports_without_a_quote_are_all_recorded() -> None:
+    text = "".join(f"value_{n} = load({n})\n" for n in range(10))
+    bundle = from_texts({}, {"a.py": text})
+    reports = [
+        {
+            "path": "a.py",
+            "quote": "",
+            "title": f"Value {n} is loaded too early",
+            "body": f"Loading value {n} at import reads file number {n} before it exists.",
+            "line": n + 1,
+        }
+        for n in range(10)
+    ]
+
+    run = await review(
+        bundle, providers=[Script(*(calls(call("report_finding", one)) for one in reports), PLAIN)]
+    )
+
+    lines = [finding.line for finding in run.findings if not finding.rule]
+    assert lines == list(range(1, 11))
