@@ -491,7 +491,7 @@ def rules() -> None:
     """List the deterministic rules."""
     for name, rule in RULES.items():
         title = rule["title"].replace("{", "<").replace("}", ">")
-        click.echo(f"{name:<22}{'hint' if rule.get('hint') else rule['severity']:<10}{title}")
+        click.echo(f"{name:<22}{rule['severity']:<10}{title}")
     for code, ruff in RUFF_RULES.items():
         click.echo(f"ruff/{code:<17}{ruff['severity']:<10}{ruff['why']}")
     if not find_ruff():

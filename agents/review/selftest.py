@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from glue import Provider
 from glue.agents.review.change.collect import file_text, from_texts
-from glue.agents.review.change.syntax import is_doc, is_generated, is_test, language
+from glue.agents.review.change.languages import is_doc, is_generated, is_test, language
 from glue.agents.review.findings.analysers import deterministic
 from glue.agents.review.findings.model import review
 from glue.agents.review.records import Bundle, FileDiff, Finding, ReviewedChange, ReviewRun

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from glue.agents.review.change.syntax import Function, functions, language
+from glue.agents.review.change.languages import Function, functions
 from glue.agents.review.records import Bundle, Coverage, CoverageState, FileDiff, Hunk, HunkCoverage
 from glue.limits import estimate_tokens
 
@@ -105,9 +105,7 @@ def _enclosing(file: FileDiff, hunk: Hunk, head: str) -> tuple[str, str]:
     """
     first, last = hunk.new_start, hunk.new_start + max(hunk.new_count, 1) - 1
     around = [
-        function
-        for function in functions(head, language(file.path))
-        if function.start <= last and function.end >= first
+        function for function in functions(head) if function.start <= last and function.end >= first
     ]
     if not around:
         return "", ""

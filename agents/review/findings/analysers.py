@@ -7,6 +7,7 @@ work tree, no configuration of the pull request and no environment variables.
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -23,7 +24,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote
 
-from glue.agents.review.change.syntax import functions, language, lex
+from glue.agents.review.change.languages import language
 from glue.agents.review.findings import rules
 from glue.agents.review.findings.dedupe import rank
 from glue.agents.review.records import SEVERITIES, Bundle, FileDiff, Finding, Severity
@@ -70,18 +71,13 @@ class Result:
     code: str = ""  # the flagged code without the rest of its line, if known
 
 
-def deterministic(
-    bundle: Bundle, *, disable: tuple[str, ...] = (), hints: bool = False
-) -> tuple[Finding, ...]:
+def deterministic(bundle: Bundle, *, disable: tuple[str, ...] = ()) -> tuple[Finding, ...]:
     """Return the findings of our rules and of ruff, the most severe first.
 
-    Findings of the rules in `disable` are left out. If `hints`, hints are included: findings that
-    only a model can judge.
+    Findings of the rules in `disable` are left out.
     """
     found = (*rules.check(bundle, disable=disable), *ruff(bundle))
-    enabled = [finding for finding in found if finding.rule not in disable]
-    wanted = [finding for finding in enabled if hints or not rules.is_hint(finding)]
-    return tuple(sorted(wanted, key=rank))
+    return tuple(sorted((one for one in found if one.rule not in disable), key=rank))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,11 +230,8 @@ def _block(rows: list[str], line: int) -> str:
     )
 
 
-# A parameter that its function changes, stores or returns.
-_SHARED = (
-    r"\bNAME (?:\. (?:append|extend|insert|add|update|setdefault|pop|popitem|remove|discard|clear"
-    r"|sort|reverse) \("
-    r"|\[ [^;=]*\] [-+|&]?= |[-+|&]= )|[\w\]] = NAME ;|(?:return|yield) NAME ;|del NAME \["
+_CHANGING = frozenset(
+    "append extend insert add update setdefault pop popitem remove discard clear sort reverse".split()
 )
 
 
@@ -249,11 +242,43 @@ def _is_shared(text: str, line: int, before: str) -> bool:
     front of the value.
     """
     name = re.match(r"\s*(\w+)", re.split(r",(?![^\[]*\])|\(", before)[-1])
-    around = [found for found in functions(text, "python") if found.start <= line <= found.end]
+    try:
+        nodes = tuple(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # of a newer Python
+        return False
+    around = [
+        node
+        for node in nodes
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.lineno <= line <= (node.end_lineno or node.lineno)
+    ]
     if name is None or not around:
         return False
-    _, _, body = " ".join(around[-1].words).partition(": ; { ")
-    return re.search(_SHARED.replace("NAME", name[1]), body) is not None
+    inner = max(around, key=lambda node: node.lineno)
+    return any(_keeps(node, name[1]) for row in inner.body for node in ast.walk(row))
+
+
+def _keeps(node: ast.AST, name: str) -> bool:
+    """Return whether a statement or expression changes, stores or returns the variable `name`."""
+
+    def is_name(value: ast.AST | None) -> bool:
+        return isinstance(value, ast.Name) and value.id == name
+
+    def is_item(value: ast.AST) -> bool:
+        return isinstance(value, ast.Subscript) and is_name(value.value)
+
+    match node:
+        case ast.Call(func=ast.Attribute(value=value, attr=method)):
+            return is_name(value) and method in _CHANGING
+        case ast.Assign(targets=targets, value=value):
+            return is_name(value) or any(map(is_item, targets))
+        case ast.AugAssign(target=target):
+            return is_name(target) or is_item(target)
+        case ast.Return(value=value) | ast.Yield(value=value):
+            return is_name(value)
+        case ast.Delete(targets=targets):
+            return any(map(is_item, targets))
+    return False
 
 
 def handed_in(
@@ -470,8 +495,10 @@ def _marks(result: Result, text: str) -> tuple[tuple[str, str], tuple[str, str]]
     """
 
     def words(code: str) -> str:
-        name = language(result.path)
-        return " ".join([token.text for token in lex(code, name)] if name else code.split())
+        comment = "#" if language(result.path) in ("python", "ruby", "shell") else "//"
+        code = re.sub(rf"(?m)(?:^|\s){comment}[^\n'\"]*$", "", code)
+        code = re.sub(r",(?=\s*[)\]}])", "", code).replace("'", '"')
+        return "".join(code.split())
 
     lines = "\n".join(text.split("\n")[result.line - 1 : result.end])
     return (result.rule, words(lines)), (result.rule, words(result.code or lines))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from pathlib import PurePosixPath
 
-from glue.agents.review.change.syntax import blanked, is_test, language
+from glue.agents.review.change.languages import block_end, is_test, language, opens_block
 from glue.agents.review.records import Anchor, Bundle, FileDiff, Finding, Hunk
 
 MIN_QUOTE = 8  # characters without white space; a shorter quote must be unique or have a line
@@ -34,12 +34,9 @@ _FENCE = re.compile(r"^\s*(?:```|~~~)\w*\s*$")
 _REMARK = re.compile(r"\s*(?:#|//|--|/\*|<!--|;;|←|<-+|<=+|\^+)(?!.*(?:#|//|--|/\*|<!--|;;|←)).*$")
 _ELLIPSIS = re.compile(r"\s*(?:\.{3,}|…|\[(?:\.{3}|…)\])\s*")
 _STRAIGHT = str.maketrans({"“": '"', "”": '"', "‘": "'", "’": "'", "\u2013": "-", "\u2014": "-"})
-_HEADER = re.compile(
-    r"\s*(?:(?:export|default|public|private|protected|internal|static|final|abstract|async|pub"
-    r"|override|virtual|inline|suspend)(?:\([^)]*\))?\s+)*"
-    r"(?:(?:def|func|function|fn|fun|class|struct|interface|impl|module|trait|sub|namespace)\b"
-    r"|(?:const|let|var)\s+\w+[^=]*=\s*(?:async\s*)?(?:function\b|\(|\w+\s*=>)"
-    r"|(?:[\w<>\[\],.]+\s+)+\w+\s*\([^;]*\)\s*(?:throws [\w, .]+)?\{\s*$)"
+# Strings and comments of languages with braces, in which brackets do not count.
+_NOT_CODE = re.compile(
+    r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|`(?:\\.|[^`\\])*`|//[^\n]*|/\*.*?\*/', re.DOTALL
 )
 _RELAXES = re.compile(
     r"\b(?:skip|xfail|todo|only)\b"
@@ -383,9 +380,9 @@ def _inside(
     file = next((file for file in files if file.path == place.path), None)
     rows = head.get(place.path, "").split("\n")
     at = place.end
-    if file is None or at is None or at > len(rows) or not _HEADER.match(rows[at - 1]):
+    if file is None or at is None or at > len(rows) or not opens_block(rows[at - 1]):
         return place
-    end = _block_end(rows, at)
+    end = block_end(rows, at)
     added = {line.new: line.text for line in file.added}
     if claimed is not None and at < claimed <= end and claimed in file.commentable:
         return QuotePlace(place.path, claimed, claimed, "inside", rows[claimed - 1])
@@ -394,16 +391,6 @@ def _inside(
     changed = [row for hunk in file.hunks for row in _rows(hunk, "+-")]
     line = next((row.line for row in changed if row.line and at < row.line <= end), None)
     return QuotePlace(place.path, line, line, "inside", rows[line - 1]) if line else place
-
-
-def _block_end(rows: list[str], start: int) -> int:
-    """Return the last line of the block that a header opens, by the indentation of the lines."""
-    depth = len(rows[start - 1]) - len(rows[start - 1].lstrip())
-    for at in range(start, len(rows)):
-        row = rows[at]
-        if row.strip() and len(row) - len(row.lstrip()) <= depth and row.lstrip()[0] not in ")]}{:":
-            return at
-    return len(rows)
 
 
 def fault(finding: Finding, bundle: Bundle) -> str:
@@ -473,14 +460,15 @@ def _parses(path: str, old: str, new: str) -> str:
             if after and not _refused(kind, old)
             else ""
         )
-    kind = language(path)
-    if not kind or _open_brackets(blanked(old, kind)) == _open_brackets(blanked(new, kind)):
+    has_braces = language(path) in ("js", "go", "rust", "java", "c", "php", "dart")
+    if not has_braces or _open_brackets(old) == _open_brackets(new):
         return ""
     return "with the suggestion the brackets do not match"
 
 
 def _open_brackets(code: str) -> list[int]:
     """Return the number of unclosed brackets, for each of the three kinds."""
+    code = _NOT_CODE.sub("", code)
     return [code.count(opening) - code.count(closing) for opening, closing in ("()", "[]", "{}")]
 
 

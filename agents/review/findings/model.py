@@ -283,14 +283,10 @@ async def review(
     if record is not None and replay:
         rule_findings, around = record.rule_findings, record.callers
     else:
-        check = partial(deterministic, bundle, disable=config.disable, hints=bool(providers))
+        check = partial(deterministic, bundle, disable=config.disable)
         found = () if model_only else await finish_in_thread(check)
-        certain = [finding for finding in found if not rules.is_hint(finding)]
-        rule_findings = (*certain, *(handed_in.findings if handed_in else ()))
-        around = ""
-        if providers:
-            parts = (_hints(found), prompt.callers(bundle, repo))
-            around = "\n\n".join(part for part in parts if part)
+        rule_findings = (*found, *(handed_in.findings if handed_in else ()))
+        around = prompt.callers(bundle, repo) if providers else ""
     for finding in rule_findings if providers else ():
         callbacks.on_progress(one_line(finding))
 
@@ -379,14 +375,6 @@ async def review(
     if record is not None and not replay:
         record.result, record.rule_findings, record.callers = result, rule_findings, around
     return result
-
-
-def _hints(found: Sequence[Finding]) -> str:
-    """Return a section of the prompt with the hints among the findings, or "" if there are none."""
-    hints = [f"- {hint.where}: {hint.title}" for hint in found if rules.is_hint(hint)]
-    if not hints:
-        return ""
-    return "\n".join(["Removed by this change, perhaps by mistake:", *hints[:20]])
 
 
 def _better(old: ReviewRun, new: ReviewRun) -> ReviewRun:

@@ -7,7 +7,7 @@ import re
 
 from glue.agents.review.change.chunk import Chunk
 from glue.agents.review.change.config import Config, matches
-from glue.agents.review.change.syntax import functions, is_test, language
+from glue.agents.review.change.languages import functions, is_test
 from glue.agents.review.findings import rules
 from glue.agents.review.records import Bundle, Finding
 from glue.errors import GitError
@@ -131,8 +131,8 @@ def _changed_functions(bundle: Bundle) -> dict[str, str]:
         if is_test(file.path):
             continue
         added = {line.new for line in file.added}
-        for function in functions(bundle.head.get(file.path, ""), language(file.path)):
-            name = function.name.rsplit(".", 1)[-1]
+        for function in functions(bundle.head.get(file.path, "")):
+            name = function.name
             touched = any(number in added for number in range(function.start, function.end + 1))
             if touched and len(name) > 3 and not name.startswith("__"):
                 found.setdefault(name, file.path)

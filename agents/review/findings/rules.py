@@ -1,9 +1,7 @@
-"""Rules that need no model: removed protections, loosened checks, committed secrets, attacks.
+"""Rules that need no model: secrets, conflict markers, hidden text, attacks, switched-off tests.
 
-The rules compare both sides of a change. They report a removed protection only if the rest of the
-function is the same: functions are compared token by token, so moved, renamed and reformatted code
-counts as unchanged. The work of linters is left to linters (`analysers`). The texts of the findings
-are in `rules.toml`.
+Only what is certain is a rule. Finding bugs is the work of analysers and of the model. The texts of
+the findings are in `rules.toml`.
 """
 
 from __future__ import annotations
@@ -13,23 +11,20 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any
 
 from glue.agents.review.change.config import CONFIG_FILES, DISMISSED_FILE, GUIDELINE_FILES
-from glue.agents.review.change.syntax import (
-    Edit,
+from glue.agents.review.change.languages import (
     Function,
-    edits,
     functions,
+    indentation,
     is_doc,
     is_generated,
     is_test,
     language,
-    lex,
-    pairs,
 )
 from glue.agents.review.findings.anchor import MIN_QUOTE
 from glue.agents.review.records import SEVERITIES, Bundle, FileDiff, Finding
@@ -37,7 +32,6 @@ from glue.hidden import HIDDEN_CHARACTERS
 from glue.secrets import name_secrets
 
 _log = logging.getLogger("glue.review")
-SMALL = 24  # tokens; if more were removed, other code was removed too
 RULES: Mapping[str, Mapping[str, Any]] = tomllib.loads(
     files("glue.agents.review.findings").joinpath("rules.toml").read_text(encoding="utf-8")
 )
@@ -48,48 +42,15 @@ def _pattern(rule: str, flags: int = 0) -> re.Pattern[str]:
 
 
 _ADDRESSING = _pattern("injection-tripwire", re.IGNORECASE)
-_AUTH, _LOCK, _CLOSE = _pattern("auth-removed"), _pattern("lock-removed"), _pattern("close-removed")
-_SANITISER, _LIMIT, _FLAGS = (
-    _pattern("sanitising-removed"),
-    _pattern("limit-removed"),
-    _pattern("protection-off"),
-)
-_KEYWORDS = frozenset(
-    "if not and or is in None True False null undefined nil true false typeof instanceof return"
-    " raise throw new await async self this len err".split()
-)
-_NAME = re.compile(r"[A-Za-z_$][\w$]*")
-_GUARDS = {
-    "python": re.compile(
-        r"if (?P<cond>[^{};]+?) : (?:; \{ )?(?:[^{};]+; ){0,2}"
-        r"(?:raise|return|continue)\b[^{};]*;(?: \})?"
-    ),
-    "js": re.compile(
-        r"if \( (?P<cond>[^{};]+?) \) (?:\{ )?(?:throw|return|continue)\b[^{}]*?(?: \})?"
-    ),
-    "go": re.compile(r"if (?P<cond>[^{}]+?) \{ (?:return|panic|continue)\b[^{}]*\}"),
-}
-_PART = re.compile(r"(?:and|&&) (?P<right>[^{};]+)|(?P<left>[^{};]+) (?:and|&&)")
-_WRAPPER = re.compile(r"if (?P<cond>[^{};]+?)(?: : ; \{| \{)?")
-_HANDLER = re.compile(r"\} (?:except|catch) (?P<what>[^{}]*?)(?: : ;)? \{.*\}")
-_TERNARY = re.compile(r"(?P<cond>[^{};]+) \?")
-_PLATFORM = re.compile(
-    r"PY[23]\b|version|platform|WIN|win32|__debug__|DEBUG|TYPE_CHECKING|deprecat|legacy|compat",
-    re.IGNORECASE,
-)
-_INTENT = re.compile(
-    r"\b(?:remov|drop|delet|no longer|unneed|unnecess|redundan|dead|unused|obsolete|simplif|allow"
-    r"|permit|support|revert|deprecat|clean ?up|refactor|not need|disable|get rid|back ?out"
-    r"|undo)\w*",
-    re.IGNORECASE,
-)
+# A mark that skips a test in every case, on its own line.
 _SKIPS = {
     "python": re.compile(
-        r"@ (?:pytest \. mark \. (?:skip|xfail)|(?:unittest \. )?(?:skip|expectedFailure)) "
-        r"(?:;|\( (?![^;]*\bcondition =)(?:\)|[bfru]?[\"']|\w+ = ))"
+        r"\s*@(?:pytest\.mark\.(?:skip|xfail)|(?:unittest\.)?(?:skip|expectedFailure))\s*"
+        r"(?:$|\(\s*(?!.*\bcondition\s*=)(?:\)|[bfru]?[\"']|\w+\s*=))"
     ),
-    "go": re.compile(r"\bt \. Skip(?:Now|f)? \("),
+    "go": re.compile(r"\s*t\.Skip(?:Now|f)?\("),
 }
+_CONDITION = re.compile(r"version|platform|os\.name|\bif\b|condition")
 _JS_TEST = re.compile(r"\b(x?(?:it|test|describe))((?:\.\w+)*)\s*\(\s*(['\"`])((?:\\.|(?!\3).)+)\3")
 _EXAMPLE = re.compile(
     r"example|sample|dummy|fake|insecure|snakeoil|placeholder|x{6}|0{8}|1234567|abcdef|your[-_]",
@@ -101,54 +62,10 @@ _COMPARES_KEY = re.compile(
 )
 
 
-class WholeChange:
-    """The whole change: the description by its author, and all added and removed tokens."""
-
-    def __init__(self, bundle: Bundle) -> None:
-        self.files = bundle.files
-        change = bundle.change
-        self.description = "\n".join(
-            (change.title, change.body, *(commit.message for commit in change.commits))
-        )
-        self.intended = _INTENT.search(self.description) is not None
-
-    @cached_property
-    def added(self) -> str:
-        """All added tokens in one text; code that was moved within the change occurs in it."""
-        return self._tokens("+")
-
-    @cached_property
-    def removed(self) -> str:
-        return self._tokens("-")
-
-    def _tokens(self, kind: str) -> str:
-        parts = []
-        for file in self.files:
-            if name := language(file.path):
-                lines = file.added if kind == "+" else file.deleted
-                text = "\n".join(line.text for line in lines)[:400_000]
-                parts.append(" ".join(token.text for token in lex(text, name)))
-        return " ".join(parts)
-
-    def moved(self, words: str) -> bool:
-        """Return whether the removed tokens `words` were added elsewhere in the change."""
-        return self.added.count(words) >= max(self.removed.count(words), 1)
-
-    def announced(self, what: str) -> bool:
-        """Return whether the author announces a removal by name, as in "remove await".
-
-        Rules about security ignore this: no description switches them off.
-        """
-        words = {word.lower() for word in re.findall(r"[A-Z]?[a-z]{3,}", what)}
-        words -= {"with", "self", "this", "async"}
-        return self.intended and any(word in self.description.lower() for word in words)
-
-
 @dataclass(frozen=True, slots=True)
 class ChangedFile:
     """A changed file that is neither binary, nor generated, nor deleted."""
 
-    change: WholeChange
     diff: FileDiff
     path: str
     language: str
@@ -194,7 +111,7 @@ class ChangedFile:
 
 def changed_files(bundle: Bundle) -> Iterator[ChangedFile]:
     """Yield the files of a change that the rules check. Skipped files are left out."""
-    left_out, change = {skip.path for skip in bundle.skipped}, WholeChange(bundle)
+    left_out = {skip.path for skip in bundle.skipped}
     for file in bundle.files:
         path = file.path
         is_text = file.hunks and not file.symlink and not file.submodule
@@ -211,7 +128,7 @@ def changed_files(bundle: Bundle) -> Iterator[ChangedFile]:
         )
         added = {number: lines[number - 1] for number in numbers}
         kinds = language(path), is_test(path), is_doc(path)
-        yield ChangedFile(change, file, path, *kinds, head, base or "", whole, lines, added)
+        yield ChangedFile(file, path, *kinds, head, base or "", whole, lines, added)
 
 
 def _from_hunks(file: FileDiff) -> str:
@@ -232,18 +149,15 @@ def check(bundle: Bundle, *, disable: tuple[str, ...] = ()) -> tuple[Finding, ..
     """
     found: list[Finding] = []
     for file in changed_files(bundle):
-        for family in (_addressed, _contents, _removed, _tests):
+        for family in (_addressed, _contents, _tests):
             try:
                 found += family(file)
             except (RecursionError, ValueError, IndexError, KeyError, TypeError, AttributeError):
                 # A rule that fails on odd text must not stop the others.
                 _log.warning("rules %s failed", family.__name__, exc_info=True)
-    # Types that were loosened in many places are a decision, not a mistake.
-    is_decision = sum(finding.rule == "type-loosened" for finding in found) >= 3
     kept: dict[tuple[str, int | None, str], Finding] = {}
-    ignored = {*disable, "type-loosened"} if is_decision else set(disable)
     for finding in sorted(found, key=_order):
-        if finding.rule in ignored or _ignored(finding, bundle):
+        if finding.rule in disable or _ignored(finding, bundle):
             continue
         kept.setdefault((finding.path, finding.line, finding.category), finding)
     return tuple(kept.values())
@@ -251,11 +165,6 @@ def check(bundle: Bundle, *, disable: tuple[str, ...] = ()) -> tuple[Finding, ..
 
 def _order(finding: Finding) -> tuple[int, str, int]:
     return SEVERITIES.index(finding.severity), finding.path, finding.line or 0
-
-
-def is_hint(finding: Finding) -> bool:
-    """Return whether a finding is only a hint for the model, because its rule is often wrong."""
-    return bool(RULES.get(finding.rule, {}).get("hint"))
 
 
 def _ignored(finding: Finding, bundle: Bundle) -> bool:
@@ -395,205 +304,6 @@ def _contents(file: ChangedFile) -> Iterator[Finding]:
             yield from file.report("committed-secret", number, what=what)
 
 
-def _removed(file: ChangedFile) -> Iterator[Finding]:
-    """Yield findings for protections that a function lost while the rest of it stayed the same."""
-    if not file.language or file.is_test or file.is_doc or not file.whole or not file.base:
-        return
-    for old, new in pairs(functions(file.base, file.language), functions(file.head, file.language)):
-        if old.words == new.words or (changed := edits(old, new)) is None:
-            continue
-        yield from _loosened(file, new, changed)
-        if len(changed) > 6:
-            continue  # the function was rewritten
-        if all(not edit.new for edit in changed) and not file.change.intended:
-            yield from _unguarded(file, old, new, changed)
-        for edit in changed:
-            if edit.new:
-                yield from _switched(file, edit)
-                continue
-            readings = (
-                list(_lost(file, new, edit, words, len(changed) <= 3))
-                for words in _slides(old.words, edit)
-            )
-            yield from next(filter(None, readings), ())
-
-
-def _slides(words: list[str], edit: Edit) -> Iterator[tuple[str, ...]]:
-    """Yield every way to read a deletion.
-
-    If `a` was deleted from `a b a b`, a diff may show `a b` or `b a` as deleted: the deleted range
-    can be moved as long as the token that leaves it equals the token that enters it.
-    """
-    start, size = edit.start, len(edit.old)
-    yield edit.old
-    for step in (1, -1):
-        at = start
-        while min(at, at + step) >= 0 and max(at, at + step) + size <= len(words):
-            leaving, coming = (at, at + size) if step > 0 else (at + size - 1, at - 1)
-            if words[leaving] != words[coming] or abs(at - start) > 200:
-                break
-            at += step
-            yield tuple(words[at : at + size])
-
-
-def _lost(
-    file: ChangedFile, new: Function, edit: Edit, words: tuple[str, ...], few: bool
-) -> Iterator[Finding]:
-    """Yield a finding if `words`, deleted from a function, were a protection.
-
-    Protections are: access check, lock, sanitiser, close, limit and `await`. `few` is whether the
-    function has only few edits; some protections are reported only then.
-    """
-    text, moved, name = " ".join(words), file.change.moved, new.name.rsplit(".", 1)[-1]
-    if words == ("await",):
-        if "async" in new.words and not file.change.announced("await"):
-            yield from _await(file, new, edit)
-        return
-    if len(words) > SMALL:
-        return
-    if match := _AUTH.search(text):
-        if not moved(match["what"]):
-            yield from file.report(
-                "auth-removed", edit.line, what=_code(match["what"]), function=name
-            )
-        return
-    if match := _LOCK.search(text):
-        elsewhere = _LOCK.search(file.change.added) or re.search(
-            r"\b[Ll]ock|mutex|[Mm]u\b", " ".join(new.words)
-        )
-        if not elsewhere and not file.change.announced(match["what"]):
-            yield from file.report(
-                "lock-removed", edit.line, what=_code(match["what"]), function=name
-            )
-        return
-    match = _SANITISER.match(text)
-    if match and len(words) <= match.group().count(" ") + 1 and not moved(match.group()):
-        yield from file.report(
-            "sanitising-removed", edit.line, what=_code(match["what"]), function=name
-        )
-    elif not few or file.change.intended:
-        return
-    elif match := _CLOSE.search(text):
-        owner, left = match["owner"] or "", " ".join(new.words)
-        # It may be closed elsewhere in the function, or by a `with` statement.
-        closed = match.group() in left or re.search(rf"\bwith\b[^;]* as {owner}\b", left)
-        if not closed and not moved(match.group()) and (not owner or owner in new.words):
-            yield from file.report(
-                "close-removed", edit.line, what=_code(match.group()).rstrip("("), function=name
-            )
-    elif (match := _LIMIT.search(text)) and len(words) < 12 and not moved(match.group()):
-        yield from file.report("limit-removed", edit.line, what=_code(match.group()))
-
-
-def _unguarded(
-    file: ChangedFile, old: Function, new: Function, changed: tuple[Edit, ...]
-) -> Iterator[Finding]:
-    """Yield a finding for a removed check: a guard, a part of a condition, an exception handler.
-
-    The caller ensures that the function has only deletions.
-    """
-    for edit, rest in zip(changed, (*changed[1:], None), strict=True):
-        after = [" ".join(reading) for reading in _slides(old.words, rest)] if rest else []
-        for words in _slides(old.words, edit):
-            what = _check_in(" ".join(words), after, file.language)
-            if (
-                what
-                and _still_used(what, new, edit)
-                and not file.change.moved(what)
-                and not _PLATFORM.search(what)
-            ):
-                name = new.name.rsplit(".", 1)[-1]
-                yield from file.report(
-                    "check-removed", edit.line, what=_code(what)[:80], function=name
-                )
-                return
-
-
-def _check_in(text: str, after: list[str], language: str) -> str:
-    """Return the condition or exception handler in the deleted tokens `text`, or "".
-
-    Return "" if the tokens are not a check. `after` has all readings of the next deletion, which
-    may contain the end of the block.
-    """
-    if match := _GUARDS[language].fullmatch(text):
-        return match["cond"]
-    if (match := _PART.fullmatch(text)) and _balanced(match["left"] or match["right"]):
-        return match["left"] or match["right"]
-    if (
-        (match := _WRAPPER.fullmatch(text))
-        and " else " not in text
-        and _balanced(match["cond"])
-        and ("}" in after or not text.endswith("{"))
-    ):
-        return match["cond"]
-    if (match := _TERNARY.fullmatch(text)) and any(reading.startswith(": ") for reading in after):
-        return match["cond"]
-    if re.fullmatch(r"try (?:: ; )?\{", text):
-        handlers = filter(None, map(_HANDLER.fullmatch, after))
-        return next((f"except {handler['what']}" for handler in handlers), "")
-    return ""
-
-
-def _balanced(text: str) -> bool:
-    return all(text.count(pair[0]) == text.count(pair[1]) for pair in ("()", "[]", "{}"))
-
-
-def _await(file: ChangedFile, new: Function, edit: Edit) -> Iterator[Finding]:
-    """Yield a finding for a removed `await` if the called function is still a coroutine."""
-    at = next((n for n, token in enumerate(new.tokens) if token.line == edit.line), 0)
-    call = re.search(r"((?:[\w$]+ (?:\?\. |\. ))*[\w$]+) \(", " ".join(new.words[at : at + 40]))
-    line = file.lines[edit.line - 1].strip()
-    if call is None or re.search(
-        r"\b(?:return|async|Promise|gather|create_task|ensure_future|then)\b", line
-    ):
-        return
-    last = call[1].rsplit(" ", 1)[-1]
-    # If its `async` was removed too, it is no longer a coroutine.
-    if not re.search(rf"\basync (?:def |function )?{re.escape(last)}\b", file.change.removed):
-        yield from file.report("await-removed", edit.line, what=_code(call[1]))
-
-
-def _still_used(condition: str, new: Function, edit: Edit) -> bool:
-    """Return whether a name in `condition` is still used after the line of the removed check."""
-    if condition.startswith("except "):
-        return True
-    names = {
-        word for word in _NAME.findall(re.sub(r'"[^"]*"', "", condition)) if word not in _KEYWORDS
-    }
-    return any(token.line >= edit.line and token.text in names for token in new.tokens)
-
-
-def _switched(file: ChangedFile, edit: Edit) -> Iterator[Finding]:
-    """Yield a finding if an option whose name means a protection changed from true to false."""
-    old, new = " ".join(edit.old).lower(), " ".join(edit.new).lower()
-    if (old, new) == ("true", "false"):
-        match = re.search(r"([\w$]+)['\"]?\s*[:=]\s*[Ff]alse", file.lines[edit.line - 1])
-        if match and _FLAGS.match(match[1]):
-            yield from file.report("protection-off", edit.line, what=match.group())
-
-
-def _loosened(file: ChangedFile, new: Function, changed: tuple[Edit, ...]) -> Iterator[Finding]:
-    """Yield findings for types that were replaced with `Any` or `any`."""
-    loose = "Any" if file.language == "python" else ""
-    if file.path.endswith((".ts", ".tsx")):
-        loose = "any"
-    for edit in changed:
-        if edit.new != (loose,) or not edit.old or edit.old[0] in ("unknown", "object", "any"):
-            continue
-        match = re.search(rf"([\w$]+)\??\s*:\s*{loose}\b", file.lines[edit.line - 1])
-        if match and _NAME.fullmatch(edit.old[0]):
-            names = {"name": match[1], "function": new.name.rsplit(".", 1)[-1]}
-            yield from file.report(
-                "type-loosened", edit.line, old=_code(" ".join(edit.old))[:60], new=loose, **names
-            )
-
-
-def _code(words: str) -> str:
-    """Return tokens as people write them, without the spaces around brackets and dots."""
-    text = re.sub(r"(?<=[\w)\]\"]) (?=[.(\[,:;)\]])|(?<=[(\[.@!]) ", "", words.strip())
-    return re.sub(r" (?=\?\.)|(?<=\?\.) ", "", text).replace("`", "'")
-
-
 def _tests(file: ChangedFile) -> Iterator[Finding]:
     """Yield findings for tests that were switched off and for marks such as `it.only`."""
     if not file.language or not file.is_test or not file.whole or not file.base:
@@ -612,19 +322,38 @@ def _tests(file: ChangedFile) -> Iterator[Finding]:
 
 
 def _functions_off(file: ChangedFile) -> Iterator[tuple[int, str]]:
-    """Yield the line and name of each test that got a skip mark without a condition."""
-    skips = _SKIPS[file.language]
-    for old, new in pairs(functions(file.base, file.language), functions(file.head, file.language)):
-        name = new.name.rsplit(".", 1)[-1]
-        was, now = " ".join(old.words), " ".join(new.words)
-        mark = skips.search(now) if re.match(r"[Tt]est", name) else None
-        above = now[: mark.start()] if mark else ""
-        if mark and above.count("{") - above.count("}") <= 1 and not skips.search(was):
-            line = next(
-                (t.line for t in new.tokens if re.match(r"skip|xfail|Skip", t.text)), new.start
-            )
-            if not re.search(r"version|platform|os\.name|\bif\b|condition", file.lines[line - 1]):
-                yield line, name
+    """Yield the line and name of each test that got a skip mark without a condition.
+
+    The mark is a decorator, or a call in the body of the test that is not inside another block.
+    """
+    skips = _SKIPS.get(file.language)
+    if skips is None:
+        return
+    ran = {
+        function.name
+        for function in functions(file.base)
+        if not any(map(skips.match, _own_lines(file.base.split("\n"), function)))
+    }
+    for function in functions(file.head):
+        if not re.match(r"[Tt]est", function.name) or function.name not in ran:
+            continue
+        for at, line in enumerate(_own_lines(file.lines, function), function.start):
+            if at in file.added and skips.match(line) and not _CONDITION.search(line):
+                yield at, function.name
+                break
+
+
+def _own_lines(lines: list[str], function: Function) -> list[str]:
+    """Return the lines of a function, each decorator on its first line; deeper blocks are empty."""
+    above = lines[function.start - 1 : function.header - 1]
+    starts = [at for at, line in enumerate(above) if line.lstrip().startswith("@")]
+    decorators = [""] * len(above)
+    for at, end in pairwise([*starts, len(above)]):
+        decorators[at] = " ".join(line.strip() for line in above[at:end])
+    body = lines[function.header : function.end]
+    depth = next((indentation(line) for line in body if line.strip()), 0)
+    own = [line if indentation(line) == depth else "" for line in body]
+    return [*decorators, "", *own]
 
 
 def _js_off(file: ChangedFile) -> Iterator[tuple[int, str]]:

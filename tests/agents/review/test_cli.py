@@ -45,7 +45,7 @@ def test_bare_repositories_can_be_reviewed(larder: Path, tmp_path: Path) -> None
     code, out = invoke("-C", str(tmp_path / "bare.git"), "--base", "main", "--head", "find-items")
 
     assert code == 1
-    assert "The lock `with self.lock` was removed" in out
+    assert "Undefined name `limit`" in out
 
 
 def test_dirty_option_is_suggested_if_only_uncommitted_changes_exist(larder: Path) -> None:
@@ -58,28 +58,14 @@ def test_dirty_option_is_suggested_if_only_uncommitted_changes_exist(larder: Pat
 
 
 def test_two_rules_on_the_same_line_are_two_findings(larder: Path) -> None:
-    before = (
-        "def take(stock, name):\n"
-        "    with lock:\n"
-        "        stock[name] -= 1\n"
-        "        return stock[name]\n"
-    )
-    after = (
-        "def take(stock, name, seen=[]):\n"
-        "    stock[name] -= 1\n"
-        "    seen.append(name)\n"
-        "    return stock[name]\n"
-    )
-    git(larder, "checkout", "-q", "main")
-    (larder / "larder/take.py").write_text(f"from larder.store import lock\n\n\n{before}")
-    git(larder, "add", ".")
-    git(larder, "commit", "-qm", "take")
-    (larder / "larder/take.py").write_text(f"from larder.store import lock\n\n\n{after}")
+    key = "gh" + "p_" + "A1b2C3d4" * 5
+    text = f'def take(name, seen=[]): seen.append(name + "{key}")\n'
+    (larder / "larder/take.py").write_text(text)
 
-    out = invoke("--dirty")[1]
+    out = invoke("--dirty", "--paths", "larder/take.py")[1]
 
     assert "glue review: 2 findings" in out
-    assert "The lock `with lock` was removed" in out
+    assert "Secret committed: a GitHub token" in out
     assert "mutable data structures" in out
 
 
@@ -202,12 +188,10 @@ def test_interrupted_review_prints_the_findings_so_far(larder: Path) -> None:
 
     assert child.returncode == 3
     assert "Finds too much" in out
-    assert "The lock `with self.lock` was removed" in out
+    assert "Undefined name `limit`" in out
     # Findings of analysers come first, then the progress and the findings of the model.
     rows = said.splitlines()
-    assert rows.index(
-        next(row for row in rows if "lock-removed" in row or "The lock" in row)
-    ) < rows.index(
+    assert rows.index(next(row for row in rows if "Undefined name" in row)) < rows.index(
         next(row for row in rows if row.startswith("slow: part 1 of 1: larder/store.py"))
     )
     assert any("Finds too much" in row for row in rows)
@@ -327,7 +311,7 @@ def test_current_branch_is_reviewed_and_severe_findings_fail(larder: Path) -> No
     code, out = invoke()
 
     assert code == 1
-    assert "The lock `with self.lock` was removed" in out
+    assert "Undefined name `limit`" in out
     assert invoke("--fail-on", "never")[0] == 0
 
 
