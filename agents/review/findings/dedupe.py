@@ -40,6 +40,7 @@ _STOP = frozenset(
 
 
 SAME_WORDS = 0.5  # share of common words at which two texts say the same thing
+SAME_DEFECT = 0.75  # the same for findings that name different lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,7 +244,9 @@ def is_duplicate(one: Finding, other: Finding) -> bool:
         # The text of a rule is general, so few common words are enough.
         same = one.category == other.category and one.line == other.line
         return says_the_same(one, other, 0.15 if same else SAME_WORDS)
-    return says_the_same(one, other)
+    # The same kind of defect on the next line is another finding, in similar words.
+    is_other_line = one.claimed and other.claimed and one.claimed != other.claimed
+    return says_the_same(one, other, SAME_DEFECT if is_other_line else SAME_WORDS)
 
 
 def says_the_same(one: Finding, other: Finding, least: float = SAME_WORDS) -> bool:
