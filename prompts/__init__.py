@@ -51,7 +51,7 @@ class Catalog:
 
     >>> catalog = Catalog("glue.prompts:review")
     >>> catalog.versions()
-    ('v1',)
+    ('v1', 'v2')
     >>> prompt = catalog.get("v1")
 
     `source` is a path, or a folder of a package, such as "my_agent:prompts/review". The path of a

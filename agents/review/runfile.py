@@ -31,7 +31,7 @@ class RunFile:
     # Results of tools: "cassette/call id" -> text, and whether it is an error.
     answers: dict[str, tuple[str, bool]] = field(default_factory=dict)
     rule_findings: tuple[Finding, ...] = ()
-    callers: str = ""  # the part of the prompt with hints and callers
+    around: str = ""  # the part of the prompt with callers and tests
     tools: tuple[ToolSpec, ...] = ()
     result: ReviewRun | None = None
 
@@ -68,7 +68,7 @@ class RunFile:
             for call, (text, is_error) in self.answers.items()
         ]
         rows += [{"type": "rule", "finding": to_json(finding)} for finding in self.rule_findings]
-        rows += [{"type": "callers", "text": self.callers}] if self.callers else []
+        rows += [{"type": "around", "text": self.around}] if self.around else []
         rows += [
             {"type": "offered", "tool": [tool.name, tool.description, dict(tool.parameters)]}
             for tool in self.tools
@@ -113,8 +113,8 @@ def _add(file: RunFile, row: Mapping[str, Any], path: str | Path) -> None:
         file.answers[row["call"]] = (row["text"], row["error"])
     elif row["type"] == "rule":
         file.rule_findings += (storage.from_json(Finding, row["finding"], f"{path}: rule"),)
-    elif row["type"] == "callers":
-        file.callers = row["text"]
+    elif row["type"] == "around":
+        file.around = row["text"]
     elif row["type"] == "offered":
         name, description, parameters = row["tool"]
         file.tools += (ToolSpec(name=name, description=description, parameters=parameters),)

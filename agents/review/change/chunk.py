@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import PurePosixPath
 
 from glue.agents.review.change.languages import Function, functions
@@ -20,10 +21,10 @@ _TEXT_SUFFIXES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A hunk or a part of a hunk, as the model sees it."""
+    """A hunk, the hunks of one function, or a part of a hunk, as the model sees it."""
 
     path: str
-    hunk: int
+    hunks: tuple[int, ...]  # numbers of the hunks, more than one if they are in one function
     text: str
     tokens: int
     last: bool = True  # whether this is the hunk's last part
@@ -62,13 +63,15 @@ def _pieces(bundle: Bundle, budget: int) -> Iterator[Piece]:
     left_out = {skip.path for skip in bundle.skipped}
     for file in bundle.files:
         title = f"### {file.path}" + (f" (was {file.old_path})" if file.old_path else "")
-        for hunk in file.hunks if file.path not in left_out else ():
-            lines = hunk.lines
-            above, below = _enclosing(file, hunk, bundle.head.get(file.path, ""))
-            text = f"{title}{above}\n{numbered(file, hunk)}{below}"
+        if file.path in left_out:
+            continue
+        head = bundle.head.get(file.path, "")
+        for group in _groups(file, head, budget):
+            hunk, lines = group[0], group[0].lines
+            text = f"{title}{_function(file, group, head)}"
             tokens = estimate_tokens(text)
             if tokens <= budget or len(lines) < 2:
-                yield Piece(file.path, hunk.index, text, tokens)
+                yield Piece(file.path, tuple(one.index for one in group), text, tokens)
                 continue
             parts = min(len(lines), -(-tokens // max(budget, 1)) + 1)
             size = -(-len(lines) // parts)
@@ -76,7 +79,39 @@ def _pieces(bundle: Bundle, budget: int) -> Iterator[Piece]:
                 part = numbered(file, replace(hunk, lines=lines[at : at + size]))
                 number, total = at // size + 1, -(-len(lines) // size)
                 text = f"{title} (part {number} of {total} of this hunk)\n{part}"
-                yield Piece(file.path, hunk.index, text, estimate_tokens(text), number == total)
+                yield Piece(file.path, (hunk.index,), text, estimate_tokens(text), number == total)
+
+
+def _groups(file: FileDiff, head: str, budget: int) -> Iterator[tuple[Hunk, ...]]:
+    """Yield the hunks of a file; hunks of one function are together if they fit into a prompt.
+
+    So the code around them is shown once, and a quote of it is not ambiguous.
+    """
+    group: tuple[Hunk, ...] = ()
+    for hunk in file.hunks:
+        together = (*group, hunk)
+        first, last = together[0].new_start, hunk.new_start + max(hunk.new_count, 1) - 1
+        is_same = any(one.start <= first and last <= one.end for one in functions(head))
+        fits = estimate_tokens(_function(file, together, head)) <= budget
+        if group and not (is_same and fits):
+            yield group
+            together = (hunk,)
+        group = together
+    if group:
+        yield group
+
+
+def _function(file: FileDiff, group: tuple[Hunk, ...], head: str) -> str:
+    """Return hunks of one function, with the unchanged lines above, between and below them."""
+    above, _ = _enclosing(file, group[0], head)
+    _, below = _enclosing(file, group[-1], head)
+    lines = head.split("\n")
+    text = f"{above}\n{numbered(file, group[0])}"
+    for one, following in pairwise(group):
+        between = range(one.new_start + one.new_count, following.new_start)
+        text += _unchanged("between the hunks", between, lines)
+        text += f"\n{numbered(file, following)}"
+    return text + below
 
 
 def numbered(file: FileDiff, hunk: Hunk) -> str:
@@ -115,7 +150,10 @@ def _enclosing(file: FileDiff, hunk: Hunk, head: str) -> tuple[str, str]:
     inner = _smallest([function for function in around if function.end >= last])
     above = range(max(outer.start, first - CONTEXT), first) if outer else range(0)
     below = range(last + 1, min(inner.end, last + CONTEXT) + 1) if inner else range(0)
-    return _unchanged("above", above, lines), _unchanged("below", below, lines)
+    return (
+        _unchanged("above the hunk", above, lines),
+        _unchanged("below the hunk", below, lines),
+    )
 
 
 def _smallest(found: list[Function]) -> Function | None:
@@ -124,7 +162,7 @@ def _smallest(found: list[Function]) -> Function | None:
 
 def _unchanged(side: str, numbers: range, lines: list[str]) -> str:
     rows = [f"{n:>6}   {lines[n - 1][:MAX_LINE]}" for n in numbers if 1 <= n <= len(lines)]
-    return f"\nunchanged lines of the new file {side} the hunk:\n" + "\n".join(rows) if rows else ""
+    return f"\nunchanged lines of the new file {side}:\n" + "\n".join(rows) if rows else ""
 
 
 def coverage(
@@ -140,7 +178,8 @@ def coverage(
     maps each file that an analyser understands to the name of the analyser: only these files count
     as read.
     """
-    ended = {(piece.path, piece.hunk): piece.last for chunk in shown for piece in chunk.pieces}
+    pieces = [piece for chunk in shown for piece in chunk.pieces]
+    ended = {(piece.path, hunk): piece.last for piece in pieces for hunk in piece.hunks}
     left_out = {skip.path: skip for skip in bundle.skipped}
     entries: list[HunkCoverage] = []
     for file in bundle.files:

@@ -50,6 +50,7 @@ class Config:
     min_confidence: Confidence = "low"
     max_findings: int = 6  # comments on lines; further findings are folded
     language: str = "en"
+    prompt: str = ""  # version of the built-in instructions, such as "v1"; default the newest
     instructions: str = ""
     paths: Mapping[str, str] = field(default_factory=dict)  # glob -> instructions for those files
     guidelines: tuple[str, ...] = GUIDELINE_FILES

@@ -31,6 +31,7 @@ from glue.agents.review.findings import gate, prompt, rules
 from glue.agents.review.findings.analysers import HandedIn, analysed_files, deterministic
 from glue.agents.review.findings.dedupe import EarlierReview, carried, joined, narrow
 from glue.agents.review.findings.reading import read_reply
+from glue.agents.review.findings.surroundings import surroundings
 from glue.agents.review.findings.tools import ReviewDraft, tools
 from glue.agents.review.records import Bundle, Finding, ProviderAttempt, ReviewRun
 from glue.agents.review.runfile import RunFile, replay_tools
@@ -71,7 +72,7 @@ class _Attempt:
     seed: str
     rule_findings: tuple[Finding, ...]
     kept: tuple[Finding, ...]  # of an earlier review, on hunks that did not change
-    callers: str
+    around: str
     record: RunFile | None
     replay: bool
     callbacks: ReviewCallbacks
@@ -154,7 +155,7 @@ class _Attempt:
             len(self.chunks),
             (*self.rule_findings, *self.kept),
             self.seed,
-            self.callers,
+            self.around,
         )
         last = await self._ask(text, limits)
         done = (
@@ -216,7 +217,7 @@ class _Attempt:
             raw=last.text[:20_000] if last else "",
             canary=prompt.token(self.seed, "canary"),
             seen=draft.seen(),
-            prompt=prompt.NAME,
+            prompt=f"review/{self.config.prompt or prompt.VERSION}",
             turns=self.turns,
             tokens_in=self.usage.input,
             tokens_out=self.usage.output,
@@ -281,12 +282,12 @@ async def review(
     callbacks = callbacks or ReviewCallbacks()
     seed = record.seed if record else secrets.token_hex(16)
     if record is not None and replay:
-        rule_findings, around = record.rule_findings, record.callers
+        rule_findings, around = record.rule_findings, record.around
     else:
         check = partial(deterministic, bundle, disable=config.disable)
         found = () if model_only else await finish_in_thread(check)
         rule_findings = (*found, *(handed_in.findings if handed_in else ()))
-        around = prompt.callers(bundle, repo) if providers else ""
+        around = surroundings(bundle, repo) if providers else ""
     for finding in rule_findings if providers else ():
         callbacks.on_progress(one_line(finding))
 
@@ -342,7 +343,7 @@ async def review(
         seed=seed,
         rule_findings=rule_findings,
         kept=kept,
-        callers=around,
+        around=around,
         record=record,
         replay=replay,
         callbacks=callbacks,
@@ -373,7 +374,7 @@ async def review(
         )
     result = complete(result)
     if record is not None and not replay:
-        record.result, record.rule_findings, record.callers = result, rule_findings, around
+        record.result, record.rule_findings, record.around = result, rule_findings, around
     return result
 
 

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import re
 
 from glue.agents.review.change.chunk import Chunk
 from glue.agents.review.change.config import Config, matches
-from glue.agents.review.change.languages import functions, is_test
 from glue.agents.review.findings import rules
 from glue.agents.review.records import Bundle, Finding
-from glue.errors import GitError
 from glue.prompts import Catalog
-from glue.tools.git import Repo
 
-VERSION = "v1"
-NAME = f"review/{VERSION}"
+VERSION = "v2"
 MAX_BODY = 6_000
 MAX_FILES = 200
-MAX_CALLED = 8  # changed functions whose callers are shown
-CALLS = 5  # callers of each
 
 
 def token(seed: str, use: str) -> str:
@@ -27,19 +20,21 @@ def token(seed: str, use: str) -> str:
     return hashlib.blake2b(f"{seed}/{use}".encode(), digest_size=12).hexdigest()
 
 
-def instructions() -> str:
-    """Return the instructions for the reviewing model."""
-    return Catalog("glue.prompts:review", VERSION).get().text
+def instructions(version: str = "") -> str:
+    """Return a version of the instructions for the reviewing model; VERSION is the default."""
+    return Catalog("glue.prompts:review", VERSION).get(version).text
 
 
 def examples() -> tuple[str, ...]:
-    """Return the examples in the prompt, so that the gate can refuse a review that repeats them."""
-    return (instructions().partition("## Example")[2].strip(),)
+    """Return the examples in all prompts; the gate refuses a review that repeats them."""
+    catalog = Catalog("glue.prompts:review")
+    texts = (catalog.get(version).text for version in catalog.versions())
+    return tuple(text.partition("## Example")[2].strip() for text in texts)
 
 
 def system(bundle: Bundle, config: Config, seed: str) -> str:
     """Return the system prompt: instructions, guidelines and settings, all from the merge-base."""
-    parts = [instructions().strip(), f"Internal marker: {token(seed, 'canary')}"]
+    parts = [instructions(config.prompt).strip(), f"Internal marker: {token(seed, 'canary')}"]
     if config.language != "en":
         parts.append(f"Write in the language {config.language!r}.")
     if config.instructions:
@@ -59,9 +54,9 @@ def question(
     total: int,
     known: tuple[Finding, ...],
     seed: str,
-    callers: str = "",
+    around: str = "",
 ) -> str:
-    """Return the prompt for one chunk, with the metadata of the change.
+    """Return the prompt for one chunk, with the metadata of the change and the code `around` it.
 
     All untrusted text is between two marks that its author cannot know.
     """
@@ -69,16 +64,14 @@ def question(
     change = bundle.change
     parts = [f"Title: {change.title}"] if change.title else []
     parts += [f"Description:\n{change.body[:MAX_BODY]}"] if change.body.strip() else []
-    parts += [f"Issue it is meant to solve: {issue[:200]}" for issue in change.issues[:10]]
-    parts += [f"Commit: {commit.message.strip()[:500]}" for commit in change.commits[:10]]
     files = [f"  {file.status:<9}{file.path}" for file in bundle.files[:MAX_FILES]]
     if len(bundle.files) > MAX_FILES:
         files.append(f"  and {len(bundle.files) - MAX_FILES} more")
     parts.append("Files:\n" + "\n".join(files))
     listed = [f"- {finding.path}:{finding.line or ''} {finding.title}" for finding in known[:40]]
     if listed:
-        parts.append("Already reported by analysers and rules:\n" + "\n".join(listed))
-    parts += [chunk.text] + ([callers] if callers else [])
+        parts.append("Already reported:\n" + "\n".join(listed))
+    parts += [chunk.text] + ([around] if around else [])
     shown = rules.strip_hidden("\n\n".join(parts)).replace(mark, "")
     part = (
         f" This is part {number} of {total}; the other parts are reviewed on their own."
@@ -96,44 +89,9 @@ def question(
     )
 
 
-def callers(bundle: Bundle, repo: Repo | None) -> str:
-    """Return a list of lines that call the changed functions, for the prompt.
-
-    Return "" without a repository or if git grep finds no calls.
-    """
-    head = bundle.change.head_sha
-    if repo is None or not head:
-        return ""
-    rows: list[str] = []
-    for name, path in list(_changed_functions(bundle).items())[:MAX_CALLED]:
-        try:
-            hits = repo.grep(rf"\b{re.escape(name)}[[:space:]]*\(", head, limit=40)
-        except GitError:
-            continue
-        defined = re.compile(rf"\b(?:def|func|function)\s+(?:\([^)]*\)\s*)?{name}\b")
-        calls = [hit for hit in hits if not defined.search(hit.text) and not is_test(hit.path)]
-        calls = calls[:CALLS]
-        # Calls in the same file are shown only if there are few calls.
-        shown = [hit for hit in calls if hit.path != path or len(calls) < 3]
-        rows += [f"  {hit.path}:{hit.line}: {hit.text.strip()[:200]}" for hit in shown]
-    if not rows:
-        return ""
-    return "\n".join(["Other calls of the changed functions in the repository:", *rows])
-
-
-def _changed_functions(bundle: Bundle) -> dict[str, str]:
-    """Return the names of changed functions, each with the path of its file.
-
-    Names that are too short to be searched for, special methods and tests are left out.
-    """
-    found: dict[str, str] = {}
-    for file in bundle.files:
-        if is_test(file.path):
-            continue
-        added = {line.new for line in file.added}
-        for function in functions(bundle.head.get(file.path, "")):
-            name = function.name
-            touched = any(number in added for number in range(function.start, function.end + 1))
-            if touched and len(name) > 3 and not name.startswith("__"):
-                found.setdefault(name, file.path)
-    return found
+def discussion(bundle: Bundle) -> str:
+    """Return the commit messages and the issues of a change, which the model may ask for."""
+    change = bundle.change
+    parts = [f"Issue that the change should solve: {issue[:200]}" for issue in change.issues[:10]]
+    parts += [f"Commit: {commit.message.strip()[:2_000]}" for commit in change.commits[:20]]
+    return rules.strip_hidden("\n\n".join(parts)) or "there are no commit messages and no issues"

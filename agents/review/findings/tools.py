@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from glue import Context, Text, Tool, ToolCall, ToolResult, tool
 from glue.agents.review.change.collect import file_text
 from glue.agents.review.change.config import Config, blocklist
-from glue.agents.review.findings import gate
+from glue.agents.review.findings import gate, prompt
 from glue.agents.review.findings.anchor import (
     MIN_QUOTE,
     NEARBY,
@@ -268,7 +268,7 @@ def tools(draft: ReviewDraft, repo: Repo | None = None) -> list[Any]:
     history = (
         [] if repo is None else _history(draft.bundle.change.head_sha or "HEAD", blocked, repo)
     )
-    return [*_reading(draft, blocked, repo), *history, *_reporting(draft)]
+    return [*_reading(draft, blocked, repo), _discussion(draft), *history, *_reporting(draft)]
 
 
 @dataclass(slots=True)
@@ -406,6 +406,16 @@ def _reading(draft: ReviewDraft, blocked: Blocklist, repo: Repo | None) -> list[
         return draft.read[-1] + ("\n[more matches were left out]" if len(hits) > HITS else "")
 
     return [read_file, grep]
+
+
+def _discussion(draft: ReviewDraft) -> Tool[..., Any]:
+    @tool
+    def read_discussion() -> str:
+        """Return the commit messages of the change and the issues that it should solve."""
+        draft.read.append(prompt.discussion(draft.bundle))
+        return draft.read[-1]
+
+    return read_discussion
 
 
 def _history(head: str, blocked: Blocklist, repo: Repo) -> list[Tool[..., Any]]:

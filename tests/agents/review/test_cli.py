@@ -15,13 +15,12 @@ from fakes.larder import git
 from fakes.review import invoke, work_in_larder
 
 from glue.agents.review import doctor, storage
-from glue.agents.review.change.chunk import chunks
 from glue.agents.review.change.collect import (
     from_diff,
 )
 from glue.agents.review.change.config import Config
 from glue.agents.review.change.diff import between
-from glue.agents.review.findings.prompt import question
+from glue.agents.review.findings.prompt import discussion
 from glue.agents.review.records import Bundle, ReviewedChange, ReviewRun
 
 
@@ -140,9 +139,7 @@ def test_paths_and_issues_of_the_command_line_are_in_the_bundle(
     assert [file.path for file in bundle.files] == ["tests/test_store.py"]
     assert [skip.path for skip in bundle.skipped] == ["larder/store.py"]
     assert (bundle.change.mode, bundle.change.number) == ("pull_request", 5)
-    assert "Issue it is meant to solve: Rice is lost" in question(
-        bundle, chunks(bundle)[0], 1, 1, (), "seed"
-    )
+    assert "Issue that the change should solve: Rice is lost" in discussion(bundle)
     ignored = str(tmp_path / "c.json")
     invoke("collect", "--paths-ignore", "tests/**", "--out", ignored)
     assert [file.path for file in storage.load(Bundle, ignored).files] == ["larder/store.py"]

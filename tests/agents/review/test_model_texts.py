@@ -20,7 +20,8 @@ from glue.agents.review.change.config import Config
 from glue.agents.review.findings.anchor import MAX_LINES
 from glue.agents.review.findings.gate import REFUSALS
 from glue.agents.review.findings.model import AGAIN, review
-from glue.agents.review.findings.prompt import callers, system
+from glue.agents.review.findings.prompt import system
+from glue.agents.review.findings.surroundings import surroundings
 from glue.agents.review.findings.tools import ReviewDraft, tools
 from glue.agents.review.records import Bundle, ChangeCommit, ReviewedChange
 from glue.messages import ToolMessage
@@ -113,12 +114,11 @@ async def test_prompts_of_a_change_in_several_parts(snapshot: SnapshotAssertion)
     assert "\n\n".join(prompts[:3]) == snapshot
 
 
-def test_calls_of_changed_functions_in_the_repository(
-    tmp_path: Path, snapshot: SnapshotAssertion
-) -> None:
+def test_tests_and_calls_of_changed_functions(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     git(tmp_path, "init", "-q", "-b", "main")
     (tmp_path / "shop.py").write_text(OLD)
     (tmp_path / "page.py").write_text("from shop import total\n\nprint(total([1, 2]))\n")
+    (tmp_path / "test_shop.py").write_text(TEST)
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-q", "-m", "Add the shop")
     git(tmp_path, "checkout", "-q", "-b", "average")
@@ -126,7 +126,7 @@ def test_calls_of_changed_functions_in_the_repository(
     git(tmp_path, "commit", "-q", "-a", "-m", "Return the mean")
 
     with Repo(tmp_path) as repo:
-        text = callers(collect(tmp_path, base="main"), repo)
+        text = surroundings(collect(tmp_path, base="main"), repo)
 
     assert text == snapshot
 
@@ -234,6 +234,7 @@ async def test_answers_of_the_reading_tools(tmp_path: Path, snapshot: SnapshotAs
         calls(call("git_log", {"path": path})),
         calls(call("git_log", {"path": "missing.py"})),
         calls(call("git_show", {"commit": "no-such-commit"})),
+        calls(call("read_discussion", {})),
     )
 
     with Repo(tmp_path / "larder") as repo:

@@ -60,3 +60,19 @@ def test_enclosing_function_is_shown_above_a_hunk() -> None:
     bundle = from_texts({"x.py": old}, {"x.py": f"{old}    return step_3\n"})
 
     assert "def work():" in chunks(bundle)[0].text
+
+
+def test_hunks_of_one_function_are_shown_together_with_the_lines_between() -> None:
+    rows = "".join(f"    step({n})\n" for n in range(30))
+    old = f"def run():\n{rows}\n\ndef other():\n    return 1\n"
+    new = old.replace("step(2)", "walk(2)").replace("step(25)", "walk(25)")
+    new = new.replace("return 1", "return 2")
+    bundle = from_texts({"a.py": old}, {"a.py": new})
+
+    (chunk,) = chunks(bundle)
+
+    assert [piece.hunks for piece in chunk.pieces] == [(1, 2), (3,)]
+    assert chunk.text.count("step(14)") == 1  # shown once, between the hunks
+    assert coverage(bundle, (chunk,)).complete
+    split = chunks(bundle, 200)  # too small for both hunks together
+    assert [piece.hunks for one in split for piece in one.pieces][:2] == [(1,), (2,)]

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
-from fakes import larder
-from fakes.larder import git
 from fakes.review import NEW, OLD
 
 from glue.agents.review.change.chunk import chunks
-from glue.agents.review.change.collect import collect, from_texts
+from glue.agents.review.change.collect import from_texts
 from glue.agents.review.change.config import Config
 from glue.agents.review.findings.model import review
-from glue.agents.review.findings.prompt import callers, question, system, token
-from glue.agents.review.records import Bundle, ReviewedChange
+from glue.agents.review.findings.prompt import discussion, examples, question, system, token
+from glue.agents.review.records import Bundle, ChangeCommit, ReviewedChange
 from glue.testing import Script, call, calls
-from glue.tools.git import Repo
 
 PLAIN = calls(
     call(
@@ -77,18 +73,29 @@ def test_guidelines_and_settings_are_in_the_system_prompt() -> None:
     assert token("seed", "canary") not in question(bundle, chunks(bundle)[0], 1, 1, (), "seed")
 
 
-def test_callers_of_changed_functions_are_between_the_marks(tmp_path: Path) -> None:
-    larder.build(tmp_path)
-    shop = "def sell(larder):\n    return larder.take('rice', 1)\n"
-    (tmp_path / "larder/shop.py").write_text(shop)
-    git(tmp_path, "add", "--all")
-    git(tmp_path, "commit", "-q", "-m", "shop")
-    bundle = collect(tmp_path, base="main", head="find-items")
+def test_code_around_a_change_is_between_the_marks() -> None:
+    text = question(shop(), chunks(shop())[0], 1, 1, (), "seed", "  page.py:2: total(rows)")
 
-    with Repo(tmp_path) as repo:
-        around = callers(bundle, repo)
-    text = question(bundle, chunks(bundle)[0], 1, 1, (), "seed", around)
-
-    assert "larder/shop.py:2: return larder.take('rice', 1)" in around
     mark = text.split("from <")[1].split(">")[0]
-    assert "larder/shop.py:2" in text.split(f"\n<{mark}>\n")[1]
+    assert "page.py:2" in text.split(f"\n<{mark}>\n")[1]
+
+
+def test_prompt_has_versions_and_the_newest_is_the_default() -> None:
+    old, new = (system(shop(), Config(prompt=version), "seed") for version in ("v1", ""))
+
+    assert "Most changes deserve no finding" in new
+    assert "Most changes deserve no finding" not in old
+    assert len(examples()) == 2
+
+
+def test_discussion_is_not_in_the_prompt_but_can_be_asked_for() -> None:
+    commit = ChangeCommit(sha="a" * 40, message="Average\n\nAs asked for in the issue.")
+    change = ReviewedChange(title="Average", issues=("Totals are wrong",), commits=(commit,))
+    bundle = replace(shop(), change=change)
+
+    text = question(bundle, chunks(bundle)[0], 1, 1, (), "seed")
+
+    assert "Totals are wrong" not in text
+    assert "As asked for" not in text
+    assert "Totals are wrong" in discussion(bundle)
+    assert "As asked for" in discussion(bundle)

@@ -183,7 +183,13 @@ def test_changed_files_can_be_read_without_a_repository() -> None:
         made["grep"].function("count")
         == "shop.py:2: count = len(prices)\nshop.py:3: return sum(prices) / count"
     )
-    assert set(made) == {"read_file", "grep", "report_finding", "finish_review"}
+    assert set(made) == {
+        "read_file",
+        "grep",
+        "read_discussion",
+        "report_finding",
+        "finish_review",
+    }
 
 
 @pytest.mark.parametrize(

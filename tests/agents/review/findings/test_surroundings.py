@@ -1,0 +1,96 @@
+"""Callers and existing tests of the changed functions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fakes.checkouts import call as git
+
+from glue.agents.review.change.collect import collect, from_texts
+from glue.agents.review.findings.surroundings import changed_functions, surroundings
+from glue.tools.git import Repo
+
+OLD = "def match(text):\n    if not text:\n        return None\n    return text[0]\n"
+NEW = "def match(text):\n    return text[0]\n"
+
+
+def around(root: Path, files: dict[str, str], path: str, old: str, new: str) -> str:
+    """Return the surroundings of a change of one file in a repository with other files."""
+    git(root, "init", "-q", "-b", "main", "--template=")
+    for name, text in {**files, path: old}.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    git(root, "add", ".")
+    git(root, "commit", "-qm", "first")
+    git(root, "checkout", "-qb", "work")
+    (root / path).write_text(new)
+    git(root, "commit", "-qam", "second")
+    with Repo(root) as repo:
+        return surroundings(collect(root, base="main"), repo)
+
+
+def test_only_callers_that_import_an_ambiguous_name_are_shown(tmp_path: Path) -> None:
+    files = {
+        "page.py": "from words import match\n\nprint(match('a'))\n",
+        "other.py": "import re\n\ndef match(row):\n    return re.match(row)\n\nmatch('b')\n",
+        "CHANGELOG.md": "- match() is faster\n",
+    }
+
+    text = around(tmp_path, files, "words.py", OLD, NEW)
+
+    assert "page.py:3: print(match('a'))" in text
+    assert "other.py" not in text
+    assert "CHANGELOG" not in text
+
+
+def test_callers_of_a_unique_method_are_shown_without_an_import(tmp_path: Path) -> None:
+    files = {"page.rb": "shop.total_price([])\n"}
+    old = "class Shop\n  def total_price(rows)\n    rows.sum\n  end\nend\n"
+
+    text = around(tmp_path, files, "shop.rb", old, old.replace("rows.sum", "rows.sum / rows.size"))
+
+    assert "page.rb:1: shop.total_price([])" in text
+
+
+def test_calls_in_the_package_and_through_it_are_callers_in_go(tmp_path: Path) -> None:
+    body = "\treturn path\n}\n"
+    files = {
+        "store/use.go": "package store\n\nfunc Use() { Clean(1) }\n",
+        "web/web.go": "package web\n\nfunc Serve() { store.Clean(2) }\n",
+        "text/text.go": "package text\n\nfunc Clean(x int) int {\n\treturn x\n}\n",
+        "text/run.go": "package text\n\nfunc Run() { Clean(3) }\n",
+    }
+    old = f"package store\n\nfunc Clean(path int) int {{\n{body}"
+
+    text = around(tmp_path, files, "store/store.go", old, old.replace("path\n}", "-path\n}"))
+
+    assert "store/use.go:3" in text
+    assert "web/web.go:3" in text
+    assert "text/run.go" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "test", "shown"),
+    [
+        ("tests/test_words.py", "def test_none():\n    assert match('') is None\n", "1: test_none"),
+        ("words.test.ts", "it('has no match', () => {\n  match('')\n})\n", "1: has no match"),
+        ("spec/words_spec.rb", "it 'has no match' do\n  match('')\nend\n", "1: has no match"),
+    ],
+)
+def test_existing_tests_are_listed_by_name(
+    tmp_path: Path, name: str, test: str, shown: str
+) -> None:
+    text = around(tmp_path, {name: test}, "words.py", OLD, NEW)
+
+    assert text == f"Existing tests that name the changed functions:\n  {name}:{shown}"
+
+
+def test_function_with_only_deleted_lines_is_changed() -> None:
+    bundle = from_texts({"words.py": OLD}, {"words.py": NEW})
+
+    assert [function.name for function in changed_functions(bundle)] == ["match"]
+
+
+def test_nothing_is_known_without_a_repository() -> None:
+    assert surroundings(from_texts({"words.py": OLD}, {"words.py": NEW}), None) == ""
