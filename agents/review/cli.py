@@ -121,6 +121,13 @@ _model = _options(
         type=_FILES,
         help="Settings to use instead of those of the base branch.",
     ),
+    click.option(
+        "--second-look",
+        type=click.Choice(["never", "auto", "always"]),
+        help="Check findings of the model in a request of their own before they are posted."
+        " auto: those of medium severity or worse. Default: the setting of the base branch,"
+        " else auto.",
+    ),
     click.option("--record", type=_OUT, help="Record the review in a run file for `replay`."),
     click.option(
         "--previous",
@@ -348,7 +355,12 @@ def replay(run_file: str, **given: Any) -> int:
     old = runfile.load(run_file)
     config = make(old.config) if old.config else None
     again = partial(
-        reviewing.review, providers=old.replays(), config=config, record=old, replay=True
+        reviewing.review,
+        providers=old.replays(),
+        config=config,
+        record=old,
+        replay=True,
+        second_look=old.second_look,
     )
     run = anyio.run(again, old.bundle)
     lines = runfile.differences(old.result, run) if old.result else ["the run file has no result"]
@@ -629,6 +641,7 @@ def _run(bundle: Bundle, given: Mapping[str, Any], *, is_model_needed: bool = Tr
                 record=record,
                 earlier=earlier,
                 handed_in=analysed,
+                second_look=given["second_look"] or config.second_look,
             )
         finally:
             progress.end()

@@ -32,6 +32,7 @@ Status: TypeAlias = Literal["added", "deleted", "modified", "renamed", "copied",
 Mode: TypeAlias = Literal["pull_request", "branch", "staged", "dirty", "range", "diff"]
 # Of these, only a file that is too large should have been read, and counts as missing.
 SkipKind: TypeAlias = Literal["blocked", "excluded", "too_large"]
+SecondLookMode: TypeAlias = Literal["never", "auto", "always"]
 CoverageState: TypeAlias = Literal["full", "partial", "skipped"]
 
 SEVERITIES: tuple[Severity, ...] = ("critical", "high", "medium", "low", "info")  # worst first
@@ -264,6 +265,21 @@ class ProviderAttempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SecondLook:
+    """What the second look did: how many findings it checked, and with what effect."""
+
+    mode: SecondLookMode = "never"
+    checked: int = 0
+    refuted: int = 0
+    corrected: int = 0  # a wrong detail in the body
+    regraded: int = 0  # a wrong severity
+    merged: int = 0  # into a finding with the same cause
+    failed: int = 0  # could not be checked, so the finding stands
+    tokens: int = 0
+    cost: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewRun:
     """The result of a review, as in findings.json. The model's free text, `raw`, is not posted."""
 
@@ -282,6 +298,7 @@ class ReviewRun:
     stop_reason: str = ""
     codes: tuple[str, ...] = ()  # codes of the gate for the run; any code means inconclusive
     tries: tuple[ProviderAttempt, ...] = ()
+    second_look: SecondLook = SecondLook()
     raw: str = ""  # the final free text of the model
     canary: str = ""  # a random token in the system prompt; a reply that repeats it is refused
     seen: tuple[str, ...] = ()  # names in findings that occur only in code read with a tool

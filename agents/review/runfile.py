@@ -10,13 +10,14 @@ from typing import Any
 
 from glue import Context, Provider, Text, Tool, ToolCall, ToolMessage, ToolResult
 from glue.agents.review import storage
-from glue.agents.review.records import Bundle, Finding, ReviewRun
+from glue.agents.review.records import Bundle, Finding, ReviewRun, SecondLookMode
 from glue.codec import to_json
 from glue.errors import ConfigError
 from glue.messages import ToolSpec, message_from_json
 from glue.testing import Cassette, Recorder, Replay
 
 KIND = "glue-review-run"
+REPORTING = ("report_finding", "finish_review")  # tools that write; the others only read
 
 
 @dataclass(slots=True)
@@ -32,7 +33,10 @@ class RunFile:
     answers: dict[str, tuple[str, bool]] = field(default_factory=dict)
     rule_findings: tuple[Finding, ...] = ()
     around: str = ""  # the part of the prompt with callers and tests
+    # Code that a finding names, for the second look: "cassette/number of the finding" -> texts.
+    named: dict[str, list[str]] = field(default_factory=dict)
     tools: tuple[ToolSpec, ...] = ()
+    second_look: SecondLookMode = "never"
     result: ReviewRun | None = None
 
     def record(self, provider: Provider) -> Provider:
@@ -52,6 +56,7 @@ class RunFile:
             "version": 1,
             "seed": self.seed,
             "config": dict(self.config),
+            "second_look": self.second_look,
             "providers": names,
         }
         rows: list[dict[str, Any]] = [head, {"type": "bundle", "bundle": to_json(self.bundle)}]
@@ -69,6 +74,7 @@ class RunFile:
         ]
         rows += [{"type": "rule", "finding": to_json(finding)} for finding in self.rule_findings]
         rows += [{"type": "around", "text": self.around}] if self.around else []
+        rows += [{"type": "named", "finding": key, "texts": self.named[key]} for key in self.named]
         rows += [
             {"type": "offered", "tool": [tool.name, tool.description, dict(tool.parameters)]}
             for tool in self.tools
@@ -96,6 +102,7 @@ def load(path: str | Path) -> RunFile:
         )
         file.cassettes = [Cassette(provider=name) for name in head.get("providers", ())]
         file.config = head.get("config", {})
+        file.second_look = head.get("second_look", "never")
         for row in rows[2:]:
             _add(file, row, path)
     except OSError as error:
@@ -115,6 +122,8 @@ def _add(file: RunFile, row: Mapping[str, Any], path: str | Path) -> None:
         file.rule_findings += (storage.from_json(Finding, row["finding"], f"{path}: rule"),)
     elif row["type"] == "around":
         file.around = row["text"]
+    elif row["type"] == "named":
+        file.named[row["finding"]] = row["texts"]
     elif row["type"] == "offered":
         name, description, parameters = row["tool"]
         file.tools += (ToolSpec(name=name, description=description, parameters=parameters),)
@@ -143,11 +152,7 @@ def replay_tools(
     tools: Iterable[Tool[..., Any]], index: int, file: RunFile, read: list[str]
 ) -> list[Any]:
     """Return the tools of a replay: the reporting tools of `tools`, and recorded reading tools."""
-    live = {
-        tool.spec.name: tool
-        for tool in tools
-        if tool.spec.name in ("report_finding", "finish_review")
-    }
+    live = {tool.spec.name: tool for tool in tools if tool.spec.name in REPORTING}
     return [
         live.get(spec.name) or ReplayedTool(spec, str(index), file.answers, read)
         for spec in file.tools

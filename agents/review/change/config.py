@@ -11,7 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from glue.agents.review.records import Confidence, FailOn, ReviewedChange, Severity, SkippedFile
+from glue.agents.review.records import (
+    Confidence,
+    FailOn,
+    ReviewedChange,
+    SecondLookMode,
+    Severity,
+    SkippedFile,
+)
 from glue.codec import from_json
 from glue.errors import ConfigError
 from glue.globs import matches_text
@@ -59,6 +66,8 @@ class Config:
     skip_authors: tuple[str, ...] = ()
     skip_drafts: bool = False
     model: str = ""
+    second_look: SecondLookMode = "auto"  # check the model's findings before they are posted
+    samples: int = 1  # checks of each finding; it is refuted only if all agree
     max_turns: int = 24
     max_tokens: int = 400_000
     max_usd: float | None = None

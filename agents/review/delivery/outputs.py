@@ -127,6 +127,10 @@ def summary(report: Report, *, limit: int = gate.SUMMARY) -> str:
             "Fixed",
             [f"- {clean.code(old.path)} {clean.prose(old.title)}" for old in report.fixed[:20]],
         ),
+        _fold(
+            f"{count(len(report.refuted), 'finding')} refuted by the second look",
+            [f"- {clean.code(item.where)} {_title(item)}" for item in report.refuted],
+        ),
         _section("Dismissed", [f"- {_title(item)}{_by(mark)}" for item, mark in report.dismissed]),
         _fold("Fix instructions", [fixes(report)] if report.items else []),
         _section(f"Not {read_word(report)}", _unread(report)),
@@ -272,6 +276,10 @@ def terminal(report: Report, *, colour: bool = False, width: int = 100) -> str:
     rows += [
         f"dismissed: {title(item)} ({item.finding.fingerprint})" for item, _ in report.dismissed
     ]
+    rows += [
+        f"refuted: {clean.line(item.where)}: {title(item)} ({clean.line(item.finding.note)})"
+        for item in report.refuted
+    ]
     gaps = [hunk for hunk in report.coverage.required if hunk.state != "full"]
     if gaps:
         names = list(dict.fromkeys(clean.line(hunk.path, 120) for hunk in gaps))
@@ -379,6 +387,10 @@ def to_data(report: Report) -> dict[str, Any]:
                 "reason": clean.line(clean.plain(mark.reason)),
             }
             for item, mark in report.dismissed
+        ],
+        "refuted": [
+            {**_data_item(item), "reason": clean.line(clean.plain(item.finding.note))}
+            for item in report.refuted
         ],
         "dropped": report.dropped,
         "coverage": {

@@ -16,6 +16,7 @@ from glue.agents.review.delivery import clean
 from glue.agents.review.findings import dedupe, gate, prompt
 from glue.agents.review.findings.anchor import anchor, fault
 from glue.agents.review.findings.dedupe import Dismissal, PostedFinding
+from glue.agents.review.findings.secondlook import REFUTED
 from glue.agents.review.records import (
     CONFIDENCES,
     SEVERITIES,
@@ -61,6 +62,7 @@ class Report:
     change: ReviewedChange
     items: tuple[Item, ...] = ()
     dismissed: tuple[tuple[Item, Dismissal], ...] = ()
+    refuted: tuple[Item, ...] = ()  # by the second look; the reason is the note of the finding
     fixed: tuple[PostedFinding, ...] = ()  # posted by earlier reviews, and no longer found
     open: frozenset[str] = frozenset()  # fingerprints of findings posted before and still found
     summary: str = ""
@@ -140,6 +142,10 @@ def build(
                 dismissal, reason=safe(dismissal.reason, 200), by=safe(dismissal.by, 80)
             )
             dismissed.append((item, words))
+    refuted = [one for one in gated.dropped if one.dropped == REFUTED][: gate.FINDINGS]
+    look = run.second_look
+    if look.failed:
+        notices = (*notices, f"The second look could not check {count(look.failed, 'finding')}.")
     summary = _summary(bundle, gated, [item.finding for item in items])
     change = bundle.change
     limits = {
@@ -163,6 +169,7 @@ def build(
         change=replace(change, commits=(), **texts),
         items=tuple(items),
         dismissed=tuple(dismissed),
+        refuted=tuple(_item(finding, bundle, redactor, safe) for finding in refuted),
         summary=safe(summary, gate.SUMMARY),
         coverage=Coverage(
             hunks=tuple(

@@ -27,7 +27,7 @@ from glue.text import clean_text, count
 
 FINDINGS = 25  # findings that are posted at most
 DUPLICATE = "duplicate"
-_NOT_REFUSED = (DUPLICATE, "caps.findings")
+_NOT_REFUSED = (DUPLICATE, "caps.findings", "second-look.refuted", "second-look.merged")
 _NOISE = ("transport.", "degenerate.", "echo.")
 CONSIDERED = 250  # findings of a run that are checked, the most severe first
 BODY = 1_500  # characters of one finding

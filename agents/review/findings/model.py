@@ -27,14 +27,20 @@ from glue import (
 )
 from glue.agents.review.change.chunk import Chunk, chunks, coverage
 from glue.agents.review.change.config import Config, make
-from glue.agents.review.findings import gate, prompt, rules
+from glue.agents.review.findings import gate, prompt, rules, secondlook
 from glue.agents.review.findings.analysers import HandedIn, analysed_files, deterministic
 from glue.agents.review.findings.dedupe import EarlierReview, carried, joined, narrow
 from glue.agents.review.findings.reading import read_reply
 from glue.agents.review.findings.surroundings import surroundings
 from glue.agents.review.findings.tools import ReviewDraft, tools
-from glue.agents.review.records import Bundle, Finding, ProviderAttempt, ReviewRun
-from glue.agents.review.runfile import RunFile, replay_tools
+from glue.agents.review.records import (
+    Bundle,
+    Finding,
+    ProviderAttempt,
+    ReviewRun,
+    SecondLookMode,
+)
+from glue.agents.review.runfile import REPORTING, RunFile, replay_tools
 from glue.errors import ToolError
 from glue.events import Event, RequestStart
 from glue.tasks import finish_in_thread
@@ -180,7 +186,12 @@ class _Attempt:
         self.shown.append(chunk)
         return True
 
-    async def _ask(self, messages: str | Sequence[Message], limits: Limits) -> RunResult[None]:
+    async def _ask(
+        self,
+        messages: str | Sequence[Message],
+        limits: Limits,
+        tools: Sequence[Any] | None = None,
+    ) -> RunResult[None]:
         def listen(event: Event) -> None:
             if isinstance(event, RequestStart):
                 self.draft.sent_back = 0  # the model sees the reasons with this request
@@ -190,7 +201,7 @@ class _Attempt:
         self.last = last = await run(
             self.asked,
             messages,
-            tools=self.offered,
+            tools=self.offered if tools is None else tools,
             limits=limits,
             request=self.request,
             on_event=listen,
@@ -198,6 +209,59 @@ class _Attempt:
         self.turns += last.turns
         self.usage += last.usage
         return last
+
+    async def second_look(
+        self, judged: ReviewRun, drafted: ReviewRun, mode: SecondLookMode
+    ) -> ReviewRun:
+        """Check the findings that the gate accepted; return the draft with those that stand."""
+        reported = [finding for finding in judged.findings if not finding.rule]
+        rest = tuple(finding for finding in judged.findings if finding.rule)
+        if not reported:
+            return drafted
+        before = self.usage
+        reading = [tool for tool in self.offered if tool.spec.name not in REPORTING]
+        self.request = Request(system=secondlook.instructions(self.bundle, self.config, self.seed))
+
+        async def ask(text: str, tools: Sequence[Any]) -> RunResult[None] | None:
+            limits = self._limits()
+            if limits is None:
+                return None
+            self.callbacks.on_progress(f"{self.provider.name}: {text.partition('.')[0].lower()}")
+            return await self._ask(text, replace(limits, max_turns=secondlook.TURNS), tools)
+
+        kept, dropped, figures = await secondlook.second_look(
+            reported,
+            self.bundle,
+            mode=mode,
+            config=self.config,
+            named=self._named_code,
+            reading=reading,
+            ask=ask,
+            seed=self.seed,
+        )
+        spent = self.usage.total - before.total
+        cost = None if self.usage.cost is None else self.usage.cost - (before.cost or 0.0)
+        return replace(
+            drafted,
+            findings=(*rest, *kept),
+            dropped=(*judged.dropped, *dropped),
+            # A summary of problems that were all refuted would be wrong: the host writes another.
+            summary=judged.summary if kept else "",
+            second_look=replace(figures, tokens=spent, cost=cost),
+            turns=self.turns,
+            tokens_in=self.usage.input,
+            tokens_out=self.usage.output,
+            cost=self.usage.cost,
+        )
+
+    def _named_code(self, number: int, finding: Finding) -> list[str]:
+        """Return the code that a finding names, from the repository or from the run file."""
+        if self.record is not None and self.replay:
+            return self.record.named.get(f"{self.index}/{number}", [])
+        named = secondlook.named_code(finding, self.bundle, self.repo)
+        if self.record is not None and named:
+            self.record.named[f"{self.index}/{number}"] = named
+        return named
 
     def drafted(self) -> ReviewRun:
         """Return the result of the review so far."""
@@ -262,6 +326,7 @@ async def review(
     earlier: EarlierReview | None = None,
     handed_in: HandedIn | None = None,
     model_only: bool = False,
+    second_look: SecondLookMode = "never",
     callbacks: ReviewCallbacks | None = None,
 ) -> ReviewRun:
     """Review a bundle, and return the result.
@@ -275,6 +340,7 @@ async def review(
             its findings on the other hunks are kept.
         handed_in: results of other tools.
         model_only: do not run analysers and rules, as in a self-test.
+        second_look: which findings of the model are checked in a request of their own.
         callbacks: called while the review runs.
     """
     started = time.monotonic()
@@ -355,6 +421,9 @@ async def review(
         )
         drafted = await attempt.run()
         judged = gate.judge(drafted, unread, language=config.language, examples=prompt.examples())
+        drafted = replace(drafted, codes=judged.codes, summary=judged.summary)
+        if second_look != "never" and not judged.codes:
+            drafted = await attempt.second_look(judged, drafted, second_look)
         seconds = round(time.monotonic() - attempt.started, 3)
         figures: dict[str, Any] = {name: getattr(drafted, name) for name in _FIGURES}
         tries.append(
@@ -362,7 +431,7 @@ async def review(
                 codes=judged.codes, detail=attempt.detail[:300], seconds=seconds, **figures
             )
         )
-        result = _better(result, replace(drafted, codes=judged.codes, summary=judged.summary))
+        result = _better(result, drafted)
         if not judged.codes:
             break
     if earlier is not None and not result.codes:
@@ -375,6 +444,7 @@ async def review(
     result = complete(result)
     if record is not None and not replay:
         record.result, record.rule_findings, record.around = result, rule_findings, around
+        record.second_look = second_look
     return result
 
 

@@ -32,9 +32,14 @@ def examples() -> tuple[str, ...]:
     return tuple(text.partition("## Example")[2].strip() for text in texts)
 
 
-def system(bundle: Bundle, config: Config, seed: str) -> str:
-    """Return the system prompt: instructions, guidelines and settings, all from the merge-base."""
-    parts = [instructions(config.prompt).strip(), f"Internal marker: {token(seed, 'canary')}"]
+def system(bundle: Bundle, config: Config, seed: str, name: str = "review") -> str:
+    """Return the system prompt: instructions, guidelines and settings, all from the merge-base.
+
+    `name` is the prompt: "review" or "second-look".
+    """
+    is_review = name == "review"
+    text = instructions(config.prompt) if is_review else Catalog(f"glue.prompts:{name}").get().text
+    parts = [text.strip(), f"Internal marker: {token(seed, 'canary')}"]
     if config.language != "en":
         parts.append(f"Write in the language {config.language!r}.")
     if config.instructions:
