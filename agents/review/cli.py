@@ -22,19 +22,31 @@ from glue import providers as catalog
 from glue.agents.review import runfile, storage
 from glue.agents.review import selftest as scoring
 from glue.agents.review.change import collect as source
-from glue.agents.review.change.config import NOT_INCLUDED, make, read_config, why_not
+from glue.agents.review.change.config import (
+    DISMISSED_FILE,
+    NOT_INCLUDED,
+    make,
+    read_config,
+    why_not,
+)
 from glue.agents.review.delivery import clean, commands, forges, outputs
 from glue.agents.review.delivery import publish as publishing
 from glue.agents.review.doctor import examine
-from glue.agents.review.findings import dedupe
+from glue.agents.review.findings import dedupe, memory
 from glue.agents.review.findings import model as reviewing
 from glue.agents.review.findings.analysers import RUFF_RULES, HandedIn, find_ruff, handed_in
 from glue.agents.review.findings.progress import ReviewProgress
 from glue.agents.review.findings.rules import RULES
-from glue.agents.review.records import SEVERITIES, Bundle, ReviewedChange, ReviewRun
+from glue.agents.review.records import (
+    SEVERITIES,
+    Bundle,
+    ReviewedChange,
+    ReviewRun,
+    SecondLookMode,
+)
 from glue.errors import ConfigError, GitError, GlueError, UnsafePath
 from glue.installing import install_command
-from glue.text import count
+from glue.text import clean_text, count
 from glue.tools.git import Repo, find_git
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -113,6 +125,12 @@ _where = _options(
     ),
 )
 _pr = click.option("--pr", type=int, help="Number of the pull request. Default: found in CI.")
+_second_look = click.option(
+    "--second-look",
+    type=click.Choice(["never", "auto", "always"]),
+    help="Check findings of the model in a request of their own before they are posted."
+    " auto: those of medium severity or worse. Default: the setting of the base branch, else auto.",
+)
 _model = _options(
     click.option("-m", "--model", default="", help=_MODEL_HELP),
     click.option(
@@ -121,13 +139,7 @@ _model = _options(
         type=_FILES,
         help="Settings to use instead of those of the base branch.",
     ),
-    click.option(
-        "--second-look",
-        type=click.Choice(["never", "auto", "always"]),
-        help="Check findings of the model in a request of their own before they are posted."
-        " auto: those of medium severity or worse. Default: the setting of the base branch,"
-        " else auto.",
-    ),
+    _second_look,
     click.option("--record", type=_OUT, help="Record the review in a run file for `replay`."),
     click.option(
         "--previous",
@@ -416,25 +428,65 @@ def doctor(root: str) -> int:
 @click.option(
     "--count", default=10, type=click.IntRange(1, 500), help="Fixes to undo. Default: 10."
 )
+@_second_look
 @click.option("--out", type=_OUT, help="Write the score to a file for `review diff`.")
-def selftest(root: str, model: str, count: int, out: str | None) -> None:
+def selftest(
+    root: str, model: str, count: int, second_look: SecondLookMode | None, out: str | None
+) -> None:
     """Score a model on fixes in your history.
 
-    The fixes are undone in memory. The same number of clean changes is reviewed too.
+    The fixes are undone in a scratch repository. The same number of clean changes is reviewed too.
+    Each change is reviewed exactly as by `glue review`. Other findings are listed: read them, and
+    record with `glue review label` whether they are right.
     """
     asked = providers(model)
-    with Repo(source.top(root)) as repo:
-        work = partial(
-            scoring.selftest,
-            repo,
-            providers=lambda: asked,
-            count=count,
-            on_progress=partial(click.echo, err=True),
-        )
-        score = _ask(asked, work)
-    click.echo(str(score))
+    work = partial(
+        scoring.selftest,
+        source.top(root),
+        providers=lambda: asked,
+        count=count,
+        second_look=second_look,
+        on_progress=partial(click.echo, err=True),
+    )
+    score = _ask(asked, work)
+    click.echo(clean_text(str(score), drop=True).replace("##[", "# #["))
     if out:
         storage.save(score, out)
+
+
+@review.command()
+@click.argument("id_", metavar="ID")
+@click.argument("label", type=click.Choice(memory.LABELS))
+@click.argument("reason", nargs=-1)
+@_root
+@click.option(
+    "--findings",
+    "findings_path",
+    default="findings.json",
+    type=_FILES,
+    help="The findings of a review, or the score of a self-test. Default: findings.json.",
+)
+def label(
+    id_: str, label: memory.Label, reason: tuple[str, ...], root: str, findings_path: str
+) -> None:
+    """Record a decision on a finding in .glue/dismissed.
+
+    The ID is the fingerprint of the finding. Later reviews read the file from the base branch:
+    commit it.
+    """
+    result = _result(findings_path)
+    found = result.findings if isinstance(result, ReviewRun) else result.listed
+    named = dedupe.unique(found)[0] if isinstance(result, ReviewRun) else found
+    match = [finding for finding in named if finding.fingerprint.startswith(id_.lower())]
+    if len(match) != 1 or len(id_) < 4:
+        known = ", ".join(finding.fingerprint for finding in named[:10]) or "none"
+        raise ConfigError(f"{findings_path} has no single finding {id_}; it has: {known}")
+    path = Path(source.top(root), DISMISSED_FILE)
+    old = path.read_text(encoding="utf-8") if path.exists() else ""
+    path.parent.mkdir(exist_ok=True)
+    line = memory.line(match[0], label, " ".join(reason))
+    path.write_text(memory.added(old, line), encoding="utf-8")
+    click.echo(f"wrote to {path}: {clean.line(line)}")
 
 
 @review.command()
@@ -514,11 +566,12 @@ def rules() -> None:
 def respond() -> None:
     """Reply to a command in a comment. Run this in a CI job for issue_comment events.
 
-    Outputs of the step: command, review (true or false), head, base and number.
+    Outputs of the step: command, review (true or false), head, base, number, and memory: the line
+    for .glue/dismissed after `/ignore always`.
     """
     found = commands.respond(os.environ)
     values = {"command": found.name, "review": found.review, "head": found.head}
-    values |= {"base": found.base, "number": found.number or 0}
+    values |= {"base": found.base, "number": found.number or 0, "memory": found.memory}
     outputs.append(os.environ.get("GITHUB_OUTPUT", ""), outputs.step_outputs(values))
     text = found.refused or (f"{found.name} by {found.by}" if found.name else "no command")
     _note(clean.line(text))

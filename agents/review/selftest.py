@@ -1,21 +1,35 @@
-"""Self-test: score a model on fixes of the repository that are undone, and on clean changes."""
+"""Self-test: score a model on fixes of the repository that are undone, and on clean changes.
+
+Every change is reviewed as in production: with the same collection, prompt, guidelines, settings,
+reading tools and second look. An undone fix is a commit in a scratch repository that borrows the
+objects of the real one; nothing is written to the real one. Findings that no planted defect
+explains are listed for people to label, with `glue review label`; only labels make them right or
+wrong.
+"""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from glue import Provider
-from glue.agents.review.change.collect import file_text, from_texts
+from glue.agents.review.change.collect import collect_range, file_text
+from glue.agents.review.change.config import DISMISSED_FILE, make
 from glue.agents.review.change.languages import is_doc, is_generated, is_test, language
+from glue.agents.review.findings import dedupe, memory
 from glue.agents.review.findings.analysers import deterministic
 from glue.agents.review.findings.model import review
-from glue.agents.review.records import Bundle, FileDiff, Finding, ReviewedChange, ReviewRun
+from glue.agents.review.records import Bundle, FileDiff, Finding, ReviewRun, SecondLookMode
 from glue.errors import ConfigError, GitError
+from glue.text import count as counted
 from glue.text import format_dollars, format_seconds
-from glue.tools.git import Repo
+from glue.tools.git import Repo, find_git
 
 HISTORY = 1_000  # commits to search
 FILES = 3  # source files in one change at most
@@ -34,7 +48,7 @@ class Trial:
     undone: bool  # whether a fix was undone, so that there is a bug to find
     found: bool = False  # the model reported the changed lines, or one line next to them
     exact: bool = False  # the model reported exactly the changed lines
-    alarms: int = 0  # findings of the model elsewhere
+    others: tuple[Finding, ...] = ()  # findings of the model elsewhere, for people to label
     ruled: bool = False  # analysers and rules found it without the model
     inconclusive: bool = False
 
@@ -48,6 +62,9 @@ class Score:
     cost: float | None = None
     seconds: float = 0.0
     tokens: int = 0
+    # Labels of the repository: fingerprint -> right, arguable or wrong.
+    labels: Mapping[str, str] = field(default_factory=dict)
+    refuted: int = 0  # findings that the second look dropped
     kind: str = field(default="selftest", metadata={"always": True})
 
     @property
@@ -59,24 +76,43 @@ class Score:
         return sum(trial.found for trial in self.undone) / len(self.undone) if self.undone else 0.0
 
     @property
-    def precision(self) -> float:
-        right = sum(trial.found for trial in self.trials)
-        wrong = sum(trial.alarms for trial in self.trials)
-        return right / (right + wrong) if right + wrong else 0.0
+    def listed(self) -> tuple[Finding, ...]:
+        """The findings that no planted defect explains."""
+        return tuple(finding for trial in self.trials for finding in trial.others)
+
+    def labelled(self, label: str) -> int:
+        return sum(self.labels.get(finding.fingerprint) == label for finding in self.listed)
+
+    @property
+    def precision(self) -> float | None:
+        """The share of right findings among those that are known to be right or wrong."""
+        right = sum(trial.found for trial in self.trials) + self.labelled("right")
+        judged = right + self.labelled("wrong")
+        return right / judged if judged else None
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the table of results, each row as name and text."""
         found = sum(trial.found for trial in self.undone)
         exact = sum(trial.exact for trial in self.undone)
         clean = [trial for trial in self.trials if not trial.undone]
-        false_alarms = sum(bool(trial.alarms) for trial in clean)
         cost = "unknown" if self.cost is None else format_dollars(self.cost)
+        precision = "unknown" if self.precision is None else f"{self.precision:.0%}"
+        unread = len(self.listed) - sum(map(self.labelled, memory.LABELS))
         return [
             ("model", self.model or "none: analysers and rules only"),
             ("fixes undone", str(len(self.undone))),
             ("found", f"{found} ({self.recall:.0%}), {exact} of them on the exact lines"),
-            ("clean changes", f"{len(clean)}, {false_alarms} of them with a false alarm"),
-            ("precision", f"{self.precision:.0%}"),
+            (
+                "clean changes",
+                f"{len(clean)}, {sum(bool(trial.others) for trial in clean)} of them with findings",
+            ),
+            (
+                "other findings",
+                ", ".join(f"{self.labelled(label)} {label}" for label in memory.LABELS)
+                + f", {unread} without a label",
+            ),
+            ("precision", f"{precision} of the findings that are known to be right or wrong"),
+            ("second look", f"{counted(self.refuted, 'finding')} refuted"),
             ("inconclusive", str(sum(trial.inconclusive for trial in self.trials))),
             ("rules only", f"{sum(trial.ruled for trial in self.undone)} of {len(self.undone)}"),
             ("cost", f"{cost}, {self.tokens} tokens"),
@@ -84,7 +120,12 @@ class Score:
         ]
 
     def __str__(self) -> str:
-        return "\n".join(f"{name:<15}{text}" for name, text in self.rows())
+        rows = [f"{name:<15}{text}" for name, text in self.rows()]
+        unread = [one for one in self.listed if one.fingerprint not in self.labels]
+        if unread:
+            rows += ["", "Findings to label (glue review label ID right|arguable|wrong REASON):"]
+            rows += [f"  {one.fingerprint} {one.where}: {one.title}" for one in unread]
+        return "\n".join(rows)
 
 
 def differences(old: Score, new: Score) -> list[str]:
@@ -103,58 +144,74 @@ def differences(old: Score, new: Score) -> list[str]:
 
 
 async def selftest(
-    repo: Repo,
+    root: str | os.PathLike[str],
     *,
     providers: Callable[[], Sequence[Provider]] = tuple,
     count: int = 10,
+    second_look: SecondLookMode | None = None,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> Score:
     """Review up to `count` undone fixes and as many clean changes, and return the score.
 
-    Fixes are commits that also change a test; they are undone in memory. `on_progress` is called
-    with one line for each review.
+    Fixes are commits that also change a test. `second_look` overrides the setting of the
+    repository. `on_progress` is called with one line for each review.
     """
     started = time.monotonic()
-    trials: list[Trial] = []
-    cost: float | None = 0.0
-    tokens, model = 0, ""
-    for bundle, planned in changes(repo, count):
-        run = await review(bundle, providers=providers(), model_only=True)
-        trials.append(_trial(run, bundle, planned))
-        kind = "fix undone" if planned.undone else "clean"
-        on_progress(f"{len(trials)}: {planned.sha[:12]} {kind}: {_word(trials[-1])}")
-        if cost is None or (run.provider and run.cost is None):
-            cost = None
-        else:
-            cost += run.cost or 0.0
-        tokens += run.tokens_in + run.tokens_out
-        model = f"{run.provider}:{run.model}".strip(":") or model
-    if not any(trial.undone for trial in trials):
+    score = Score(cost=0.0, labels=_labels(root))
+    with tempfile.TemporaryDirectory(prefix="glue-selftest-") as folder:
+        scratch = Scratch(Path(folder), root)
+        for bundle, planned in changes(root, scratch, count):
+            config = make(bundle.config)
+            with Repo(scratch.home, alternates=True) as repo:
+                run = await review(
+                    bundle,
+                    providers=providers(),
+                    config=config,
+                    repo=repo,
+                    second_look=second_look or config.second_look,
+                )
+            trial = _trial(run, bundle, planned)
+            kind = "fix undone" if planned.undone else "clean"
+            on_progress(f"{len(score.trials) + 1}: {planned.sha[:12]} {kind}: {_word(trial)}")
+            is_unknown = score.cost is None or (run.provider and run.cost is None)
+            score = replace(
+                score,
+                trials=(*score.trials, trial),
+                cost=None if is_unknown else (score.cost or 0.0) + (run.cost or 0.0),
+                tokens=score.tokens + run.tokens_in + run.tokens_out,
+                refuted=score.refuted + run.second_look.refuted,
+                model=f"{run.provider}:{run.model}".strip(":") or score.model,
+            )
+    if not score.undone:
         raise ConfigError(
             f"no fix with a test was found in the last {HISTORY} commits;"
             " a self-test needs a history with fixes"
         )
-    return Score(
-        model=model,
-        trials=tuple(trials),
-        cost=cost,
-        seconds=time.monotonic() - started,
-        tokens=tokens,
-    )
+    return replace(score, seconds=time.monotonic() - started)
+
+
+def _labels(root: str | os.PathLike[str]) -> dict[str, str]:
+    """Return the labels in the memory of the current commit."""
+    with Repo(root) as repo:
+        text = file_text(repo, repo.resolve("HEAD"), DISMISSED_FILE) or ""
+    bundle = Bundle(guidelines={DISMISSED_FILE: text})
+    return {one.id: one.label for one in memory.decisions(bundle) if one.id}
 
 
 def _word(trial: Trial) -> str:
     if trial.inconclusive:
         return "inconclusive"
     found = "found" if trial.found else "missed" if trial.undone else "quiet"
-    return (
-        f"{found}, {trial.alarms} false alarm{'s' * (trial.alarms != 1)}" if trial.alarms else found
-    )
+    more = counted(len(trial.others), "finding")
+    if not trial.others:
+        return found
+    return f"{found}, {more} to label" if trial.undone else f"{more} to label"
 
 
 def _trial(run: ReviewRun, bundle: Bundle, planned: Trial) -> Trial:
     """Return `planned`, completed with the results of its review."""
     reported = [finding for finding in run.findings if not finding.rule] if not run.codes else []
+    reported = list(dedupe.unique(reported)[0])
     files = bundle.files if planned.undone else ()
     near, exact = _places(files, margin=1), _places(files, margin=0)
     hits = [finding for finding in reported if _on(finding, near)]
@@ -162,7 +219,7 @@ def _trial(run: ReviewRun, bundle: Bundle, planned: Trial) -> Trial:
         planned,
         found=bool(hits),
         exact=any(_on(finding, exact) for finding in hits),
-        alarms=len(reported) - len(hits),
+        others=tuple(finding for finding in reported if finding not in hits),
         ruled=planned.undone and any(_on(finding, near) for finding in deterministic(bundle)),
         inconclusive=bool(run.codes),
     )
@@ -195,32 +252,83 @@ def _places(files: Sequence[FileDiff], margin: int) -> set[tuple[str, int]]:
     return places
 
 
-def changes(repo: Repo, count: int) -> Iterator[tuple[Bundle, Trial]]:
+class Scratch:
+    """A bare repository in a temporary folder, which uses the objects of another repository."""
+
+    def __init__(self, folder: Path, root: str | os.PathLike[str]) -> None:
+        self.home = str(folder / "scratch.git")
+        self._index = str(folder / "index")
+        objects = self._git("-C", str(root), "rev-parse", "--git-path", "objects")
+        self._git("init", "-q", "--bare", "--template=", self.home)
+        borrowed = Path(self.home, "objects", "info", "alternates")
+        borrowed.parent.mkdir(exist_ok=True)
+        borrowed.write_text(f"{Path(os.fspath(root), objects).resolve()}\n", encoding="utf-8")
+
+    def undo(self, fix: str, parent: str, paths: Sequence[str]) -> tuple[str, str]:
+        """Return two commits: the files of a fix, and the same with `paths` as in its parent.
+
+        The first one has no parent and a neutral message, so that the history does not tell which
+        fix was undone.
+        """
+        here = ("-C", self.home)
+        base = self._git(*here, "commit-tree", f"{fix}^{{tree}}", "-m", "Update")
+        self._git(*here, "read-tree", fix)
+        for path in paths:
+            entry = self._git(*here, "ls-tree", parent, "--", path)
+            mode, _, rest = entry.partition(" ")
+            blob = rest.split()[1]
+            self._git(*here, "update-index", "--cacheinfo", f"{mode},{blob},{path}")
+        tree = self._git(*here, "write-tree")
+        return base, self._git(*here, "commit-tree", tree, "-p", base, "-m", "Update")
+
+    def _git(self, *args: str) -> str:
+        names = ("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL")
+        dates = ("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE")
+        env = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": self.home,
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_INDEX_FILE": self._index,
+            "GIT_LITERAL_PATHSPECS": "1",
+            **dict.fromkeys(names, "selftest"),
+            **dict.fromkeys(dates, "2024-01-01T00:00:00Z"),
+        }
+        done = subprocess.run([find_git(), *args], env=env, capture_output=True, check=False)
+        if done.returncode:
+            reason = done.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
+            raise GitError(f"git {args[-1]}: {reason}", kind="failed")
+        return os.fsdecode(done.stdout.strip())
+
+
+def changes(
+    root: str | os.PathLike[str], scratch: Scratch, count: int
+) -> Iterator[tuple[Bundle, Trial]]:
     """Yield up to `count` undone fixes and as many clean changes in turn, each with its Trial."""
-    fixes: list[tuple[Bundle, Trial]] = []
-    clean: list[tuple[Bundle, Trial]] = []
-    for commit in repo.log("", repo.resolve("HEAD"), limit=HISTORY):
-        subject = commit.message.split("\n", 1)[0]
-        is_fix = bool(_FIX.search(subject)) and not _NOT.search(subject)
-        wanted = fixes if is_fix else clean
-        if len(wanted) >= count or (_FIX.search(subject) and not is_fix):
-            continue
-        found = _texts(repo, commit.sha, tested=is_fix)
-        if found is None:
-            continue
-        before, after = found
-        change = ReviewedChange(title="Tidy up" if is_fix else subject)
-        old, new = (after, before) if is_fix else (before, after)
-        bundle = from_texts(old, new, change)
-        wanted.append((bundle, Trial(sha=commit.sha, subject=subject[:120], undone=is_fix)))
-        if len(fixes) >= count and len(clean) >= count:
-            break
+    fixes: list[tuple[str, Trial]] = []
+    clean: list[tuple[str, Trial]] = []
+    with Repo(root) as repo:
+        for commit in repo.log("", repo.resolve("HEAD"), limit=HISTORY):
+            subject = commit.message.split("\n", 1)[0]
+            is_fix = bool(_FIX.search(subject)) and not _NOT.search(subject)
+            wanted = fixes if is_fix else clean
+            if len(wanted) >= count or (_FIX.search(subject) and not is_fix):
+                continue
+            found = _sources(repo, commit.sha, tested=is_fix)
+            if found is None:
+                continue
+            parent, paths = found
+            pair = scratch.undo(commit.sha, parent, paths) if is_fix else (parent, commit.sha)
+            trial = Trial(sha=commit.sha, subject=subject[:120], undone=is_fix)
+            wanted.append((f"{pair[0]}..{pair[1]}", trial))
+            if len(fixes) >= count and len(clean) >= count:
+                break
     for index, fix in enumerate(fixes):
-        yield from (fix, *clean[index : index + 1])
+        for range_, trial in (fix, *clean[index : index + 1]):
+            yield collect_range(scratch.home, range_, alternates=True), trial
 
 
-def _texts(repo: Repo, sha: str, *, tested: bool) -> tuple[dict[str, str], dict[str, str]] | None:
-    """Return the texts of the source files in a commit, by path, before and after the commit.
+def _sources(repo: Repo, sha: str, *, tested: bool) -> tuple[str, list[str]] | None:
+    """Return the parent of a commit, and the source files that the commit changes.
 
     Return None if the commit has no or too many source files, adds or deletes one, or changes too
     many lines; if `tested`, also if it changes no test.
@@ -241,12 +349,7 @@ def _texts(repo: Repo, sha: str, *, tested: bool) -> tuple[dict[str, str], dict[
     sizes = [(file.added or 0) + (file.deleted or 0) for file in sources]
     if not 1 <= len(sources) <= FILES or max(sizes) > 200:
         return None
-    before: dict[str, str] = {}
-    after: dict[str, str] = {}
-    for file in sources:
-        for rev, texts in ((parent, before), (sha, after)):
-            text = file_text(repo, rev, file.path)
-            if text is None:
-                return None  # a file was added or deleted, which is more than a fix
-            texts[file.path] = text
-    return before, after
+    paths = [file.path for file in sources]
+    # A file that was added or deleted is more than a fix.
+    sides = [repo.entry(rev, path) for rev in (parent, sha) for path in paths]
+    return (parent, paths) if all(sides) else None

@@ -95,15 +95,20 @@ def _base_branch(repo: Repo) -> str:
 
 
 def collect_range(
-    root: str | os.PathLike[str], range_: str, *, only: PathFilter | None = None
+    root: str | os.PathLike[str],
+    range_: str,
+    *,
+    only: PathFilter | None = None,
+    alternates: bool = False,
 ) -> Bundle:
     """Return the change of a range of commits.
 
     `a..b` is the change from a to b, `a...b` from their merge base to b; `a` means `a..HEAD`.
+    `alternates` allows a repository that uses the objects of another one.
     """
     match = re.fullmatch(r"(.+?)(\.{2,3})(.*)", range_, re.DOTALL)
     old, dots, new = match.groups() if match else (range_, "..", "HEAD")
-    with Repo(root, seconds=60.0) as repo:
+    with Repo(root, seconds=60.0, alternates=alternates) as repo:
         start, end = repo.resolve(old), repo.resolve(new or "HEAD")
         if dots == "...":
             start = repo.merge_base(start, end)

@@ -13,17 +13,24 @@ from glue.agents.review.delivery import clean
 from glue.agents.review.delivery.forges import find_pull_request, open_forge
 from glue.agents.review.delivery.forges.client import Client
 from glue.agents.review.delivery.forges.forge import Comment
+from glue.agents.review.findings import memory
 from glue.agents.review.findings.dedupe import DISMISSED, Dismissal, PostedFinding
+from glue.agents.review.records import Finding
 from glue.text import clean_text
 
 WRITERS = ("admin", "maintain", "write", "owner")
+MAINTAINERS = ("admin", "maintain", "owner")
+_ALWAYS = re.compile(r"^always\b[ \t:]*", re.IGNORECASE)
 REPLY = "<!-- glue-review:reply "
 NAMES = ("review", "ask", "ignore", "config", "help")
 _COMMAND = re.compile(rf"^/(?:glue[ -])?({'|'.join(NAMES)})\b[ \t]*(.*)$", re.IGNORECASE)
 
 HELP = """- `/review` reviews the current head of the change
 - `/ask QUESTION` reviews the change with a question in mind
-- `/ignore ID REASON` dismisses a finding; in a reply to its comment, leave out the id
+- `/ignore ID REASON` dismisses a finding in this pull request; in a reply to its comment, leave out
+  the id
+- `/ignore always ID REASON` by a maintainer also returns the line for `.glue/dismissed`, with which
+  later pull requests know the decision
 - `/config` names the file with the settings
 - `/help` lists the commands"""
 CONFIG = (
@@ -48,6 +55,7 @@ class Command:
     head: str = ""
     base: str = ""
     refused: str = ""
+    memory: str = ""  # the line for `.glue/dismissed`, after `/ignore always`
 
     @property
     def review(self) -> bool:
@@ -101,6 +109,7 @@ def dismissals(
     found: list[Dismissal] = []
     for remark in remarks:
         name, words = parse(remark.body) or ("", "")
+        words = _ALWAYS.sub("", words)
         named = DISMISSED.match(words)
         mark = named.group(1).lower() if named else posted.get(remark.answers, "")
         if name == "ignore" and mark and may_write(remark.by):
@@ -110,16 +119,31 @@ def dismissals(
     return tuple(found)
 
 
-def reply(command: Command) -> str:
+def memory_line(command: Command, known: Iterable[PostedFinding]) -> str:
+    """Return the line of the memory for `/ignore always`, or "" if it names no posted finding."""
+    named = DISMISSED.match(_ALWAYS.sub("", command.argument))
+    posted = [finding for finding in known if named and finding.fingerprint.startswith(named[1])]
+    if named is None or not posted:
+        return ""
+    finding = Finding(path=posted[0].path, quote="", title=posted[0].title, body="")
+    reason = clean.line(named[2], 300)
+    return memory.line(replace(finding, fingerprint=posted[0].fingerprint), "wrong", reason).strip()
+
+
+def reply(command: Command, line: str = "") -> str:
     """Return the text of the reply to a command, or "" if the command is answered by a review.
 
-    The text begins with a marker, so that the reply is not posted twice.
+    The text begins with a marker, so that the reply is not posted twice. `line` is the line of the
+    memory for `/ignore always`.
     """
     words = {
         "help": HELP,
         "config": CONFIG,
         "ignore": "Noted: the next reviews leave this finding out, unless its code changes.",
     }.get(command.name, "")
+    if line:
+        words += "\n\nFor later pull requests, commit this line to `.glue/dismissed`:\n\n"
+        words += clean.fence(line, "text")
     return f"{REPLY}v=1 to={command.comment} -->\n{words}" if words else ""
 
 
@@ -139,7 +163,14 @@ def respond(environ: Mapping[str, str], *, sleep: Callable[[float], None] = time
             command, number=None, refused="only users with write access may give commands"
         )
     head, base = forge.tips()
-    if text := reply(command):
+    line = ""
+    if command.name == "ignore" and _ALWAYS.match(command.argument):
+        if forge.permission(command.by) not in MAINTAINERS:
+            reason = "only maintainers may dismiss a finding for later pull requests"
+            return replace(command, number=None, refused=reason)
+        line = memory_line(command, forge.known())
+        command = replace(command, memory=line)
+    if text := reply(command, line):
         marker = text.split("\n", 1)[0]
 
         def is_posted() -> bool:

@@ -16,7 +16,7 @@ from glue.agents.review.delivery import clean
 from glue.agents.review.findings import dedupe, gate, prompt
 from glue.agents.review.findings.anchor import anchor, fault
 from glue.agents.review.findings.dedupe import Dismissal, PostedFinding
-from glue.agents.review.findings.secondlook import REFUTED
+from glue.agents.review.findings.secondlook import DISMISSED, REFUTED
 from glue.agents.review.records import (
     CONFIDENCES,
     SEVERITIES,
@@ -142,7 +142,7 @@ def build(
                 dismissal, reason=safe(dismissal.reason, 200), by=safe(dismissal.by, 80)
             )
             dismissed.append((item, words))
-    refuted = [one for one in gated.dropped if one.dropped == REFUTED][: gate.FINDINGS]
+    refuted = [one for one in gated.dropped if one.dropped in (REFUTED, DISMISSED)][: gate.FINDINGS]
     look = run.second_look
     if look.failed:
         notices = (*notices, f"The second look could not check {count(look.failed, 'finding')}.")

@@ -15,8 +15,8 @@ from functools import cached_property
 from pathlib import Path
 
 from glue.agents.review import storage
-from glue.agents.review.change.config import DISMISSED_FILE
 from glue.agents.review.findings.anchor import anchor
+from glue.agents.review.findings.memory import ID, decisions
 from glue.agents.review.records import (
     CONFIDENCES,
     SEVERITIES,
@@ -29,9 +29,8 @@ from glue.agents.review.records import (
 )
 from glue.errors import ConfigError
 
-_ID = r"([0-9a-f]{8,20}(?:-\d{1,4})?)\b[ \t:]*(.*)$"
-DISMISSED = re.compile(rf"^{_ID}", re.IGNORECASE)  # a fingerprint, and a reason
-_TRAILER = re.compile(rf"^Review-Dismiss:[ \t]*{_ID}", re.MULTILINE | re.IGNORECASE)
+DISMISSED = re.compile(rf"^{ID}", re.IGNORECASE)  # a fingerprint, and a reason
+_TRAILER = re.compile(rf"^Review-Dismiss:[ \t]*{ID}", re.MULTILINE | re.IGNORECASE)
 _STOP = frozenset(
     "the and for that this with from are was not but has have when which what where then than will"
     " would can could should its into here there does been being more also only any all one two"
@@ -187,14 +186,10 @@ def dismissals(bundle: Bundle) -> tuple[Dismissal, ...]:
 
     A trailer, `Review-Dismiss: <id> reason`, is written by the author, so it is not binding.
     """
-    rows = [
-        DISMISSED.match(row.strip())
-        for row in bundle.guidelines.get(DISMISSED_FILE, "").splitlines()
-    ]
     found = [
-        Dismissal(id=row[1].lower(), reason=row[2].strip(), by="the repository")
-        for row in rows
-        if row
+        Dismissal(id=one.id, reason=one.text, by="the repository")
+        for one in decisions(bundle)
+        if one.id and one.label != "right"
     ]
     for commit in bundle.change.commits:
         for trailer in _TRAILER.finditer(commit.message):

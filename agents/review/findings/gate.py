@@ -27,7 +27,7 @@ from glue.text import clean_text, count
 
 FINDINGS = 25  # findings that are posted at most
 DUPLICATE = "duplicate"
-_NOT_REFUSED = (DUPLICATE, "caps.findings", "second-look.refuted", "second-look.merged")
+_NOT_REFUSED = (DUPLICATE, "caps.findings")
 _NOISE = ("transport.", "degenerate.", "echo.")
 CONSIDERED = 250  # findings of a run that are checked, the most severe first
 BODY = 1_500  # characters of one finding
@@ -135,7 +135,8 @@ def unresolved(dropped: Iterable[Finding], accepted: Sequence[Finding]) -> tuple
     """
     refused: list[Finding] = []
     for finding in dropped:
-        is_refused = finding.dropped and finding.dropped not in _NOT_REFUSED and not finding.rule
+        is_accepted = finding.dropped in _NOT_REFUSED or finding.dropped.startswith("second-look.")
+        is_refused = finding.dropped and not is_accepted and not finding.rule
         is_covered = any(covers(other, finding) for other in accepted if not other.rule)
         is_repeated = any(says_the_same(other, finding) for other in refused)
         if is_refused and not is_covered and not is_repeated:

@@ -325,7 +325,6 @@ async def review(
     replay: bool = False,
     earlier: EarlierReview | None = None,
     handed_in: HandedIn | None = None,
-    model_only: bool = False,
     second_look: SecondLookMode = "never",
     callbacks: ReviewCallbacks | None = None,
 ) -> ReviewRun:
@@ -339,7 +338,6 @@ async def review(
         earlier: a review of an earlier version of the change; the model reads only new hunks, and
             its findings on the other hunks are kept.
         handed_in: results of other tools.
-        model_only: do not run analysers and rules, as in a self-test.
         second_look: which findings of the model are checked in a request of their own.
         callbacks: called while the review runs.
     """
@@ -351,7 +349,7 @@ async def review(
         rule_findings, around = record.rule_findings, record.around
     else:
         check = partial(deterministic, bundle, disable=config.disable)
-        found = () if model_only else await finish_in_thread(check)
+        found = await finish_in_thread(check)
         rule_findings = (*found, *(handed_in.findings if handed_in else ()))
         around = surroundings(bundle, repo) if providers else ""
     for finding in rule_findings if providers else ():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 
 from glue.agents.review.change.chunk import Chunk
-from glue.agents.review.change.config import Config, matches
-from glue.agents.review.findings import rules
+from glue.agents.review.change.config import DISMISSED_FILE, Config, matches
+from glue.agents.review.findings import memory, rules
 from glue.agents.review.records import Bundle, Finding
 from glue.prompts import Catalog
 
@@ -45,7 +45,9 @@ def system(bundle: Bundle, config: Config, seed: str, name: str = "review") -> s
     if config.instructions:
         parts.append(f"## Instructions of this repository\n\n{config.instructions.strip()}")
     for path, text in bundle.guidelines.items():
-        parts.append(f"## Guidelines from {path}\n\n{text.strip()}")
+        if path != DISMISSED_FILE:
+            parts.append(f"## Guidelines from {path}\n\n{text.strip()}")
+    parts += [decided] if (decided := memory.section(bundle)) else []
     for glob, text in config.paths.items():
         if any(matches(file.path, (glob,)) for file in bundle.files):
             parts.append(f"## For files that match {glob}\n\n{text.strip()}")

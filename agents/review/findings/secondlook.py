@@ -30,12 +30,13 @@ from glue.errors import GitError, UnsafePath
 from glue.tools.git import Repo
 
 REFUTED = "second-look.refuted"
+DISMISSED = "second-look.dismissed"  # an earlier decision of the repository covers it
 MERGED = "second-look.merged"
 INTENDED = "described as intended"
 TURNS = 8  # requests of one check
 MAX_EXCERPT = 80  # lines of code that a finding names
 _NEWS = re.compile(r"(?:^|/)(?:CHANGE|HISTORY|NEWS|RELEASE)[^/]*$", re.IGNORECASE)
-Verdict = Literal["stands", "refuted", "intended"]
+Verdict = Literal["stands", "refuted", "intended", "dismissed"]
 
 
 @dataclass(slots=True)
@@ -107,8 +108,8 @@ async def _check(text: str, reading: Sequence[Any], ask: Ask) -> Judgement:
 
 
 def _agreed(samples: Sequence[Judgement]) -> Judgement:
-    """Return one judgement for several samples: refuted only if all of them agree."""
-    standing = [sample for sample in samples if sample.verdict != "refuted"]
+    """Return one judgement for several samples: it drops the finding only if all of them do."""
+    standing = [sample for sample in samples if sample.verdict in ("stands", "intended")]
     return next(iter(standing or samples))
 
 
@@ -142,8 +143,9 @@ def _applied(
     dropped: list[Finding] = []
     corrected = regraded = 0
     for number, (finding, judgement) in enumerate(judged, 1):
-        if judgement.verdict == "refuted":
-            dropped.append(replace(finding, dropped=REFUTED, note=judgement.reason[:500]))
+        if judgement.verdict in ("refuted", "dismissed"):
+            code = REFUTED if judgement.verdict == "refuted" else DISMISSED
+            dropped.append(replace(finding, dropped=code, note=judgement.reason[:500]))
             continue
         changed = finding
         if judgement.correction.strip():
@@ -168,7 +170,7 @@ def _applied(
         kept[other] = replace(kept[other], body=also, severity=worst)
         dropped.append(replace(one, dropped=MERGED))
         merged += 1
-    refuted = sum(finding.dropped == REFUTED for finding in dropped)
+    refuted = sum(finding.dropped in (REFUTED, DISMISSED) for finding in dropped)
     figures = replace(
         figures, refuted=refuted, corrected=corrected, regraded=regraded, merged=merged
     )

@@ -423,3 +423,20 @@ def test_missing_base_branch_names_the_option(
 
 def test_doctor_names_a_tool_for_all_other_checks(larder: Path) -> None:
     assert "zizmor" in invoke("doctor")[1]
+
+
+def test_label_records_a_decision_that_the_next_review_knows(larder: Path) -> None:
+    invoke("--save", "saved")
+    findings = "saved/findings.json"
+    report = json.loads((larder / findings).read_text())
+    assert report["findings"]
+    code, text = invoke("label", "zzzz", "wrong", "--findings", findings)
+    assert (code, "no single finding zzzz; it has: " in text) == (2, True)
+    mark = text.split("it has: ")[1].split(",")[0].strip()
+
+    code, text = invoke("label", mark, "wrong", "it", "is", "meant", "--findings", findings)
+
+    assert code == 0
+    memory = (larder / ".glue/dismissed").read_text()
+    assert memory.splitlines()[1].startswith(f"{mark} wrong ")
+    assert memory.endswith(": it is meant\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,11 @@ from fakes.larder import git
 from fakes.review import invoke, work_in_larder
 
 from glue.agents.review import storage
+from glue.agents.review.change.collect import collect_range
+from glue.agents.review.findings import memory
+from glue.agents.review.findings.model import review
 from glue.agents.review.records import ReviewRun
-from glue.agents.review.selftest import Score, Trial, changes, differences, selftest
+from glue.agents.review.selftest import Score, Trial, differences, selftest
 from glue.testing import Script, call, calls
 from glue.tools.git import Repo
 
@@ -66,24 +70,104 @@ def finding(**changes: Any) -> dict[str, Any]:
 
 async def test_model_is_scored_on_undone_fixes_and_clean_changes(tmp_path: Path) -> None:
     history(tmp_path)
-    with Repo(tmp_path) as repo:
-        assert [(trial.undone, trial.subject) for _, trial in changes(repo, 5)] == [
-            (True, "Fix first for an empty list"),
-            (False, "Count to two"),
+    made = iter(
+        [
+            Script(calls(call("report_finding", finding())), DONE, name="good"),
+            Script(DONE, name="good"),
         ]
-        made = iter(
-            [
-                Script(calls(call("report_finding", finding())), DONE, name="good"),
-                Script(DONE, name="good"),
-            ]
-        )
-        score = await selftest(repo, providers=lambda: [next(made)], count=5)
-        calm = await selftest(repo, providers=lambda: [Script(DONE, name="calm")], count=5)
+    )
 
+    score = await selftest(tmp_path, providers=lambda: [next(made)], count=5, second_look="never")
+    calm = await selftest(tmp_path, providers=lambda: [Script(DONE, name="calm")], count=5)
+
+    assert [(trial.undone, trial.subject) for trial in score.trials] == [
+        (True, "Fix first for an empty list"),
+        (False, "Count to two"),
+    ]
     assert (score.recall, score.precision, score.model) == (1.0, 1.0, "good:script-1")
-    assert (calm.recall, calm.precision) == (0.0, 0.0)
-    assert "rules only     1 of 1" in str(calm)
+    assert (calm.recall, calm.precision) == (0.0, None)
     assert any(line.startswith("- ") and "Fix first" in line for line in differences(score, calm))
+
+
+async def test_findings_on_clean_changes_are_listed_and_count_only_with_a_label(
+    tmp_path: Path,
+) -> None:
+    history(tmp_path)
+    loud = finding(path="b.py", quote="x = 2", title="Too large", body="`x` is too large by one.")
+
+    def asked() -> list[Script]:
+        return [Script(calls(call("report_finding", loud)), DONE)]
+
+    score = await selftest(tmp_path, providers=asked, count=5, second_look="never")
+    (listed,) = score.listed
+    (tmp_path / ".glue").mkdir()
+    (tmp_path / ".glue/dismissed").write_text(memory.line(listed, "wrong", "two is right"))
+    git(tmp_path, "add", "--all")
+    git(tmp_path, "commit", "-q", "-m", "Remember")
+    again = await selftest(tmp_path, providers=asked, count=5, second_look="never")
+
+    assert f"  {listed.fingerprint} b.py:1: Too large" in str(score)
+    assert (score.precision, again.precision) == (None, 0.0)
+    assert "Findings to label" not in str(again)
+
+
+async def test_requests_are_those_of_a_review_of_the_same_commits(tmp_path: Path) -> None:
+    history(tmp_path)
+    (tmp_path / "AGENTS.md").write_text("Lists may be empty.\n")
+    (tmp_path / ".glue").mkdir()
+    (tmp_path / ".glue/review.toml").write_text('instructions = "Be strict."\n')
+    git(tmp_path, "add", "--all")
+    git(tmp_path, "commit", "-q", "-m", "Guidelines")
+    (tmp_path / "b.py").write_text("x = 3\n")
+    git(tmp_path, "commit", "-q", "-a", "-m", "Count to three")
+    scripts: list[Script] = []
+
+    def asked() -> list[Script]:
+        scripts.append(Script(DONE))
+        return scripts[-1:]
+
+    score = await selftest(tmp_path, providers=asked, count=5)
+    sha = next(trial.sha for trial in score.trials if trial.subject == "Count to three")
+    script = Script(DONE)
+    bundle = collect_range(tmp_path, f"{sha}^..{sha}")
+    with Repo(tmp_path) as repo:
+        await review(bundle, providers=[script], repo=repo, second_look="auto")
+
+    tested = scripts[[trial.sha for trial in score.trials].index(sha)]
+    assert [plain(request) for request in tested.requests] == [
+        plain(request) for request in script.requests
+    ]
+    assert "Be strict." in script.requests[0].system
+    assert "Lists may be empty." in script.requests[0].system
+
+
+def plain(request: Any) -> tuple[str, ...]:
+    """Return the texts and tools of a request without its random markers."""
+    texts = (request.system, *(message.text for message in request.messages))
+    names = tuple(tool.name for tool in request.tools)
+    return (*(re.sub(r"\b[0-9a-f]{24}\b", "MARK", text) for text in texts), *names)
+
+
+async def test_undone_fix_has_a_neutral_history_and_can_be_read_with_tools(tmp_path: Path) -> None:
+    history(tmp_path)
+    asks = (
+        calls(call("git_log", {})),
+        calls(call("read_file", {"path": "tests/test_a.py"})),
+        DONE,
+    )
+    scripts: list[Script] = []
+
+    def asked() -> list[Script]:
+        scripts.append(Script(*asks))
+        return scripts[-1:]
+
+    await selftest(tmp_path, providers=asked, count=1)
+
+    log, test = (message.text for message in scripts[0].requests[-1].messages[2::2])
+    assert log.count("Update") == 2
+    assert "Fix first" not in log
+    assert "assert first([]) is None" in test
+    assert not any(tmp_path.glob(".git/*scratch*"))
 
 
 def test_scores_are_saved_and_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from glue.agents.review.delivery.commands import (
     Command,
     allowed,
     dismissals,
+    memory_line,
     parse,
     read,
     reply,
@@ -172,3 +173,29 @@ def test_dismissals_have_the_same_syntax_in_comments_commits_and_files() -> None
     written = (*dedupe.dismissals(bundle), *dismissals([remark], [], lambda user: "write"))
 
     assert [(one.id, one.reason) for one in written] == [("0123abcd", "wanted")] * 3
+
+
+def test_lasting_dismissal_of_a_maintainer_becomes_a_line_of_the_memory() -> None:
+    known = [PostedFinding(fingerprint="deadbeef00112233", path="shop.py", title="Wrong sum")]
+    command = Command(name="ignore", argument="always deadbeef00 callers check it", comment=5)
+
+    line = memory_line(command, known)
+
+    assert line == "deadbeef00112233 wrong shop.py: Wrong sum: callers check it"
+    assert f"```text\n{line}\n```" in reply(command, line)
+    assert memory_line(command, []) == ""
+    remark = Comment(body="/ignore always deadbeef00 callers check it", by="ann")
+    (dismissal,) = dismissals([remark], [], lambda user: "write")
+    assert (dismissal.id, dismissal.reason) == ("deadbeef00", "callers check it")
+
+
+def test_only_maintainers_dismiss_for_later_pull_requests(forge: FakeForge, tmp_path: Path) -> None:
+    forge.login("wendy", permission="write")
+    forge.login("ada", permission="admin")
+    text = "/ignore always deadbeef00 it is meant"
+
+    refused = respond(job(forge, tmp_path, text, "wendy"))
+    heard = respond(job(forge, tmp_path, text, "ada"))
+
+    assert "only maintainers" in refused.refused
+    assert (heard.name, heard.refused) == ("ignore", "")

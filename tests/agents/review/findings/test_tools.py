@@ -155,7 +155,7 @@ async def test_text_with_a_path_that_does_not_exist_is_sent_back_once(tmp_path: 
     script = Script(calls(call("report_finding", report)), DONE)
 
     with Repo(tmp_path) as repo:
-        run = await review(bundle, providers=[script], repo=repo, model_only=True)
+        run = await review(bundle, providers=[script], repo=repo)
 
     assert "exists neither before nor after" in results(script)[0].text
     assert len(run.findings) == 1
