@@ -1,5 +1,9 @@
 """The demo of `make demo`: an agent in ten lines, then a review of planted bugs, without a key.
 
+No model is asked: its replies are recorded in `tests/fakes/larder.replies.json` and are played back
+through the real tools, gate, second look and output. A reader who played the model wrote them for
+this change, so they show what a review looks like, not how good a particular model is.
+
 python bench/demo.py [FOLDER]
 """
 
@@ -27,6 +31,7 @@ from glue.agents.review.records import ReviewedChange
 from glue.agents.review.runfile import RunFile
 from glue.cli.screen import Screen
 from glue.text import one_line
+from glue.tools.git import Repo
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from fakes import larder
@@ -64,7 +69,7 @@ def main(folder: str = "") -> int:
     screen.line(f'$ python agent.py --usage "{PROMPT}"', "cyan")
     page = run_agent(home)
     screen.line("")
-    screen.line("2. The review bot reads a pull request, here without a model", "bold")
+    screen.line("2. The review bot reads a pull request; the model's replies are recorded", "bold")
     review_larder(home / "pull-request", page)
     return 0
 
@@ -107,7 +112,13 @@ def review_larder(home: Path, page: Path) -> None:
     change = ReviewedChange(mode="pull_request", **pull, **told)
     bundle = collect(repo, base="main", head="find-items", change=change)
     record = RunFile(seed="demo", bundle=bundle)
-    run = anyio.run(lambda: review(bundle, record=record))
+    with Repo(repo) as objects:
+        asked = [larder.recorded_model()]
+        run = anyio.run(
+            lambda: review(
+                bundle, providers=asked, repo=objects, record=record, second_look="always"
+            )
+        )
     place = PullRequestRef(api="https://api.github.com", **pull)
     published = publish(bundle, run, {}, place=place, dry=True, blind=True)
     storage.save(bundle, out / "bundle.json")
@@ -124,7 +135,11 @@ def review_larder(home: Path, page: Path) -> None:
 def _print_report(report: Report, out: Path, page: Path) -> None:
     """Print the findings, the comment that would be posted, and the paths of all files."""
     room = max(get_terminal_size().columns, 60)
-    print(f"{len(report.items)} findings in a change with planted bugs, without a model\n")
+    by_model = sum(not item.finding.rule for item in report.items)
+    print(
+        f"{len(report.items)} findings in a change with planted bugs: {by_model} of the recorded"
+        f" model, {len(report.items) - by_model} of analysers and rules\n"
+    )
     for item in report.items:
         severity = item.finding.severity
         head = one_line(outputs.title(item), room - len(item.where) - len(severity) - 6)

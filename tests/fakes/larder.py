@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
 
+from glue.testing import Script, call, calls
 from glue.tools.git import find_git
 
 
@@ -20,6 +22,13 @@ def build(repo: Path) -> None:
         input=Path(__file__).with_name("larder.fast-import").read_bytes(),
     )
     git(repo, "checkout", "-q", "find-items")
+
+
+def recorded_model() -> Script:
+    """Return a provider that plays back the recorded replies of a review of the change."""
+    path = Path(__file__).with_name("larder.replies.json")
+    replies = json.loads(path.read_text(encoding="utf-8"))
+    return Script(*(calls(call(one["name"], one["arguments"])) for one in replies), name="recorded")
 
 
 def git(repo: Path, *args: str, input: bytes = b"") -> None:

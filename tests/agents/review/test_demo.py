@@ -34,8 +34,11 @@ def test_demo_finds_the_planted_bugs_and_prints_the_paths_of_its_files(
     folder = tmp_path / "home/review"
     run = storage.load(ReviewRun, folder / "findings.json")
     assert {finding.rule for finding in run.findings} == {
-        "test-switched-off", "ruff/B006", "ruff/B015", "ruff/F821",
+        "", "test-switched-off", "ruff/B006", "ruff/B015", "ruff/F821",
     }  # fmt: skip
+    assert sum(not finding.rule for finding in run.findings) == 3
+    assert (run.provider, run.second_look.checked, run.second_look.regraded) == ("recorded", 3, 1)
+    assert "the recorded model" in out
     for finding in run.findings:
         assert out.count(f"  {finding.path}:{finding.line} ") == 1
     for name in ("review.txt", "review.html", "review.json", "review.sarif", "requests.jsonl"):
@@ -46,8 +49,8 @@ def test_demo_finds_the_planted_bugs_and_prints_the_paths_of_its_files(
     bodies = [
         json.loads(line)["body"] for line in (folder / "requests.jsonl").read_text().splitlines()
     ]
-    assert any(body.get("event") == "COMMENT" and len(body["comments"]) == 4 for body in bodies)
-    assert len(out.splitlines()) < 50
+    assert any(body.get("event") == "COMMENT" and len(body["comments"]) == 6 for body in bodies)
+    assert len(out.splitlines()) < 55
 
 
 def test_demo_writes_the_same_page_each_time(

@@ -107,7 +107,7 @@ async def test_two_findings_that_name_each_other_are_not_both_lost() -> None:
     assert len(run.findings) == 1
 
 
-@pytest.mark.parametrize("answer", [say("It is fine."), fail("provider is gone")])
+@pytest.mark.parametrize("answer", [say("It is fine."), fail("overloaded")])
 async def test_finding_stands_if_its_check_fails(answer: Any) -> None:
     run, _ = await looked(REPORT, DONE, answer, answer)
 
