@@ -4,8 +4,8 @@
 
 Each model is one line, so that a diff shows the models that changed. The rules by which the package
 matches names are kept: "=x" is the name x, "starts:x", "ends:x", "has:x" and "regex:x" describe
-names, a list matches if one of its rules does, and {"all": [...]} if all of them do. The models of a
-provider are in the order of the package, because the first one that matches counts.
+names, a list matches if one of its rules does, and {"all": [...]} if all of them do. The models of
+a provider are in the order of the package, because the first one that matches counts.
 """
 
 from __future__ import annotations

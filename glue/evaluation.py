@@ -43,7 +43,7 @@ from glue.tasks import in_thread
 from glue.text import count, file_name, suggest
 
 if TYPE_CHECKING:
-    from glue.durable.rates import Rates
+    from glue.durable.ledger import Rates
     from glue.loop.state import State
 
 SCHEMA = 1

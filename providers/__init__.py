@@ -62,8 +62,8 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "registry": "aliases capabilities check_names default is_stand_in key_available known lookup"
-        " new no_key parse register split",
+        "registry": "aliases capabilities check_names default is_stand_in key_available known"
+        " lookup new no_key parse register split",
         "factory": "find_base_url open_entry",
         "wire": "tool_rules",
         "retry": "with_retries",

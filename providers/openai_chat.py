@@ -390,11 +390,15 @@ class OpenAIEncoder(wire.Encoder):
 
     def is_strict(self, tool: ToolSpec) -> bool:
         """Return whether the server is asked to force the arguments of a tool to fit its schema."""
-        return self.quirks.openai_models and encoding.is_strict_tool(tool.parameters)
+        return self._serves_openai and encoding.is_strict_tool(tool.parameters)
+
+    @property
+    def _serves_openai(self) -> bool:
+        return "openai" in (self.entry.name, self.entry.models_from)
 
     @property
     def tool_key(self) -> str:
-        return f"{self.wire} strict" if self.quirks.openai_models else self.wire
+        return f"{self.wire} strict" if self._serves_openai else self.wire
 
     def cache_key(self) -> str | None:
         """Return the key of the cached prefix, for servers that group caches by a key."""

@@ -1,4 +1,4 @@
-"""A provider wrapper that describes tools in the prompt, for models without tool calls of their own.
+"""A provider wrapper that describes tools in the prompt, for models without tool calls.
 
 The model calls a tool with a text of this form, and gets the result as a user message:
 

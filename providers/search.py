@@ -1,7 +1,7 @@
 """The web search of providers: how each server is asked for it, as data.
 
-A tool of the kind `web_search` (`glue.tools.fetch.web_search`) is not a function: the server searches
-by itself. `quirks.search` of a catalog entry names the form in which its server is asked.
+A tool of the kind `web_search` (`glue.tools.fetch.web_search`) is not a function: the server
+searches by itself. `quirks.search` of a catalog entry names the form in which its server is asked.
 """
 
 from __future__ import annotations

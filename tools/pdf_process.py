@@ -1,4 +1,4 @@
-"""The program that `read_pdf` starts: it reads a PDF from stdin and prints the text of its pages."""
+"""The program that `read_pdf` starts: it reads a PDF from stdin and prints its text."""
 
 from __future__ import annotations
 

@@ -56,7 +56,8 @@ MARK = "GLUE_SHELL"  # a variable that marks all processes of a command
 # Messages of programs that a sandbox keeps from writing, or from the network.
 NOT_WRITTEN = re.compile(
     r"read-only file system|permission denied|operation not permitted|\b(?:eacces|erofs|eperm)\b"
-    r"|unable to create|cannot create|can't create|could not create|cannot open .{0,200} for writing"
+    r"|unable to create|cannot create|can't create|could not create"
+    r"|cannot open .{0,200} for writing"
     r"|not writable|unwritable",
     re.IGNORECASE,
 )

@@ -298,7 +298,7 @@ def edited_text(before: str, arguments: dict[str, Any]) -> str:
 
 
 def _title(name: str, arguments: dict[str, Any]) -> str:
-    """Return the tool's title or name, with its path, command, pattern or revision if there is one."""
+    """Return the title or name of a tool, followed by its path, command, pattern or revision."""
     for key in ("path", "command", "pattern", "revision"):
         value = arguments.get(key)
         if value:

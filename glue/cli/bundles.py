@@ -1,4 +1,4 @@
-"""Bundles of built-in tools, by the names that `--tools` takes: fs, edit, git, shell, web, coding."""
+"""Bundles of built-in tools, by the names that `--tools` takes, such as fs, git and coding."""
 
 from __future__ import annotations
 

@@ -190,8 +190,8 @@ class Chat:
         if not old_chats(found, 0):  # said once: with the first chat
             where = store_name(self.sources.find("store") or "")
             self.notes.append(
-                f"chats are kept in {where} for {count(days, 'day')}; /save NAME keeps this one for "
-                "good, --no-save keeps none"
+                f"chats are kept in {where} for {count(days, 'day')}; /save NAME keeps this one "
+                "for good, --no-save keeps none"
             )
         self.saved_as = new_chat_name()
         self.session = self.agent.session(self.saved_as, store=self.store, **self.run.overrides())

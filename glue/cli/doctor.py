@@ -51,7 +51,7 @@ class Check(NamedTuple):
     help="Connect to the server of this provider, with or without a key. Repeatable.",
 )
 def doctor(reach: bool, names: tuple[str, ...]) -> None:
-    """Check Python, keys, git, sandbox, stores, proxy, certificates. Exits with 1 if there is a fault.
+    """Check Python, keys, git, sandbox, stores, proxy, certificates. A fault is exit code 1.
 
     Marks: ok is fine, -- is a hint, !! is a fault. Only --reach and --provider connect to servers;
     they send neither a key nor a prompt.

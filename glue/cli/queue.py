@@ -148,7 +148,7 @@ def queue() -> None:
 def list_(name: str | None, engine: str, as_json: bool, watch: bool, every: float) -> None:
     """Show queues: rows that wait, run, are done or failed; cost; cooldowns; and the workers.
 
-    With --watch a line per queue is drawn again and again; with --json it is a JSON object per line.
+    With --watch a line per queue is updated while it runs; with --json each is a JSON object.
     """
     tables = Tables(engine_store(engine))
     try:

@@ -326,7 +326,7 @@ class Tables:
         return {number for (number,) in rows}
 
     def spent(self, map: str) -> tuple[float, float, bool]:
-        """Return the dollars and tokens of a map, and whether a budget allows no further request."""
+        """Return the dollars and tokens of a map, and whether one of its budgets is spent."""
         balance = self._transact(lambda connection: self._balance(connection, map))
         return balance.usd, balance.tokens, balance.over() is not None
 

@@ -211,8 +211,7 @@ async def _ask_permission(tool: Tool[..., Any], step: Step) -> ToolResult | None
         if not waited or not _has_changed(tool, step, request):
             return None
     return error_result(
-        f"{name}: {request.target} changes again and again while permission is asked; nothing was "
-        "done"
+        f"{name}: its target changes again and again while permission is asked; nothing was done"
     )
 
 

@@ -84,7 +84,7 @@ class SQLStore(BlockingStore):
         return False
 
     def twin(self) -> SQLStore:
-        """Return a store of the same sessions that does not wait for the connections of this one."""
+        """Return a store of the same sessions with its own connections."""
         return self
 
     def _get(self, work: Callable[[Connection], T]) -> T:

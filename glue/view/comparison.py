@@ -9,7 +9,7 @@ from glue.messages import UserMessage
 from glue.text import count, format_dollars, format_seconds
 from glue.view.chart import Point, scatter
 from glue.view.html import brief, escape, fold
-from glue.view.page import article, articles, document
+from glue.view.page import article, articles, document, fact_list
 from glue.view.sources import shown_message
 from glue.view.transcript import arrange
 
@@ -117,7 +117,7 @@ def comparison_page(evaluation: Evaluation, title: str) -> str:
     top = _table(evaluation) + _chart(evaluation.summaries())
     top += "".join(f'<p class="note"><span>{escape(line)}</span></p>' for line in lines)
     known = [(name, value) for name, value in facts if value]
-    return document(title, known, top, body, style="comparison.css")
+    return document(title, fact_list(known) + top, body, style="comparison.css")
 
 
 def _order(evaluation: Evaluation, case: str, trials: Sequence[CaseTrial]) -> int:
@@ -165,7 +165,8 @@ def _case(evaluation: Evaluation, case: str, trials: Sequence[CaseTrial], anchor
         passed = f"{sum(trial.score for trial in own):g}/{len(own)}" if own else "not run"
         folds = "".join(_trial(trial, f"{anchor}-{place}-{trial.repeat}-") for trial in own)
         columns.append(
-            f'<section class="side"><h3>{escape(model)}<small>{passed}</small></h3>{folds}</section>'
+            f'<section class="side"><h3>{escape(model)}<small>{passed}</small></h3>'
+            f"{folds}</section>"
         )
     is_problem = any(trial.score < 1 for trial in trials)
     body = f'{head}<div class="sides">{"".join(columns)}</div>'
@@ -185,5 +186,5 @@ def _trial(trial: CaseTrial, prefix: str) -> str:
     )
     title += f'<span class="why">{brief("; ".join(trial.reasons), 200)}</span>' if reasons else ""
     blocks = arrange([shown_message(message) for message in trial.messages])
-    body = reasons + "".join(articles(blocks, prefix))
+    body = reasons + "".join(html for _, html in articles(blocks, prefix))
     return fold(f"trial {'good' if is_good else 'bad'}", title, body)

@@ -208,8 +208,8 @@ def test_a_budget_smaller_than_the_prompt_is_reported_as_too_small(cli: Cli) -> 
 
     assert ran.code == 3
     assert ran.err == (
-        "glue: the budget of 0 tokens is too small: the prompt has 5 tokens; --token-budget N raises "
-        "it; with -s NAME a run is stored, and can be continued\n"
+        "glue: the budget of 0 tokens is too small: the prompt has 5 tokens; --token-budget N "
+        "raises it; with -s NAME a run is stored, and can be continued\n"
     )
 
 

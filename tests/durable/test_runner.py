@@ -143,7 +143,7 @@ agent = glue.Agent(Offline(rules), tools=[charge])
 
 @pytest.fixture
 def celery(tmp_path: Path) -> Iterator[Any]:
-    """Start workers of Celery on the program of docs/scale-engines.md, in a folder with an agent."""
+    """Start workers of Celery with the program of docs/scale-engines.md and an agent."""
     pytest.importorskip("celery", reason="`make scale` installs Celery")
     found = re.search(r"```py title=\"tasks.py\"\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert found is not None

@@ -24,7 +24,7 @@ from glue import run as run_loop
 from glue.events import Compacted, ContinuationAttempt
 from glue.limits import Outcome, StopReason
 from glue.messages import AssistantMessage, Message, Request, Text, ToolCall, ToolMessage, user
-from glue.policies import Policy
+from glue.policies import Change, Hook, Policy
 from glue.provider import Provider, ProviderEvent, TextDelta
 from glue.providers.listing import server_models
 
@@ -453,8 +453,8 @@ def test_a_model_file_runs_without_a_server(model: str, row: Row, tmp_path: Path
 class ForceFirst(Policy):
     """A policy that forces a tool in the first request: the model is too small to call it alone."""
 
-    def before_request(self, state: Any, request: Request) -> Request | None:
-        return replace(request, tool_choice="weather") if state.turns == 0 else None
+    def before_request(self, state: Any, request: Request) -> Hook:
+        return Change(replace(request, tool_choice="weather")) if state.turns == 0 else None
 
 
 @pytest.mark.parametrize("spec", ["local", "llamacpp"])

@@ -194,7 +194,8 @@ async def test_xai_without_a_search_stays_on_its_wire(loopback: Callable[..., An
         ("anthropic:claude-haiku-5-5", [
             {"type": "message_start", "message": {"id": "m", "usage": {}}},
             {"type": "content_block_start", "index": 0, "content_block": {
-                "type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "x"}}},
+                "type": "server_tool_use", "id": "s1", "name": "web_search",
+                "input": {"query": "x"}}},
             {"type": "content_block_stop", "index": 0},
             {"type": "content_block_start", "index": 1, "content_block": {
                 "type": "web_search_tool_result", "tool_use_id": "s1", "content": [

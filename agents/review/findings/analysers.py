@@ -231,7 +231,8 @@ def _block(rows: list[str], line: int) -> str:
 
 
 _CHANGING = frozenset(
-    "append extend insert add update setdefault pop popitem remove discard clear sort reverse".split()
+    "append extend insert add update setdefault pop popitem remove discard clear sort"
+    " reverse".split()
 )
 
 

@@ -32,7 +32,7 @@ agent = Agent(
 
 
 def is_short(case: Case, result: RunResult[None]) -> bool | str:
-    """Check an answer: a case names this function as "python". A text is the reason of a failure."""
+    """Check an answer; a case names this function as "python". Return the reason of a failure."""
     words = len(result.text.split())
     return words <= case.data["words"] or f"{words} words"
 
