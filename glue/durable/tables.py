@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from glue.durable.ledger import Balance
 from glue.errors import BudgetExceeded, ConfigError, NewerSchema, StoreError
@@ -38,6 +39,7 @@ PROBE_SECONDS = 30.0  # after which another request may test a provider that coo
 CHANNEL = "glue"  # of Postgres notifications
 _MIGRATING = 7305  # the number of the advisory lock for creating the tables
 _RECOVERING = 7306
+_created: WeakSet[SQLStore] = WeakSet()  # stores whose tables exist
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,21 +110,23 @@ class Tables:
             )
         self.store = store
         self._stack = contextlib.ExitStack()
-        self._is_ready = False
+        self._is_open = False
 
     def close(self) -> None:
         self._stack.close()
-        self._is_ready = False
+        self._is_open = False
 
     def is_transient(self, error: StoreError) -> bool:
         """Return whether an error means that the database was there and will be back."""
-        return self._is_ready and self.store.is_away(error)
+        return self.store in _created and self.store.is_away(error)
 
     def _transact(self, work: Callable[[Connection], T]) -> T:
-        if not self._is_ready:
+        if not self._is_open:
             self._stack.enter_context(self.store.kept_open())
+            self._is_open = True
+        if self.store not in _created:
             self.store.transact(self._create)
-            self._is_ready = True
+            _created.add(self.store)
         return self.store.transact(work)
 
     def _create(self, connection: Connection) -> None:

@@ -286,7 +286,7 @@ def tool(
         terminates: If True, a successful call votes to end the run. The run ends if every call of
             the reply votes so.
         advisory: If True, calls of this tool are ignored in that vote.
-        idempotent: If True, a durable run may repeat a call that was interrupted.
+        idempotent: If True, a resumed run repeats a call that was interrupted.
         external: If True, glue never runs the function. A call pauses the run until the caller of
             `resume` supplies the result.
         read_only: True if the tool changes nothing, False if it does; programs that use the tool
