@@ -31,7 +31,8 @@ PAGES = [
 BLOCK = re.compile(
     r"^(?P<fence>```+)(?P<info>[^\n]*)\n(?P<body>.*?)^(?P=fence)[ ]*$", re.DOTALL | re.MULTILINE
 )
-FOREIGN = ("migration",)  # pages with code of other toolkits, which is not run
+# Pages with code of other toolkits, which is not run here. tests/durable runs the Celery program.
+FOREIGN = ("migration", "scale-engines")
 RUN = ("python", 'python title="glue"')
 
 # Runs before the blocks of a page: replaces the models, so that no block needs a key.

@@ -32,6 +32,7 @@ CAPABILITIES = {
     "agents/review/test_pull_request_kinds.py": "each kind of pull request, on a forge",
     "agents/review/test_repeated_reviews.py": "several reviews of one pull request, on all forges",
     "agents/review/test_unsound_summaries.py": "findings, gate and delivery together",
+    "durable/test_promises.py": "the promises of a row, the same tests on every engine",
     "fakes/test_fake_forge.py": "tests a fake, not a module",
     "function/test_pydantic_and_msgspec.py": "foreign types, through schema and validation",
     "live/test_llamacpp.py": "a real model on a real server",

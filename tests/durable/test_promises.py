@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
+from fakes.maps import Maps
 
 import glue
 from glue import Agent, AssistantMessage, Request, Text, ToolCall, Usage
@@ -16,11 +17,6 @@ from glue.durable import Rate
 from glue.errors import ConfigError, ProviderError
 from glue.provider import Done
 from glue.testing import Repeat, Script, call, calls, fail, say
-
-if TYPE_CHECKING:
-    from durable.conftest import Maps
-else:
-    Maps = Any
 
 COST = Usage(input=10, output=5, cost=0.01)
 
