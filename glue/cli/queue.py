@@ -23,6 +23,7 @@ from glue.cli.tables import json_option, print_json
 from glue.durable.ledger import PATIENCE
 from glue.durable.tables import Tables, engine_store
 from glue.durable.worker import Worker
+from glue.errors import ConfigError
 from glue.text import cost_text, count, format_seconds
 
 engine_option = click.option(
@@ -150,7 +151,7 @@ def list_(name: str | None, engine: str, as_json: bool, watch: bool, every: floa
 
     With --watch a line per queue is updated while it runs; with --json each is a JSON object.
     """
-    tables = Tables(engine_store(engine))
+    tables = _tables(engine)
     try:
         if watch:
             _watch(tables, name, as_json, every)
@@ -176,6 +177,15 @@ def list_(name: str | None, engine: str, as_json: bool, watch: bool, every: floa
             click.echo(f"  {worker_id}  stopped, held {held}")
         if not state["slots"]:
             click.echo("  no worker is running; `glue worker AGENT.py --queue ...` starts one")
+
+
+def _tables(engine: str) -> Tables:
+    """Open the tables of queues; raise ConfigError if the file of a SQLite queue is missing."""
+    store = engine_store(engine)
+    path = getattr(store, "path", None)
+    if path is not None and not path.exists():
+        raise ConfigError(f"{path} does not exist, so it has no queues")
+    return Tables(store)
 
 
 def _found(tables: Tables, name: str | None) -> dict[str, dict[str, Any]]:
@@ -240,7 +250,7 @@ def prune(
     \b
     glue queue prune triage --engine postgresql://glue@db/jobs --older 30d --outcome done
     """
-    tables = Tables(engine_store(engine))
+    tables = _tables(engine)
     try:
         deleted = tables.prune(name or "", time.time() - older, outcomes, dry_run=dry_run)
         if deleted and not dry_run:

@@ -18,7 +18,7 @@ import os
 import re
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakSet
@@ -169,11 +169,16 @@ class Tables:
     def begin_map(
         self, id: str, queue: str, usd_budget: float | None, token_budget: float | None
     ) -> None:
-        """Store a map, or change its budget."""
+        """Store a map, or change its budget.
+
+        If the map had no budget before, the cost of its rows so far is counted now.
+        """
         sql = f"""
             INSERT INTO glue_maps(id, queue, created, usd_budget, token_budget)
             VALUES (?, ?, {self._now}, ?, ?) ON CONFLICT (id) DO UPDATE
-            SET usd_budget = excluded.usd_budget, token_budget = excluded.token_budget"""
+            SET usd_budget = excluded.usd_budget, token_budget = excluded.token_budget,
+            usd = CASE WHEN glue_maps.usd > 0 THEN glue_maps.usd ELSE coalesce(
+                (SELECT sum(cost) FROM glue_rows WHERE glue_rows.map = excluded.id), 0) END"""
         self._transact(lambda each: self._run(each, sql, id, queue, usd_budget, token_budget))
 
     def enqueue(self, queue: str, rows: Sequence[RowRecord], again: Iterable[str] = ()) -> None:
@@ -509,23 +514,28 @@ class Tables:
 
     def reserve(self, row: str, map: str, usd: float, tokens: float) -> BudgetExceeded | None:
         """Reserve the cost of a request; see `glue.durable.ledger.Accounts`."""
-        request, called = new_id(), False
+        request = new_id()
         hold = """
             UPDATE glue_maps SET held_usd = held_usd + ?, held_tokens = held_tokens + ?
             WHERE id = ?"""
         mark = "UPDATE glue_rows SET request = ?, held_usd = ?, held_tokens = ? WHERE id = ?"
 
         def work(connection: Connection) -> BudgetExceeded | None:
-            nonlocal called
-            again, called = called, True
-            if again and self._held(connection, row)[0] == request:
-                return None  # the connection broke after the commit
             balance = self._balance(connection, map, self._locked)
+            before, old_usd, old_tokens = self._held(connection, row)
+            if before == request:
+                return None  # the connection broke after the commit
+            # A reservation that is left over from an interrupted try is replaced.
+            balance = replace(
+                balance,
+                held_usd=balance.held_usd - old_usd,
+                held_tokens=balance.held_tokens - old_tokens,
+            )
             error = balance.over(usd, tokens)
             if error is None:
-                amounts = balance.expected(usd, tokens)
-                self._run(connection, hold, *amounts, map)
-                self._run(connection, mark, request, *amounts, row)
+                new_usd, new_tokens = balance.expected(usd, tokens)
+                self._run(connection, hold, new_usd - old_usd, new_tokens - old_tokens, map)
+                self._run(connection, mark, request, new_usd, new_tokens, row)
             return error
 
         return self._transact(work)

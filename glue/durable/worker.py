@@ -31,7 +31,7 @@ from glue.durable.rows import MapRow
 from glue.durable.runner import Row, Runner, failed_row
 from glue.durable.shared import MapAccounts, SharedLedger
 from glue.durable.tables import CHANNEL, LEASE, EndedRow, RowRecord, Tables, check_queue
-from glue.errors import StoreError
+from glue.errors import StoreError, innermost
 from glue.events import Listener
 from glue.messages import Json, messages_from_json, new_id
 from glue.pending import Decisions
@@ -161,6 +161,12 @@ class Worker:
 
     async def work(self, grace: float = 0.0) -> None:
         """Run rows until `stop` is called; then give the running rows `grace` seconds."""
+        try:
+            await self._work(grace)
+        except BaseExceptionGroup as group:
+            raise innermost(group) from None
+
+    async def _work(self, grace: float) -> None:
         poll = self.poll or (_NOTIFIED_POLL if self.store.notifies else _POLL)
         async with anyio.create_task_group() as tasks:
             while not self._stopping:

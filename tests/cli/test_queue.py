@@ -72,6 +72,13 @@ def test_prune_deletes_old_rows_with_their_transcripts(cli: Callable[..., Any]) 
     )
 
 
+def test_a_missing_file_is_reported_and_not_created(cli: Callable[..., Any]) -> None:
+    ran = cli("queue", "--engine", "sqlite:///missing.db")
+
+    assert (ran.code, ran.err) == (2, "glue: missing.db does not exist, so it has no queues\n")
+    assert not Path("missing.db").exists()
+
+
 @pytest.mark.parametrize("age", ["30", "d", "-1d", "1y"])
 def test_an_age_needs_a_unit(cli: Callable[..., Any], age: str) -> None:
     ran = cli("queue", "prune", "--engine", ENGINE, "--older", age)

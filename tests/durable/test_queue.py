@@ -206,6 +206,7 @@ def test_rows_survive_kills_of_workers_database_and_map(
     assert [row["cost"] for row in rows] == [pytest.approx(0.002)] * ROWS
     assert [row["usage"]["input"] for row in rows] == [200] * ROWS
     assert requests.total() - 2 * ROWS <= lost <= 8 * len(victims)
+    assert "Traceback" not in (tmp_path / "log").read_text(errors="replace")
 
 
 def counted_marks(folder: Path) -> Counter[str]:

@@ -168,6 +168,29 @@ def test_all_processes_share_a_budget(engine: str, tables: Tables) -> None:
     second.close()
 
 
+def test_a_reservation_of_an_interrupted_try_is_replaced(tables: Tables) -> None:
+    tables.enqueue("q", records(1))
+    tables.begin_map("m", "q", 1.0, None)
+
+    for _ in range(5):
+        assert tables.reserve("m-1", "m", 0.6, 1) is None
+    assert tables.counts("q")["usd_reserved"] == pytest.approx(0.6)
+    tables.settle("m-1", "m", COST)
+
+    assert tables.counts("q")["usd_reserved"] == pytest.approx(0)
+
+
+def test_a_budget_given_later_counts_the_cost_of_finished_rows(tables: Tables) -> None:
+    tables.enqueue("q", records(1))
+    tables.begin_map("m", "q", None, None)
+    ((record, claim),) = tables.exchange("w", "q", free=1)
+    tables.exchange("w", "q", ended=[ended(record, claim)])
+
+    tables.begin_map("m", "q", 0.4, None)
+
+    assert tables.spent("m") == (0.5, 0, True)
+
+
 def test_all_processes_share_a_rate_limit_and_its_mean(engine: str, tables: Tables) -> None:
     second = Tables(engine_store(engine))
 
