@@ -170,7 +170,7 @@ async def selftest(
                     repo=repo,
                     second_look=second_look or config.second_look,
                 )
-            trial = _trial(run, bundle, planned)
+            trial = judge(run, bundle, planned)
             kind = "fix undone" if planned.undone else "clean"
             on_progress(f"{len(score.trials) + 1}: {planned.sha[:12]} {kind}: {_word(trial)}")
             is_unknown = score.cost is None or (run.provider and run.cost is None)
@@ -208,8 +208,8 @@ def _word(trial: Trial) -> str:
     return f"{found}, {more} to label" if trial.undone else f"{more} to label"
 
 
-def _trial(run: ReviewRun, bundle: Bundle, planned: Trial) -> Trial:
-    """Return `planned`, completed with the results of its review."""
+def judge(run: ReviewRun, bundle: Bundle, planned: Trial) -> Trial:
+    """Return `planned`, completed with the result of its review."""
     reported = [finding for finding in run.findings if not finding.rule] if not run.codes else []
     reported = list(dedupe.unique(reported)[0])
     files = bundle.files if planned.undone else ()

@@ -103,15 +103,19 @@ def _groups(file: FileDiff, head: str, budget: int) -> Iterator[tuple[Hunk, ...]
 
 def _function(file: FileDiff, group: tuple[Hunk, ...], head: str) -> str:
     """Return hunks of one function, with the unchanged lines above, between and below them."""
-    above, _ = _enclosing(file, group[0], head)
-    _, below = _enclosing(file, group[-1], head)
+    # Lines that another hunk shows are not repeated: a quote of them would be ambiguous.
+    others = [hunk for hunk in file.hunks if hunk not in group]
+    ends = [hunk.new_start + hunk.new_count for hunk in others if hunk.index < group[0].index]
+    starts = [hunk.new_start for hunk in others if hunk.index > group[-1].index]
     lines = head.split("\n")
-    text = f"{above}\n{numbered(file, group[0])}"
+    above = _above(group[0], head, max(ends, default=1))
+    below = _below(group[-1], head, min(starts, default=len(lines) + 1))
+    text = f"{_unchanged('above the hunk', above, lines)}\n{numbered(file, group[0])}"
     for one, following in pairwise(group):
         between = range(one.new_start + one.new_count, following.new_start)
         text += _unchanged("between the hunks", between, lines)
         text += f"\n{numbered(file, following)}"
-    return text + below
+    return text + _unchanged("below the hunk", below, lines)
 
 
 def numbered(file: FileDiff, hunk: Hunk) -> str:
@@ -133,27 +137,18 @@ def _span(start: int, count: int) -> str:
     return f"{start}-{start + count - 1}" if count else f"{start} (none)"
 
 
-def _enclosing(file: FileDiff, hunk: Hunk, head: str) -> tuple[str, str]:
-    """Return the lines of the enclosing function above a hunk and those below it, as two texts.
+def _above(hunk: Hunk, head: str, low: int) -> range:
+    """Return the lines of the enclosing function above a hunk, not before line `low`."""
+    first = hunk.new_start
+    outer = _smallest([one for one in functions(head) if one.start <= first <= one.end])
+    return range(max(outer.start, first - CONTEXT, low), first) if outer else range(0)
 
-    Each text is "" if no function encloses that end of the hunk.
-    """
-    first, last = hunk.new_start, hunk.new_start + max(hunk.new_count, 1) - 1
-    around = [
-        function for function in functions(head) if function.start <= last and function.end >= first
-    ]
-    if not around:
-        return "", ""
-    lines = head.split("\n")
-    # The innermost function that begins above the hunk, and the innermost that ends below it.
-    outer = _smallest([function for function in around if function.start <= first])
-    inner = _smallest([function for function in around if function.end >= last])
-    above = range(max(outer.start, first - CONTEXT), first) if outer else range(0)
-    below = range(last + 1, min(inner.end, last + CONTEXT) + 1) if inner else range(0)
-    return (
-        _unchanged("above the hunk", above, lines),
-        _unchanged("below the hunk", below, lines),
-    )
+
+def _below(hunk: Hunk, head: str, high: int) -> range:
+    """Return the lines of the enclosing function below a hunk, before line `high`."""
+    last = hunk.new_start + max(hunk.new_count, 1) - 1
+    inner = _smallest([one for one in functions(head) if one.start <= last <= one.end])
+    return range(last + 1, min(inner.end + 1, last + CONTEXT + 1, high)) if inner else range(0)
 
 
 def _smallest(found: list[Function]) -> Function | None:

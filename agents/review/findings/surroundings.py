@@ -16,6 +16,7 @@ from glue.tools.git import GrepHit, Repo
 MAX_FUNCTIONS = 8  # changed functions whose callers and tests are shown
 CALLS = 5  # callers of each
 TESTS = 4  # tests of each
+_SPECIAL = re.compile(r"__|(?:constructor|initialize|main|toString)$")
 _IMPORT = re.compile(r"\b(?:import|from|require|require_relative|use|include)\b")
 # Files whose folder is the name of the module.
 _FOLDER_MODULES = ("__init__", "index", "mod", "main")
@@ -75,7 +76,7 @@ def changed_functions(bundle: Bundle) -> Iterator[ChangedFunction]:
                 touched |= {at} if line.kind == "-" else set()
         for function in functions(text):
             is_touched = any(function.start <= line <= function.end for line in touched)
-            is_plain = len(function.name) > 3 and not function.name.startswith("__")
+            is_plain = len(function.name) > 3 and not _SPECIAL.match(function.name)
             if is_touched and is_plain and function.name not in found:
                 found.add(function.name)
                 yield ChangedFunction(function.name, file.path)
@@ -88,9 +89,12 @@ def _calls(function: ChangedFunction, hits: list[GrepHit], head: str, repo: Repo
     function or its module.
     """
     name = re.escape(function.name)
-    called = re.compile(rf"(?<![\w$]){name}\s*\(|\.{name}\b(?!\s*=[^=])")
+    # Ruby calls methods without brackets.
+    bare = rf"|\.{name}\b(?!\s*=[^=])" if language(function.path) == "ruby" else ""
+    called = re.compile(rf"(?<![\w$]){name}\s*\({bare}")
     defined = re.compile(
         rf"\b(?:def|defp|func|function|fn|fun)\s+(?:\([^)]*\)\s*)?(?:self\.)?{name}\b"
+        rf"|^[\w\s<>\[\],.]*\b{name}\s*\([^;]*\)[^;(){{}}]*\{{\s*$"
     )
     kind = language(function.path)
     code = [hit for hit in hits if language(hit.path) == kind and not is_doc(hit.path)]
@@ -99,7 +103,7 @@ def _calls(function: ChangedFunction, hits: list[GrepHit], head: str, repo: Repo
     imports: dict[str, bool] = {}
     for hit in code:
         is_call = called.search(hit.text) and not defined.search(hit.text)
-        is_comment = hit.text.lstrip().startswith(("#", "//", "*", "/*"))
+        is_comment = hit.text.lstrip().startswith(("#", "//", "*", "/*", ":", "- ", ".. "))
         if not is_call or is_comment or is_test(hit.path):
             continue
         if hit.path != function.path and not is_unique:

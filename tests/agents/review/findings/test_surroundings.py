@@ -94,3 +94,15 @@ def test_function_with_only_deleted_lines_is_changed() -> None:
 
 def test_nothing_is_known_without_a_repository() -> None:
     assert surroundings(from_texts({"words.py": OLD}, {"words.py": NEW}), None) == ""
+
+
+def test_properties_documents_and_definitions_are_not_calls(tmp_path: Path) -> None:
+    files = {
+        "a.ts": "import {abort} from './words'\n\nconst x = timings.abort - 1\nabort(x)\n",
+        "b.ts": "class B {\n  async abort(x) {\n    stop(x)\n  }\n}\n",
+    }
+    old = "export function abort(x) {\n  return x\n}\n"
+
+    text = around(tmp_path, files, "words.ts", old, old.replace("return x", "return -x"))
+
+    assert text == "Other calls of the changed functions:\n  a.ts:4: abort(x)"
