@@ -14,7 +14,6 @@ from importlib.util import find_spec
 from typing import Any
 
 from glue.errors import ProviderError
-from glue.tasks import finish_in_thread
 from glue.text import one_line
 
 SCOPE = "https://cognitiveservices.azure.com/.default"
@@ -47,6 +46,9 @@ class Login:
     async def headers(self) -> dict[str, str]:
         """Return the authorization header of a request."""
         if not self._token or time.time() > self._end - _EARLY:
+            # Start-up: listing the providers loads this module, and needs no event loop.
+            from glue.tasks import finish_in_thread
+
             await finish_in_thread(self._renew)
         return {"authorization": f"Bearer {self._token}"}
 

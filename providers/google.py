@@ -20,7 +20,6 @@ from glue import providers
 from glue.errors import ConfigError, ProviderError
 from glue.messages import Json
 from glue.providers.encoding import BAD_SHAPE, base64_text, loads
-from glue.tasks import finish_in_thread
 from glue.text import one_line
 
 VARIABLES = ("VERTEX_ACCESS_TOKEN", "GOOGLE_OAUTH_ACCESS_TOKEN", "CLOUDSDK_AUTH_ACCESS_TOKEN")
@@ -59,6 +58,9 @@ class Tokens:
             return self._token
         login = self._login()
         if login is None:
+            # Start-up: listing the providers loads this module, and needs no event loop.
+            from glue.tasks import finish_in_thread
+
             await finish_in_thread(self._delegate)
             return self._token
         address = login.get("token_uri") or _TOKEN_URI

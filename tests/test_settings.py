@@ -41,7 +41,7 @@ def test_every_keyword_of_a_public_function_is_a_field(function: Any, others: se
 
 
 def test_the_narrower_place_wins_and_none_leaves_it_to_the_wider() -> None:
-    agent = Agent("c", max_tokens=9, temperature=1.0)
+    agent = Agent("vllm:c", max_tokens=9, temperature=1.0)
     session = {"model": "b", "limits": Limits(max_turns=1), "temperature": 0.0}
     call = checked({"model": "a", "limits": None})
 
@@ -59,7 +59,7 @@ def test_the_narrower_place_wins_and_none_leaves_it_to_the_wider() -> None:
 
 def test_a_setting_takes_precedence_over_a_role_of_the_same_place() -> None:
     role = Role(name="r", instructions="of the role", model="m")
-    agent = Agent("a", instructions="of the agent", roles={"r": role})
+    agent = Agent("vllm:a", instructions="of the agent", roles={"r": role})
 
     by_role = agent.merge({"role": "r"})
     outright = agent.merge({"role": "r", "instructions": "mine"})
