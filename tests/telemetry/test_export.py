@@ -98,7 +98,16 @@ def finished(
     )
 
 
-GLUE_RUN = ["-c", "from glue.cli.app import main; main()", "run", "-m", "offline", "--otel", "hi"]
+GLUE_RUN = [
+    "-c",
+    "from glue.cli.app import main; main()",
+    "run",
+    "-q",
+    "-m",
+    "offline",
+    "--otel",
+    "hi",
+]
 
 
 @pytest.mark.parametrize(("command", "spans"), [(["-c", SCRIPT], 20), (GLUE_RUN, 2)])
