@@ -646,7 +646,7 @@ def test_old_chats_are_removed_but_named_ones_are_not(
     assert [each["id"] for each in sessions(cli)] == ["notes"]
 
 
-def test_an_unwritable_store_does_not_prevent_a_chat(cli: Callable[..., Any]) -> None:
+def test_a_store_that_is_a_file_is_refused(cli: Callable[..., Any]) -> None:
     Path("agent.py").write_text(AGENT)
     Path("store").write_text("not a folder")
 
