@@ -36,13 +36,19 @@ def question(request: PermissionRequest, screen: Screen) -> str:
     for name, value in request.arguments.items():
         text = value_text(value)
         is_in_diff = change is not None and name in ("old", "new", "content", "edits")
-        if text == request.target or is_in_diff:
+        if text == request.target or is_in_diff or _is_command(request, value):
             continue
         shown = clean_text(text).splitlines() or [""]
         lines += [f"  {one_line(name)}:", *(f"    {_cut(line)}" for line in shown[:_MAX_LINES])]
         if len(shown) > _MAX_LINES:
             lines.append(f"    … {len(shown) - _MAX_LINES} more lines")
     return "\n".join(lines)
+
+
+def _is_command(request: PermissionRequest, value: object) -> bool:
+    """Return whether an argument is a command that the target shows as it is, not escaped."""
+    command = request.touched.command if request.touched is not None else None
+    return isinstance(command, str) and command == value and command in request.target
 
 
 def change_of(request: PermissionRequest) -> list[str] | None:

@@ -8,7 +8,7 @@ import pytest
 
 from glue.cli.approval import parse_answer, question
 from glue.cli.screen import Screen
-from glue.permission import PermissionRequest
+from glue.permission import PermissionRequest, PermissionTarget
 
 
 def test_a_question_shows_the_target_and_the_arguments() -> None:
@@ -36,6 +36,23 @@ def test_a_question_shows_the_whole_target() -> None:
 
     assert first == "? shell echo  a␉b␊" + "x" * 3000 + "; rm -rf ~"
     assert "y… 100 more characters" in rest
+
+
+def test_a_question_shows_a_command_once_and_why_no_rule_decides() -> None:
+    def shown(command: str, text: str) -> str:
+        request = PermissionRequest(
+            tool="shell",
+            action="shell",
+            target=f"{text} [no sandbox]",
+            arguments={"command": command},
+            touched=PermissionTarget(text=text, command=command),
+            reason="the rule 'shell:rm *' may forbid it: the line contains rm",
+        )
+        return question(request, Screen(io.StringIO(), {}))
+
+    reason = "  the rule 'shell:rm *' may forbid it: the line contains rm"
+    assert shown("man rm", "man rm") == f"? shell man rm [no sandbox]\n{reason}"
+    assert shown("a\nb", 'escaped: "a\\nb"').endswith("\n  command:\n    a\n    b")
 
 
 def test_a_question_shows_controls_of_the_reading_direction() -> None:
