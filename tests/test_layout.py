@@ -56,6 +56,8 @@ CAPABILITIES = {
     "tools/fs/test_path_attacks.py": "attacks on all file tools",
     "tools/fs/test_races.py": "attacks on all file tools, from a second process",
     "tools/git/test_repository_attacks.py": "attacks on all git tools",
+    "tools/mcp/test_conformance.py": "the client and the server with the published suite",
+    "tools/mcp/test_hostile_servers.py": "a server that misbehaves, through the whole client",
     "tools/mcp/test_reference_servers.py": "the client and the server with reference programs",
     "tools/test_model_texts.py": "snapshots of every text that a model sees",
     "tools/test_public_names.py": "the names that the package offers",

@@ -1,21 +1,26 @@
-"""A client for the conformance suite of MCP: it connects, calls every tool, and ends.
+"""A client and a server for the conformance suite of MCP.
 
-The suite starts it with the URL of a server. The variable MCP_CONFORMANCE_SCENARIO names the
+The client connects, calls every tool, and ends. The suite starts it with the URL of a server. The variable MCP_CONFORMANCE_SCENARIO names the
 scenario, and MCP_CONFORMANCE_CONTEXT has the credentials of some scenarios as JSON.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import anyio
 
+import glue
 from fakes.mcp_servers import invoke
+from glue.prompts import catalogs
+from glue.testing import Script
 from glue.tools import mcp
 
 METADATA = "https://conformance-test.local/client-metadata.json"
@@ -60,6 +65,71 @@ async def main(url: str) -> None:
                 if not own or tool.name.endswith(f"__{own.get('name')}"):
                     result = await invoke(tool, own.get("arguments", arguments))
                     print(tool.name, result.text[:200])
+
+
+def conformance_server(folder: Path) -> Any:
+    """Return a server with the tools, prompts and resources that the suite expects by name."""
+    from glue.tools.mcp.library import Library  # loads the SDK
+    from glue.tools.mcp.server import make_server
+
+    picture = glue.Image(media_type="image/png", data=b"\x89PNG")
+    document = glue.File(media_type="application/pdf", data=b"%PDF", name="a.pdf")
+    log = logging.getLogger("conformance")
+    log.setLevel("INFO")
+
+    @glue.tool
+    def test_simple_text() -> str:
+        """Return a text."""
+        return "This is a simple text response for testing."
+
+    @glue.tool
+    def test_image_content() -> glue.Image:
+        """Return a picture."""
+        return picture
+
+    @glue.tool
+    def test_embedded_resource() -> glue.File:
+        """Return a file."""
+        return document
+
+    @glue.tool
+    def test_multiple_content_types() -> glue.ToolResult:
+        """Return a text, a picture and a file."""
+        return glue.ToolResult(content=(glue.Text(text="Several:"), picture, document))
+
+    @glue.tool
+    def test_tool_with_logging() -> str:
+        """Write three log records."""
+        for text in ("started", "processing", "completed"):
+            log.info(text)
+        return "done"
+
+    @glue.tool
+    async def test_tool_with_progress(context: glue.Context[None]) -> str:
+        """Report progress three times."""
+        for step in (0, 50, 100):
+            context.progress(f"{step} of 100", {"progress": step, "total": 100})
+        return "done"
+
+    @glue.tool
+    def test_error_handling() -> str:
+        """Fail."""
+        raise glue.ToolError("This tool intentionally returns an error for testing")
+
+    tools: list[Any] = [
+        test_simple_text,
+        test_image_content,
+        test_embedded_resource,
+        test_multiple_content_types,
+        test_tool_with_logging,
+        test_tool_with_progress,
+        test_error_handling,
+    ]
+    (folder / "prompts" / "test_simple_prompt").mkdir(parents=True)
+    (folder / "prompts" / "test_simple_prompt" / "v1.md").write_text("A simple prompt.")
+    library = Library(catalogs=catalogs(folder / "prompts"), root=str(folder))
+    agent = glue.Agent(Script("x"), tools=tools, instructions="Be brief.")
+    return make_server(agent, {tool.name: tool for tool in tools}, glue.AllowAll(), library)
 
 
 if __name__ == "__main__":
