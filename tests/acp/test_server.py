@@ -14,7 +14,7 @@ from typing import Any
 
 import anyio
 import pytest
-from fakes.acp_schema import methods, updates
+from fakes.acp_schema import capabilities, methods, sign_ins, updates
 from fakes.editor import GLUE, KNOWN, Open, choose, words
 
 from glue.acp.server import Server
@@ -129,6 +129,28 @@ def documented() -> set[str]:
 
 def test_the_docs_list_every_method_and_update_of_the_protocol() -> None:
     assert documented() == set().union(*methods().values()) | updates()
+
+
+def test_the_docs_list_every_capability_and_sign_in_of_the_protocol() -> None:
+    page = EDITORS_PAGE.read_text().partition("### Capabilities and sign-in")[2]
+    rows = re.findall(r"^\| (client|agent|sign-in) `([^`]+)`", page, re.MULTILINE)
+    listed = {side: {name for each, name in rows if each == side} for side, _ in rows}
+
+    assert listed == {
+        "client": capabilities("ClientCapabilities"),
+        "agent": capabilities("AgentCapabilities"),
+        "sign-in": sign_ins(),
+    }
+
+
+def test_an_editor_with_terminals_can_store_a_key_in_one(editor: Open) -> None:
+    client = editor("agent = glue.Agent('openai')")
+
+    for offered, kinds in (({}, [None]), ({"auth": {"terminal": True}}, ["terminal", None])):
+        given = {"protocolVersion": 1, "clientCapabilities": offered}
+        methods = client.ask("initialize", given)["authMethods"]
+        assert [method.get("type") for method in methods] == kinds
+    assert methods[0]["args"] == ["--setup"]
 
 
 def test_every_request_of_the_protocol_has_a_handler(editor: Open) -> None:

@@ -44,6 +44,31 @@ def updates() -> set[str]:
     return {each["properties"]["sessionUpdate"]["const"] for each in DEFS["SessionUpdate"]["oneOf"]}
 
 
+def capabilities(name: str) -> set[str]:
+    """Return the paths of all capabilities in a definition, such as `fs.readTextFile`."""
+    found: set[str] = set()
+
+    def walk(schemas: list[Any], path: tuple[str, ...]) -> None:
+        inner: dict[str, list[Any]] = {}
+        for part in (part for schema in schemas for part in _flat(schema)):
+            for key, value in part.get("properties", {}).items():
+                if key != "_meta":
+                    inner.setdefault(key, []).append(value)
+        for key, values in inner.items():
+            walk(values, (*path, key))
+        if not inner:
+            found.add(".".join(path))
+
+    walk([DEFS[name]], ())
+    return found
+
+
+def sign_ins() -> set[str]:
+    """Return the kinds of authentication methods."""
+    names = {part["$ref"] for part in _flat(DEFS["AuthMethod"]) if "$ref" in part}
+    return {name.rpartition("AuthMethod")[2].lower() for name in names} - {"id"}
+
+
 def definition(method: str, ending: str) -> str:
     """Return the name of a method's request, response or notification."""
     return next(
