@@ -55,6 +55,7 @@ TOOLCHAINS = tuple(
 )
 # No terminals: a command could write to the terminal of the user, and imitate a question there.
 DEVICES = tuple(f"/dev/{name}" for name in "null zero full random urandom".split())
+PRIVATE: set[str] = set()  # the private folders of this process that exist
 PACKAGE = str(Path(glue.__file__).absolute().parents[1])  # the folder that contains the package
 LAUNCHER = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); from glue.tools.confine import main; main()"
@@ -192,7 +193,8 @@ class SandboxRunner:
     def __init__(self, sandbox: Sandbox, backend: Backend, root: str) -> None:
         self.sandbox, self.backend, self.root = sandbox, backend, root
         self.private = os.path.realpath(tempfile.mkdtemp(prefix="glue-sandbox-"))
-        weakref.finalize(self, shutil.rmtree, self.private, ignore_errors=True)
+        PRIVATE.add(self.private)
+        weakref.finalize(self, _remove, self.private)
         home = os.path.expanduser("~")
         self.toolchains = [
             path for path in (os.path.join(home, name) for name in TOOLCHAINS) if _exists(path)
@@ -265,6 +267,17 @@ class SandboxRunner:
             private=self.private,
             network=self.sandbox.network,
         )
+
+
+def remove_private_folders() -> None:
+    """Remove the private folders of all sandboxes, for a process that ends without Python's exit."""
+    for folder in tuple(PRIVATE):
+        _remove(folder)
+
+
+def _remove(folder: str) -> None:
+    PRIVATE.discard(folder)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def open_sandbox(sandbox: Sandbox | str, root: str | os.PathLike[str]) -> SandboxRunner | None:

@@ -51,7 +51,16 @@ def exit_now(code: int) -> NoReturn:
     sys.stderr.flush()
     _shut_down_telemetry()
     logging.shutdown()
+    _remove_private_folders()
     os._exit(code)
+
+
+def _remove_private_folders() -> None:
+    """Remove the folders of sandboxes, if this process has used the shell tool."""
+    if "glue.tools.sandbox" in sys.modules:
+        from glue.tools.sandbox import remove_private_folders  # loaded already
+
+        remove_private_folders()
 
 
 def _shut_down_telemetry() -> None:
@@ -76,6 +85,7 @@ async def cancel_on_signal(
         cancel()
         await anext(signals)
         leave()
+        _remove_private_folders()
         os._exit(Outcome.CANCELLED.exit_code)
 
 

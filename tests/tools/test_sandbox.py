@@ -18,7 +18,14 @@ import glue
 from glue.errors import ConfigError
 from glue.testing import Script, call, calls
 from glue.tools import coding, shell
-from glue.tools.sandbox import BACKENDS, Sandbox, View, find_backend, open_sandbox
+from glue.tools.sandbox import (
+    BACKENDS,
+    Sandbox,
+    View,
+    find_backend,
+    open_sandbox,
+    remove_private_folders,
+)
 
 PYTHON = shutil.which("python3", path="/usr/bin:/bin") or sys.executable
 Attempt = Callable[..., str]
@@ -281,6 +288,17 @@ def test_the_private_folder_is_removed_with_the_runner(backend: str, project: Pa
     del runner
 
     assert not os.path.exists(private)
+
+
+def test_private_folders_are_removed_before_a_process_ends_at_once(
+    backend: str, project: Path
+) -> None:
+    runner = open_sandbox(Sandbox(backend=backend), project)
+    assert runner is not None
+
+    remove_private_folders()
+
+    assert not os.path.exists(runner.private)
 
 
 async def test_shell_tools_use_the_sandbox_and_say_so(backend: str, project: Path) -> None:
