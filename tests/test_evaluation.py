@@ -73,7 +73,7 @@ async def test_every_case_runs_on_every_model_as_often_as_asked() -> None:
     good = model("good", team="billing", city="Oslo")
     poor = model("poor", city="Oslo")
 
-    found = await glue.evaluate(Agent("unused"), CASES, models=[good, poor], repeat=3)
+    found = await glue.evaluate(Agent("offline"), CASES, models=[good, poor], repeat=3)
 
     assert found.models == ("good", "poor")
     assert Counter((trial.model, trial.case) for trial in found.trials) == {
@@ -109,7 +109,7 @@ async def test_the_others_are_compared_with_the_first_model_on_the_same_cases() 
     poor = model("poor", **dict.fromkeys("8", "yes"))
     same = model("same", **dict.fromkeys("01234567", "yes"))
 
-    found = await evaluate(Agent("unused"), cases, models=[good, poor, same])
+    found = await evaluate(Agent("offline"), cases, models=[good, poor, same])
 
     first, second = found.pairs()
     assert (first.first, first.second) == ("good", "poor")
@@ -192,7 +192,7 @@ async def test_settings_of_one_model_are_compared_under_their_own_names() -> Non
     script = Script(repeat(answer), name="small")
     models = [{"model": script, "temperature": 0}, {"model": script, "name": "warm"}]
 
-    found = await evaluate(Agent("unused", temperature=1), CASES[:1], models=models)
+    found = await evaluate(Agent("offline", temperature=1), CASES[:1], models=models)
 
     assert found.models == ("small temperature=0", "warm")
     assert [trial.score for trial in found.trials] == [1.0, 0.0]
@@ -291,7 +291,7 @@ async def test_a_trial_that_broke_is_a_failure_with_its_reason() -> None:
 
     assert [trial.score for trial in found.trials] == [1.0, 0.0]
     assert "AssertionError" in "; ".join(found.trials[1].reasons)
-    assert found.trials[1].messages == ()
+    assert [message.text for message in found.trials[1].messages] == ["Which city?"]
 
 
 async def test_a_spent_budget_leaves_trials_out_and_resume_runs_them(tmp_path: Path) -> None:
@@ -299,8 +299,8 @@ async def test_a_spent_budget_leaves_trials_out_and_resume_runs_them(tmp_path: P
     first, second = model("first"), model("second")
     options: dict[str, Any] = {"models": [first, second], "state": tmp_path / "state"}
 
-    cut = await evaluate(Agent("unused"), cases, usd_budget=0.008, concurrency=1, **options)
-    whole = await evaluate(Agent("unused"), cases, resume=True, **options)
+    cut = await evaluate(Agent("offline"), cases, usd_budget=0.008, concurrency=1, **options)
+    whole = await evaluate(Agent("offline"), cases, resume=True, **options)
 
     assert Counter(trial.model for trial in cut.trials) == {"first": 6, "second": 2}
     assert cut.unfinished == "the budget is spent"
@@ -360,7 +360,7 @@ def report(label, row):
 async def main():
     models = [Script(repeat(answer), name=name) for name in ("a", "b", "c")]
     found = await glue.evaluate(
-        glue.Agent("unused"), cases, models=models, state="state", resume=True, on_row=report
+        glue.Agent("offline"), cases, models=models, state="state", resume=True, on_row=report
     )
     print(len(found.trials), len({(trial.model, trial.case) for trial in found.trials}))
 
@@ -404,7 +404,7 @@ async def test_500_cases_on_three_models_with_known_rates() -> None:
         return Script(repeat(answer), name=name)
 
     found = await evaluate(
-        Agent("unused"), cases, models=[chance(name) for name in rates], concurrency=32
+        Agent("offline"), cases, models=[chance(name) for name in rates], concurrency=32
     )
 
     for summary, rate in zip(found.summaries(), rates.values(), strict=True):
