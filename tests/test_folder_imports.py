@@ -53,7 +53,7 @@ SHARED = {
     "glue.provider": "Closeable Wrapper ask capabilities close common deltas opened",
     "glue.secrets": "Redactor mask_values name_secrets",
     "glue.tasks": "StopFlag background finish_in_thread in_stoppable_thread in_thread run_blocking",
-    "glue.text": "clean_text format_dollars format_seconds one_line",
+    "glue.text": "clean_text count format_dollars format_seconds one_line",
     "glue.toolnames": "register_tool_names",
 }
 LISTED = {f"{module}.{name}" for module, names in SHARED.items() for name in names.split()}

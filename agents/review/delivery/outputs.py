@@ -344,6 +344,7 @@ def to_html(report: Report) -> str:
         finding = item.finding
         where = html.escape(clean.line(item.where))
         kind = f"{finding.severity} {finding.category} · {html.escape(rule(item))}"
+        kind += " · removed code" if finding.anchor == "deleted" else ""
         quoted = html.escape(clean_text(finding.quote, drop=True))
         parts.append(
             f'<article><h2 class="{finding.severity}">{_html(title(item))}</h2>'
