@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,6 +53,23 @@ def test_a_queue_shows_its_rows_money_and_cooldowns(cli: Callable[..., Any]) -> 
     assert "no worker is running" in shown
     assert (found["usd"], found["last_minute"], found["slots"]) == (2.0, 4, 0)
     assert found["cooldowns"]["acme"] == pytest.approx(90, abs=5)
+
+
+def test_watch_prints_json_lines_until_it_is_interrupted(cli: Callable[..., Any]) -> None:
+    filled("done", "").close()
+    program = "from glue.cli.app import main; main()"
+    args = ("queue", "rows", "--engine", ENGINE, "--watch", "--json", "--every", "0.1")
+    command = [sys.executable, "-c", program, *args]
+
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        first, second = (json.loads(process.stdout.readline()) for _ in range(2))
+        process.send_signal(signal.SIGINT)
+        process.stdout.read()
+
+    assert process.returncode == 0
+    assert first["queues"]["rows"]["states"] == {"ended": 1, "waiting": 1}
+    assert second["at"] > first["at"]
 
 
 def test_prune_deletes_old_rows_with_their_transcripts(cli: Callable[..., Any]) -> None:
