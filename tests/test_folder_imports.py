@@ -33,10 +33,10 @@ SHARED = {
     "glue.codec": "from_json to_json",
     "glue.context": "AnyTool Host",
     "glue.errors": "innermost",
-    "glue.failures": "failure_result say_once",
+    "glue.failures": "failure_result",
     "glue.function.spool": "cap current_spool",
     "glue.function.schema": "shape_of",
-    "glue.function.validation": "check_schema",
+    "glue.function.validation": "Validator check_schema",
     "glue.globs": "Glob MAX_PATTERN SPECIAL matches_text parse_globs",
     "glue.hidden": "HIDDEN_CHARACTERS",
     "glue.installing": "install_command",  # the advice of an error, in every folder the same
@@ -44,7 +44,7 @@ SHARED = {
     "glue.limits": "estimate_tokens",
     "glue.loop.transcript": "has_content",
     "glue.markdown": "Fence backticks code_block code_span",
-    "glue.messages": "EFFORTS Effort Json ToolSpec message_from_json new_id",
+    "glue.messages": "EFFORTS Effort Json ToolSpec message_from_json messages_to_json new_id",
     "glue.overrides": "check_origin",
     "glue.settings": "instructions_text is_provider",
     "glue.signature": "hinted hinted_as",
@@ -52,8 +52,11 @@ SHARED = {
     "glue.permission": "decide",
     "glue.provider": "Closeable Wrapper ask capabilities close common deltas opened",
     "glue.secrets": "Redactor mask_values name_secrets",
-    "glue.tasks": "StopFlag background finish_in_thread in_stoppable_thread in_thread run_blocking",
-    "glue.text": "clean_text count format_dollars format_seconds one_line",
+    "glue.stores": "Store",
+    "glue.tasks": (
+        "StopFlag background caller finish_in_thread in_stoppable_thread in_thread run_blocking"
+    ),
+    "glue.text": "clean_text count format_dollars format_seconds one_line suggest",
     "glue.toolnames": "register_tool_names",
 }
 LISTED = {f"{module}.{name}" for module, names in SHARED.items() for name in names.split()}

@@ -196,7 +196,7 @@ def _writer(original: Tool[..., Any], root: str, editor: EditorConnection) -> To
         return f"{done} {path} in the editor: {len(after.encode())} bytes"
 
     spec = original.spec
-    options = {
+    options: dict[str, Any] = {
         "needs_permission": original.action,
         "target": original.target,
         "alone": True,

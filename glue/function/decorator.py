@@ -158,6 +158,8 @@ class Tool(Generic[P, R]):
         description: str,
         parameters: Mapping[str, Json],
         function: Callable[..., T],
+        *,
+        takes_context: bool | None = None,
         **options: Any,
     ) -> Tool[..., T]:
         """Return a tool with a given JSON schema, whose function gets all arguments as one dict.
@@ -168,15 +170,12 @@ class Tool(Generic[P, R]):
             search = Tool.from_schema("search", "Search the archive.", schema, forward)
 
         If the first parameter of the function is a Context, it gets the context, as with `@tool`.
-        The model sees the schema unchanged, but patterns that may be slow are not checked.
+        `takes_context` may be passed to save the inspection, for thousands of tools. The model sees
+        the schema unchanged, but patterns that may be slow are not checked.
         """
-        try:
-            first = next(iter(inspect.signature(function).parameters.values()), None)
-        except ValueError:  # a builtin function without a signature
-            first = None
-        frame = inspect.currentframe()
-        describer = Describer(_namespace(function, frame and frame.f_back))
-        takes_context = first is not None and _is_context(describer, first.annotation)
+        if takes_context is None:
+            frame = inspect.currentframe()
+            takes_context = _takes_context(function, frame and frame.f_back)
         shape = Shape(without_slow_patterns(parameters))
         signature = Signature(shape=shape, takes_context=takes_context, whole=True)
         made = Tool(function, name=name, description=description, signature=signature, **options)
@@ -428,6 +427,16 @@ def read_signature(function: Callable[..., Any], frame: Any = None) -> Signature
             (each.name, each.default) for each in parameters if each.kind is each.POSITIONAL_ONLY
         ),
     )
+
+
+def _takes_context(function: Callable[..., Any], frame: Any) -> bool:
+    """Return whether the first parameter of a function is a Context."""
+    try:
+        first = next(iter(inspect.signature(function).parameters.values()), None)
+    except ValueError:  # a builtin function without a signature
+        return False
+    describer = Describer(_namespace(function, frame))
+    return first is not None and _is_context(describer, first.annotation)
 
 
 def _is_method(function: Callable[..., Any], first: str) -> bool:

@@ -139,10 +139,8 @@ class BlockingStore:
 def title_of(content: Sequence[Any]) -> str:
     """Return the first text of a prompt; for a prompt without text, the kinds of its parts.
 
-    >>> title_of(["What is this?", picture])  # doctest: +SKIP
-    'What is this?'
-    >>> title_of([picture])  # doctest: +SKIP
-    '[image]'
+    >>> title_of(["", "Fix it."])
+    'Fix it.'
     """
     texts = (part if isinstance(part, str) else getattr(part, "text", "") for part in content)
     title = next((text for text in texts if text.strip()), "")

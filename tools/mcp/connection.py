@@ -10,7 +10,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,6 @@ from anyio.abc import TaskGroup, TaskStatus
 from glue import Context, Part, Tool, ToolResult, __version__
 from glue.backoff import Backoff
 from glue.errors import ConfigError, ToolError, innermost
-from glue.function.decorator import Signature
-from glue.function.patterns import without_slow_patterns
-from glue.function.schema import Shape
 from glue.globs import matches_text
 from glue.tools.mcp.config import ServerConfig
 from glue.tools.mcp.content import content_part, tool_result
@@ -474,19 +471,15 @@ class ServerConnection:
         self, name: str, text: str, schema: Mapping[str, Any], function: Any
     ) -> Tool[..., Any]:
         checked = checked_schema(schema)
-        # Made directly, because `Tool.from_schema` inspects the function, which is slow for
-        # thousands of tools.
-        shape = Shape(without_slow_patterns(checked))
-        tool: Tool[..., Any] = Tool(
+        return Tool.from_schema(
+            name,
+            text,
+            checked,
             function,
-            name=name,
-            description=text,
-            signature=Signature(shape=shape, takes_context=True, whole=True),
+            takes_context=True,
             needs_permission=True,  # even if the server calls the tool read-only
             target=lambda arguments: json.dumps(arguments, default=str, ensure_ascii=False),
         )
-        tool.spec = replace(tool.spec, parameters=checked)
-        return tool
 
     def _resource_tools(self) -> list[Tool[..., Any]]:
         """Return the tools that list and read the resources of the server."""
