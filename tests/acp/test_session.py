@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from fakes.editor import Open, choose, words
+from fakes.mcp_servers import SCRIPTED
 
 from glue.acp.rpc import RpcError
 from glue.acp.session import PAGE, OpenSession, list_page
@@ -391,3 +392,80 @@ def test_prompts_of_mcp_servers_are_slash_commands(editor: Open, tmp_path: Path)
     assert commands["demo:greet"]["input"] == {"hint": "<who>"}
     assert client.text() == "heard: Say hello to Ada Lovelace"
     assert client.close() == 0
+
+
+SURE = {"type": "object", "properties": {"sure": {"type": "boolean"}}, "required": ["sure"]}
+
+
+def with_questions(editor: Open, folder: Path, tool: str, client: dict[str, Any]) -> Any:
+    """Prompt an agent that calls a tool of an MCP server which asks the user a question."""
+    (folder / "server.py").write_text(SCRIPTED)
+    tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("form", "page")]
+    given = json.dumps({"tools": tools, "message": "Delete it?", "form": SURE})
+    server = {
+        "name": "srv",
+        "command": sys.executable,
+        "args": [str(folder / "server.py"), given],
+        "env": [],
+    }
+    opened = editor(
+        f"agent = glue.Agent(Script(calls(call('srv__{tool}')),"
+        " lambda request: request.messages[-1].text))"
+    )
+    opened.answers["session/request_permission"] = choose("allow_once")
+    opened.answers["elicitation/create"] = lambda params: {
+        "action": "accept",
+        **({"content": {"sure": False}} if params["mode"] == "form" else {}),
+    }
+    session = opened.start(folder, client=client, mcpServers=[server])
+    opened.prompt(session)
+    return opened
+
+
+def shown(client: Any) -> list[dict[str, Any]]:
+    return [
+        frame["params"] for frame in client.frames if frame.get("method") == "elicitation/create"
+    ]
+
+
+def test_a_page_of_an_mcp_server_is_opened_by_the_editor(editor: Open, tmp_path: Path) -> None:
+    client = with_questions(editor, tmp_path, "page", {"elicitation": {"url": {}}})
+
+    (question,) = shown(client)
+    assert question["url"] == "https://example.com/sign-in"
+    assert question["message"] == "srv: Sign in. (opens https://example.com)"
+    assert json.loads(client.text()) == {"action": "accept"}
+    finished = [f for f in client.frames if f.get("method") == "elicitation/complete"]
+    if not finished:
+        finished = [client.until(lambda frame: frame.get("method") == "elicitation/complete")]
+    assert finished[0]["params"] == {"elicitationId": question["elicitationId"]}
+
+
+def test_a_form_of_an_mcp_server_is_shown_by_the_editor(editor: Open, tmp_path: Path) -> None:
+    client = with_questions(editor, tmp_path, "form", {"elicitation": {"form": {}}})
+
+    (question,) = shown(client)
+    assert (question["message"], question["requestedSchema"]) == ("srv: Delete it?", SURE)
+    assert json.loads(client.text()) == {"action": "accept", "content": {"sure": False}}
+
+
+@pytest.mark.parametrize(
+    ("tool", "title"),
+    [
+        ("form", "srv: Delete it?"),
+        ("page", "srv: Sign in. Open https://example.com/sign-in (at https://example.com)"),
+    ],
+)
+def test_an_editor_without_forms_and_pages_asks_for_permission_once(
+    editor: Open, tmp_path: Path, tool: str, title: str
+) -> None:
+    client = with_questions(editor, tmp_path, tool, {})
+
+    about_tool, about_question = client.questions()
+    assert about_tool["toolCall"]["name"] == f"srv__{tool}"
+    assert about_question["toolCall"]["title"] == title
+    assert [option["optionId"] for option in about_question["options"]] == [
+        "allow_once",
+        "reject_once",
+    ]
+    assert json.loads(client.text())["action"] == "accept"
