@@ -1,8 +1,8 @@
 """The demo of `make demo`: an agent in ten lines, then a review of planted bugs, without a key.
 
-No model is asked: its replies are recorded in `tests/fakes/larder.replies.json` and are played back
-through the real tools, gate, second look and output. A reader who played the model wrote them for
-this change, so they show what a review looks like, not how good a particular model is.
+No model is asked: the replies in `tests/fakes/larder.replies.json` were written for this change and
+are played back through the real tools, gate, second look and output. They show what a review looks
+like, not how good a particular model is.
 
 python bench/demo.py [FOLDER]
 """
@@ -53,7 +53,6 @@ FILES = {
     "terminal": ("review.txt", "full report"),
     "html": ("review.html", "as a page"),
     "json": ("review.json", "as JSON"),
-    "sarif": ("review.sarif", "as SARIF"),
 }
 
 
@@ -69,7 +68,10 @@ def main(folder: str = "") -> int:
     screen.line(f'$ python agent.py --usage "{PROMPT}"', "cyan")
     page = run_agent(home)
     screen.line("")
-    screen.line("2. The review bot reads a pull request; the model's replies are recorded", "bold")
+    screen.line(
+        "2. The review bot reads a pull request; replies written for the demo play the model",
+        "bold",
+    )
     review_larder(home / "pull-request", page)
     return 0
 
@@ -137,7 +139,7 @@ def _print_report(report: Report, out: Path, page: Path) -> None:
     room = max(get_terminal_size().columns, 60)
     by_model = sum(not item.finding.rule for item in report.items)
     print(
-        f"{len(report.items)} findings in a change with planted bugs: {by_model} of the recorded"
+        f"{len(report.items)} findings in a change with planted bugs: {by_model} of the played"
         f" model, {len(report.items) - by_model} of analysers and rules\n"
     )
     for item in report.items:

@@ -235,7 +235,8 @@ import asyncio, sys
 
 async def serve(reader, writer):
     body = b'{"choices": [{"message": {"role": "assistant", "content": "an answer"}}]}'
-    head = b"HTTP/1.1 200 OK\\r\\ncontent-type: application/json\\r\\ncontent-length: %d\\r\\n\\r\\n"
+    head = b"HTTP/1.1 200 OK\\r\\ncontent-type: application/json\\r\\n"
+    head += b"content-length: %d\\r\\n\\r\\n"
     try:
         while True:
             block = await reader.readuntil(b"\\r\\n\\r\\n")

@@ -4,12 +4,12 @@
 
 Each FOLDER is a checkout or a bare git repository with recorded HTTP traffic: cassettes of vcrpy,
 of Ruby's and R's vcr, and of similar tools (.yaml, .yml, .json, also compressed). The recordings
-are read where they are and never copied. The environment of `make models` has the packages that this
-script needs: genai-prices and PyYAML.
+are read where they are and never copied. The environment of `make models` has the packages that
+this script needs: genai-prices and PyYAML.
 
 For each reply of a model it counts:
 
-    wrong     the decoder fails, or its text, calls or tokens differ from a plain reading
+    wrong     the decoder fails, or its text or the names of its calls differ from a plain reading
     chunks    the reply differs if the body arrives in pieces of other sizes
     lost      a field that the server expects back is not sent back
     class     the kind of an error response, to be read (--show lists them)

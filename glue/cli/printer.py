@@ -13,7 +13,7 @@ from glue.codec import to_plain
 from glue.events import Event, RequestStart, event_to_json
 from glue.limits import StopReason
 from glue.messages import AssistantMessage, Request, UserMessage, message_to_json
-from glue.provider import Attempt, Notice, TextDelta, ThinkingDelta, ToolCallDelta
+from glue.provider import Attempt, TextDelta, ThinkingDelta, ToolCallDelta
 from glue.result import RunResult
 from glue.text import clean_text, cost_text, count, cut, format_seconds, one_line, usage_text
 
@@ -73,8 +73,6 @@ class Printer:
                 when = f"in {format_seconds(event.delay)}" if event.delay else "now"
                 fault = one_line(event.detail or event.kind, 300)
                 self.note(f"! {fault}; next attempt {when}", "yellow")
-            case Notice() if not self.quiet:
-                self.note(f"! {one_line(f'{event.provider}: {event.text}', 300)}", "yellow")
             case events.RunEnd():
                 self.progress.stop()
                 self.progress.tokens = 0  # in a chat, another run follows

@@ -25,7 +25,7 @@ def build(repo: Path) -> None:
 
 
 def recorded_model() -> Script:
-    """Return a provider that plays back the recorded replies of a review of the change."""
+    """Return a provider that plays back the replies that were written for the change."""
     path = Path(__file__).with_name("larder.replies.json")
     replies = json.loads(path.read_text(encoding="utf-8"))
     return Script(*(calls(call(one["name"], one["arguments"])) for one in replies), name="recorded")
