@@ -270,7 +270,7 @@ class SandboxRunner:
 
 
 def remove_private_folders() -> None:
-    """Remove the private folders of all sandboxes, for a process that ends without Python's exit."""
+    """Remove the private folders of all sandboxes; for a process that skips the exit of Python."""
     for folder in tuple(PRIVATE):
         _remove(folder)
 

@@ -1,7 +1,8 @@
 """A client and a server for the conformance suite of MCP.
 
 The client connects, calls every tool, and ends. The suite starts it with the URL of a server. The
-variable MCP_CONFORMANCE_SCENARIO names the scenario, and MCP_CONFORMANCE_CONTEXT has the credentials of some scenarios as JSON.
+variable MCP_CONFORMANCE_SCENARIO names the scenario, and MCP_CONFORMANCE_CONTEXT has the
+credentials of some scenarios as JSON.
 """
 
 from __future__ import annotations
