@@ -62,7 +62,8 @@ class Login:
             token = self._credential.get_token(SCOPE)
         except Exception as error:  # the message names each login that was tried
             raise ProviderError(
-                f"the Entra login failed: {one_line(str(error), 600)}",
+                "AZURE_OPENAI_API_KEY is not set, and the Entra login failed: "
+                f"{one_line(str(error), 600)}",
                 kind="auth",
                 provider="azure",
             ) from error

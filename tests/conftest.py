@@ -28,6 +28,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# The login libraries of clouds look for a metadata server on the network, which no test may use.
+os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
+os.environ["NO_GCE_CHECK"] = "true"
+os.environ["AZURE_TOKEN_CREDENTIALS"] = "EnvironmentCredential"
+
 # Tests that run under one backend only, by the beginning of their path below tests/. They use
 # threads, processes and pure functions with a single await; scheduling is tested elsewhere.
 ONE_BACKEND = {

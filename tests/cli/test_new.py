@@ -199,7 +199,7 @@ def test_the_template_eval_has_cases_that_can_be_evaluated_at_once(cli: Cli) -> 
     made = cli("new", "mine.py", "-t", "eval")
     again = cli("new", "mine.py", "-t", "eval")
 
-    ran = cli("eval", "mine.py", "mine.jsonl", "--at-least", "1", "-q")
+    ran = cli("eval", "mine.py", "mine.jsonl", "-m", "offline", "--at-least", "1", "-q")
 
     assert "compare:    glue eval mine.py mine.jsonl -m NAME -m NAME" in made.err
     assert "mine.py exists already" in again.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from pathlib import Path
@@ -105,15 +106,20 @@ async def test_the_metadata_server_of_a_machine_is_asked(
     server = loopback(
         response({}), response("project"), response({"email": "me", "scopes": []}), TOKEN
     )
-    monkeypatch.delenv("NO_GCE_CHECK")
-    for name in ("GCE_METADATA_HOST", "GCE_METADATA_IP", "GCE_METADATA_ROOT"):
-        monkeypatch.setenv(name, f"127.0.0.1:{server.port}")
-    tokens = Tokens()
+    # The library reads its variables when it is imported, which another test may have done.
+    library = importlib.import_module("google.auth.compute_engine._metadata")
+    with monkeypatch.context() as patch:
+        patch.delenv("NO_GCE_CHECK")
+        for name in ("GCE_METADATA_HOST", "GCE_METADATA_IP", "GCE_METADATA_ROOT"):
+            patch.setenv(name, f"127.0.0.1:{server.port}")
+        importlib.reload(library)
+        tokens = Tokens()
 
-    assert await tokens.get() == "from-server"
-    asked = len(server.seen)
-    assert await tokens.get() == "from-server"
-    assert len(server.seen) == asked  # the token is reused
+        assert await tokens.get() == "from-server"
+        asked = len(server.seen)
+        assert await tokens.get() == "from-server"
+        assert len(server.seen) == asked  # the token is reused
+    importlib.reload(library)
 
 
 def external_account(home: Path, url: str) -> None:

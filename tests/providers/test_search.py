@@ -140,11 +140,8 @@ async def test_one_line_says_that_the_search_is_left_out(
 
     assert result.text == "Hello."
     assert "tools" not in json.loads(server.seen[0].body)
-    assert (result.messages[-1].meta or {})["notes"] == [
-        "web_search is left out: groq has no search of its own"
-    ]
     assert [record.getMessage() for record in caplog.records if record.name == "glue.notes"] == [
-        "web_search is left out: groq has no search of its own"
+        "groq: web_search is left out: groq has no search of its own"
     ]
 
 

@@ -4,7 +4,6 @@
 #
 # [tool.glue]
 # max_turns = 16
-# usd_budget = 0.50
 # ///
 """An agent with cases: `glue eval NAME.py NAME.jsonl -m anthropic -m openai` compares models."""
 
@@ -25,7 +24,7 @@ def weather(city: str) -> str:
 
 agent = Agent(
     # GLUE_MODEL, or the first provider whose key is set. -m selects another one.
-    default(otherwise="offline"),
+    default(otherwise="offline:stand-in"),
     tools=[weather],
     instructions="Answer in one line. Look up the weather before you talk about it.",
 )

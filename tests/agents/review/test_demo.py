@@ -38,10 +38,10 @@ def test_demo_finds_the_planted_bugs_and_prints_the_paths_of_its_files(
     }  # fmt: skip
     assert sum(not finding.rule for finding in run.findings) == 3
     assert (run.provider, run.second_look.checked, run.second_look.regraded) == ("recorded", 3, 1)
-    assert "the recorded model" in out
+    assert "the played model" in out
     for finding in run.findings:
         assert out.count(f"  {finding.path}:{finding.line} ") == 1
-    for name in ("review.txt", "review.html", "review.json", "review.sarif", "requests.jsonl"):
+    for name in ("review.txt", "review.html", "review.json", "requests.jsonl"):
         assert str(folder / name) in out
     assert str(tmp_path / "agent.html") in out
     for name in ("bundle.json", "findings.json", "run.jsonl"):
