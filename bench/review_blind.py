@@ -32,7 +32,7 @@ from glue.agents.review.delivery.publish import publish
 from glue.agents.review.findings.model import review
 from glue.agents.review.records import Bundle, ReviewRun
 from glue.agents.review.selftest import Scratch, Trial, changes, judge
-from glue.testing import Script, call, calls
+from glue.testing import Script, call, calls, repeat
 from glue.tools.git import Repo
 
 DONE = calls(call("finish_review", {"summary": "The change was read in full."}))
@@ -122,7 +122,8 @@ def score(out: Path) -> None:
 async def played(
     bundle: Bundle, answers: list[dict[str, Any]], home: str, looks: bool
 ) -> ReviewRun:
-    script = Script(*(calls(call(one["name"], one["arguments"])) for one in answers))
+    steps = [calls(call(one["name"], one["arguments"])) for one in answers]
+    script = Script(*steps, repeat(DONE))  # if the bot sends a report back, the reader has gone
     with Repo(home, alternates=True) as repo:
         return await review(
             bundle,

@@ -57,7 +57,7 @@ Around: TypeAlias = Callable[[str], AbstractContextManager[Callable[[Provider], 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class JudgeVerdict:
     """The answer of a judge."""
 
     reason: str
@@ -623,7 +623,7 @@ async def _judge(
     ]
     # The name has a hash of the questions, because a map refuses to resume with other inputs.
     digest = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:12]
-    agent: Agent[Any, Any] = Agent(judge, output=Judgement, instructions=JUDGE)
+    agent: Agent[Any, Any] = Agent(judge, output=JudgeVerdict, instructions=JUDGE)
     verdicts: dict[int, list[MapRow]] = {}
     for row, _ in await runner.run("judge", agent, inputs, {}, state=f"judge-{digest}"):
         verdicts.setdefault(int(str(row.id)), []).append(row)

@@ -143,7 +143,7 @@ def format_seconds(value: float) -> str:
 
 
 def format_dollars(value: float) -> str:
-    """Return an amount in dollars, with four decimals if it is below one dollar."""
+    """Return dollars as a text such as "$1,234.50", or "$0.0031" if it is below one dollar."""
     if 0 < value < 0.0001:
         return "under $0.0001"
     return f"${value:.4f}" if value < 1 else f"${value:,.2f}"

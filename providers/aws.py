@@ -87,7 +87,7 @@ def _asked_for(environ: Mapping[str, str]) -> str:
     return ""
 
 
-class Login:
+class AwsLogin:
     """Credentials from botocore's chain, which are renewed before they expire."""
 
     def __init__(self) -> None:

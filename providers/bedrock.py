@@ -334,7 +334,7 @@ class Bedrock(wire.Wire):
     ) -> None:
         super().__init__(entry, http, model)
         self._credentials = credentials
-        self._login = aws.Login()
+        self._login = aws.AwsLogin()
 
     async def models(self) -> list[str]:
         raise ConfigError(

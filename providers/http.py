@@ -112,7 +112,7 @@ class HTTPResponse:
             raise ValueError("the JSON is nested too deeply") from error
 
 
-class Response(Protocol):
+class TransportResponse(Protocol):
     """The response of a `Transport`: its status, its headers, and the blocks of its body."""
 
     @property
@@ -132,7 +132,7 @@ class Transport(Protocol):
 
     def send(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
-    ) -> AbstractAsyncContextManager[Response]: ...
+    ) -> AbstractAsyncContextManager[TransportResponse]: ...
 
 
 class HTTP:
@@ -537,7 +537,7 @@ class Exchange:
 class Delegated(Exchange):
     """One request that is sent through the user's own transport."""
 
-    _manager: AbstractAsyncContextManager[Response] | None = None
+    _manager: AbstractAsyncContextManager[TransportResponse] | None = None
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         self._blocks = self._read()

@@ -250,7 +250,7 @@ class TurnEncoder(Encoder):
 
     @abstractmethod
     def block(self, part: Said | Thinking | ToolCall, kept: dict[str, Json]) -> dict[str, Json]:
-        """Return an encoded part, or {} to leave it out; `kept` has fields to send back."""
+        """Encode a part, or return {} to leave it out; `kept` has fields that are sent back."""
 
     def blocks(
         self, message: UserMessage | ToolMessage, content: Iterable[Said]
@@ -663,7 +663,7 @@ class ToolRules(NamedTuple):
     needs_letter: bool = False  # whether the name of a tool must begin with a letter
 
 
-class Login(Protocol):
+class RequestLogin(Protocol):
     """A source of access tokens."""
 
     async def headers(self) -> Mapping[str, str]:
@@ -679,7 +679,7 @@ class Wire(Closeable):
     models_path: ClassVar[str] = "/models"
     encoder: ClassVar[type[Encoder]]
     decoder: ClassVar[type[Decoder]]
-    login: Login | None = None  # the source of tokens, if no key is set
+    login: RequestLogin | None = None  # the source of tokens, if no key is set
 
     def __init__(self, entry: Entry, http: Any, model: str = "") -> None:
         self.entry = entry

@@ -94,7 +94,7 @@ def _serve(app: Any, sock: socket.socket, address: str, place: str, show: bool) 
     except ImportError:
         raise ConfigError("glue serve needs uvicorn: pip install 'glue-agents[web]'") from None
 
-    class Server(uvicorn.Server):
+    class AnnouncedServer(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             click.echo(address)
@@ -105,4 +105,4 @@ def _serve(app: Any, sock: socket.socket, address: str, place: str, show: bool) 
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, timeout_graceful_shutdown=3, lifespan="off"
     )
-    Server(config).run(sockets=[sock])
+    AnnouncedServer(config).run(sockets=[sock])

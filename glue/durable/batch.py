@@ -237,7 +237,7 @@ class MapRun:
                     await self.engine.run(self, lines, put)
 
     async def _lines(self, send: MemoryObjectSendStream[Result]) -> AsyncGenerator[InputLine, None]:
-        """Yield the lines to run. Rows that an earlier map finished are sent to `send` instead."""
+        """Yield the lines to run. With `resume`, finished rows are sent to `send` instead."""
         source = self.inputs
         items = source.__aiter__() if isinstance(source, AsyncIterable) else iter(source)
         number = 0

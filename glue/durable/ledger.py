@@ -82,7 +82,7 @@ class Meter:
 
 
 @dataclass(slots=True)
-class Gate:
+class RateGate:
     """The requests to one provider in this process.
 
     After a refusal the gate is closed until the cooldown has passed. Then a single request tests
@@ -192,7 +192,7 @@ class Ledger:
         self._held: dict[str, tuple[float, float]] = {}  # reserved dollars and tokens, by row
         self._settled, self._mean_usd, self._mean_tokens = 0, 0.0, 0.0
         self._meters: dict[str, Meter] = {}
-        self._gates: dict[str, Gate] = {}
+        self._gates: dict[str, RateGate] = {}
 
     # Budget ---------------------------------------------------------------------------------------
 
@@ -260,8 +260,8 @@ class Ledger:
 
     # Cooldowns ------------------------------------------------------------------------------------
 
-    def gate(self, name: str) -> Gate:
-        return self._gates.setdefault(name, Gate(name))
+    def gate(self, name: str) -> RateGate:
+        return self._gates.setdefault(name, RateGate(name))
 
     def cooling(self) -> dict[str, float]:
         """Return the seconds that each cooling provider still rests, by name."""
@@ -269,7 +269,7 @@ class Ledger:
         left = {name: gate.until - now for name, gate in self._gates.items()}
         return {name: seconds for name, seconds in left.items() if seconds > 0}
 
-    async def enter(self, gate: Gate, deadline: float) -> bool:
+    async def enter(self, gate: RateGate, deadline: float) -> bool:
         """Wait until a request may be sent; return False if that is not before the deadline."""
         while True:
             now = self.clock()
@@ -295,11 +295,11 @@ class Ledger:
             else:
                 await self._wait(gate, 1.0)
 
-    async def probe(self, gate: Gate) -> float:
+    async def probe(self, gate: RateGate) -> float:
         """Ask for permission to test a provider after its cooldown; return the seconds to wait."""
         return 0.0
 
-    async def refuse(self, gate: Gate, number: int, advised: float | None) -> None:
+    async def refuse(self, gate: RateGate, number: int, advised: float | None) -> None:
         """Begin a cooldown after a refusal of a request that entered in round `number`."""
         if number != gate.round and advised is None:
             return  # sent before the cooldown, which has begun already
@@ -309,11 +309,11 @@ class Ledger:
         log.info("%s refuses requests; all rows wait %.1f s", gate.name, delay)
         gate.close(self.clock() + delay)
 
-    async def passed(self, gate: Gate, number: int) -> None:
+    async def passed(self, gate: RateGate, number: int) -> None:
         """Admit more requests after a reply to a request that entered in round `number`."""
         gate.passed(number)
 
-    async def _wait(self, gate: Gate, seconds: float) -> None:
+    async def _wait(self, gate: RateGate, seconds: float) -> None:
         if self._sleep is not None:
             await self._sleep(seconds)
             return
@@ -387,7 +387,7 @@ class Metered(Wrapper):
                     gate.inside -= 1
                     gate.notify()
 
-    def _still_cooling(self, gate: Gate) -> ProviderError:
+    def _still_cooling(self, gate: RateGate) -> ProviderError:
         left = max(gate.until - self.ledger.clock(), 0.0)
         return ProviderError(
             f"{self.name} refuses requests for another {left:.0f} s",
@@ -429,7 +429,7 @@ def input_tokens(request: Request) -> int:
 # The policy ---------------------------------------------------------------------------------------
 
 
-class Budget(Policy):
+class RowBudget(Policy):
     """A policy that reserves each request of one row, and settles its usage."""
 
     place = "budgets"

@@ -92,7 +92,7 @@ class MapRow:
         return self.usage.cost
 
     def to_json(self) -> dict[str, Json]:
-        """Return the row as a JSON object without its empty fields."""
+        """Return the row as a JSON object, without fields that have their default values."""
         line: dict[str, Json] = to_json(self)
         return line if self.outcome == INVALID else {**line, "cost": self.cost}
 

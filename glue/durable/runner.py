@@ -27,9 +27,9 @@ from glue.durable.ledger import (
     NOTHING,
     PATIENCE,
     Accounts,
-    Budget,
     Ledger,
     Rates,
+    RowBudget,
     difference,
     metered,
 )
@@ -162,7 +162,7 @@ class Runner:
             lost += 1
             if on_lost is not None:
                 await on_lost(lost)
-        budget = Budget(accounts, row.id, self._prices)
+        budget = RowBudget(accounts, row.id, self._prices)
         overrides = {
             **self.settings,
             "model": self._provider,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from glue.durable.ledger import Gate, Ledger
+from glue.durable.ledger import Ledger, RateGate
 from glue.durable.tables import Tables
 from glue.errors import BudgetExceeded
 from glue.messages import Usage
@@ -27,18 +27,18 @@ class SharedLedger(Ledger):
     async def correct(self, name: str, seconds: float, reserved: float, used: float) -> None:
         await finish_in_thread(self.tables.correct, name, seconds, reserved, used)
 
-    async def refuse(self, gate: Gate, number: int, advised: float | None) -> None:
+    async def refuse(self, gate: RateGate, number: int, advised: float | None) -> None:
         before, is_first = gate.until, number == gate.round
         await super().refuse(gate, number, advised)
         if is_first or gate.until > before + _SAME:
             seconds = gate.until - self.clock()
             await finish_in_thread(self.tables.cool_down, gate.name, seconds)
 
-    async def probe(self, gate: Gate) -> float:
+    async def probe(self, gate: RateGate) -> float:
         wait = await finish_in_thread(self.tables.probe, gate.name)
         return min(wait, _LOOK)
 
-    async def passed(self, gate: Gate, number: int) -> None:
+    async def passed(self, gate: RateGate, number: int) -> None:
         first = gate.width == 1 and number == gate.round
         gate.passed(number)
         if first:

@@ -364,7 +364,7 @@ class Describer:
             schema["uniqueItems"] = True
             target = frozenset if kind is frozenset else set
             if build is None and items.get("type") in ("array", "object"):
-                raise CannotDescribe("the items of a set must be hashable")
+                raise CannotDescribe("a set cannot contain lists or dicts; use list[...] instead")
         if build is None:
             return schema, None if target is list else target
         return schema, lambda value: target(

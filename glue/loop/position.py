@@ -165,7 +165,7 @@ def after_reply(reply: AssistantMessage) -> Position:
 
 
 def _at_calls(reply: AssistantMessage | None, calls: tuple[str, ...]) -> Position:
-    """Return the next step after a reply of which `calls` have no result."""
+    """Return the step for calls without a result: "await" if one is deferred, else "call"."""
     records = waiting_records(reply)
     if any(records.get(call, {}).get("deferred") for call in calls):
         return Position(step="await", calls=calls)

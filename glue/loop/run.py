@@ -410,7 +410,7 @@ async def _request(state: State) -> Request | Stop:
 
 
 async def _judge(state: State, reply: Answered) -> Verdict:
-    """Return the verdict on a reply; the first rule that matches wins."""
+    """Return the verdict on a reply: the message to store, and whether the run ends."""
     message = reply.message
     if message is not None:
         message = priced(message, state.prices)

@@ -244,7 +244,7 @@ def _overrides(policy: Policy, hook: str) -> bool:
 
 @contextmanager
 def watched(state: State) -> Iterator[anyio.CancelScope]:
-    """Cancel the block if the run is cancelled or its time limit is reached."""
+    """Yield a scope that is cancelled if the run is, or if the run's time limit is reached."""
     with anyio.CancelScope() as scope:
         if state.limits.seconds is not None:
             left = state.limits.seconds - (time.monotonic() - state.spending.started)

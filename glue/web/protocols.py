@@ -41,7 +41,7 @@ from glue.result import RunResult
 from glue.stores.store import Store
 from glue.streams import Events
 from glue.web.asgi import JSONResponse, Request, Response
-from glue.web.responses import EventStream
+from glue.web.responses import RunResponse
 
 Chunk = Mapping[str, Any]
 _FINE = (Outcome.DONE, Outcome.WRAPPED_UP, Outcome.TRUNCATED, Outcome.REFUSED)
@@ -76,7 +76,7 @@ async def ag_ui(
         events = _start(agent, history, decisions, store, session or thread)
     except (ValueError, GlueError) as error:
         return JSONResponse({"error": str(error)}, 400)
-    return EventStream(events, _AgUi(thread, run))
+    return RunResponse(events, _AgUi(thread, run))
 
 
 async def vercel(
@@ -98,7 +98,7 @@ async def vercel(
         events = _start(agent, history, decisions, store, name)
     except (ValueError, GlueError) as error:
         return JSONResponse({"error": str(error)}, 400)
-    return EventStream(events, _Vercel())
+    return RunResponse(events, _Vercel())
 
 
 def _start(

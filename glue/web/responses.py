@@ -21,7 +21,7 @@ _HEAD = [
 ]
 
 
-class Encoder(Protocol):
+class RunEncoder(Protocol):
     """Translates a run into the messages of a protocol: JSON objects, one for each `data:` line."""
 
     headers: Mapping[str, str]
@@ -37,14 +37,14 @@ class Encoder(Protocol):
         """Return the messages for a run that raised an error."""
 
 
-class EventStream(Response):
+class RunResponse(Response):
     """A response that runs an agent while it is sent.
 
     The run belongs to the response: it is cancelled if the client hangs up, and the response ends
     when the run has ended. An error of the run is a message of the stream.
     """
 
-    def __init__(self, events: Events[Any], encoder: Encoder) -> None:
+    def __init__(self, events: Events[Any], encoder: RunEncoder) -> None:
         self.events, self.encoder = events, encoder
         self.status_code, self.background = 200, None
 
@@ -103,7 +103,7 @@ class _PlainEncoder:
         yield {"type": "error", "kind": type(error).__name__, "message": str(error)}
 
 
-def sse(events: Events[Any]) -> EventStream:
+def sse(events: Events[Any]) -> RunResponse:
     """Return a response that sends the events of a run, each as the JSON that `--json` prints.
 
         async def ask(request):
@@ -116,4 +116,4 @@ def sse(events: Events[Any]) -> EventStream:
         raise TypeError(
             f"sse takes the events of a run, such as agent.stream(prompt), not {events!r}"
         )
-    return EventStream(events, _PlainEncoder())
+    return RunResponse(events, _PlainEncoder())

@@ -48,7 +48,7 @@ from glue.web.asgi import (
     Send,
     Starlette,
 )
-from glue.web.responses import EventStream
+from glue.web.responses import RunResponse
 
 TOKEN_HEADER = "x-glue-token"
 MAX_SESSIONS = 200  # in the list: the most recent ones
@@ -260,7 +260,7 @@ class _Site:
         events: Events[Any] = Events(start, {**keywords, "unwrap": False})
         live.push = cast(Callable[[object], None], events)
         self.running[name] = session
-        return _RunResponse(events, live, lambda: self._ended(name, live))
+        return _SiteResponse(events, live, lambda: self._ended(name, live))
 
     def _permission(self, live: _LivePage) -> Permission:
         """Return the policy that asks in the page about calls that no rule decides."""
@@ -300,7 +300,7 @@ class _Site:
         return JSONResponse({"stopped": session is not None})
 
 
-class _RunResponse(EventStream):
+class _SiteResponse(RunResponse):
     """A stream that tells the site when it has ended, however it ended."""
 
     def __init__(self, events: Events[Any], live: _LivePage, ended: Callable[[], None]) -> None:

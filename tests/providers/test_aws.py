@@ -97,7 +97,7 @@ def test_the_role_of_an_instance_is_used(
     monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
     monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", server.url)
 
-    assert aws.Login().get() == Credentials("AKIA", "hush", "t")
+    assert aws.AwsLogin().get() == Credentials("AKIA", "hush", "t")
     assert server.seen[2].line.endswith("/security-credentials/my-role HTTP/1.1")
 
 
@@ -109,7 +109,7 @@ def test_the_role_of_a_container_is_used(
     monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "secret")
 
     assert aws.has_credentials(os.environ)
-    assert aws.Login().get() == Credentials("AKIA", "hush", "t")
+    assert aws.AwsLogin().get() == Credentials("AKIA", "hush", "t")
     assert server.seen[0].headers["authorization"] == "secret"
 
 
@@ -123,7 +123,7 @@ def test_a_web_identity_is_exchanged_for_a_role(
     monkeypatch.setenv("AWS_ENDPOINT_URL_STS", server.url)
 
     assert aws.has_credentials(os.environ)
-    assert aws.Login().get() == Credentials("AKIA", "hush", "t")
+    assert aws.AwsLogin().get() == Credentials("AKIA", "hush", "t")
     assert b"WebIdentityToken=identity" in server.seen[0].body
 
 
@@ -146,7 +146,7 @@ def test_a_profile_assumes_its_role(
     monkeypatch.setenv("AWS_ENDPOINT_URL_STS", server.url)
 
     assert find_credentials(os.environ) is None
-    assert aws.Login().get() == Credentials("AKIA", "hush", "t")
+    assert aws.AwsLogin().get() == Credentials("AKIA", "hush", "t")
 
 
 SSO = """
@@ -175,7 +175,7 @@ def test_a_cached_sso_login_is_exchanged_for_a_role(
     monkeypatch.setenv("AWS_PROFILE", "work")
     monkeypatch.setenv("AWS_ENDPOINT_URL_SSO", server.url)
 
-    assert aws.Login().get() == Credentials("AKIA", "hush", "t")
+    assert aws.AwsLogin().get() == Credentials("AKIA", "hush", "t")
     assert server.seen[0].headers["x-amz-sso_bearer_token"] == "sso"
 
 
@@ -189,13 +189,13 @@ def test_a_failed_login_names_the_profile_and_the_step(
 
     monkeypatch.setenv("AWS_PROFILE", "work")
     with pytest.raises(ProviderError, match=r"'work' failed at the step 'assume-role': .*Denied"):
-        aws.Login().get()
+        aws.AwsLogin().get()
     monkeypatch.setenv("AWS_PROFILE", "sso")
     with pytest.raises(ProviderError, match=r"'sso' failed at the step 'sso': .*does not exist"):
-        aws.Login().get()
+        aws.AwsLogin().get()
     monkeypatch.setenv("AWS_PROFILE", "missing")
     with pytest.raises(ProviderError, match=r"'missing' failed at the step 'profile'"):
-        aws.Login().get()
+        aws.AwsLogin().get()
 
 
 def test_credentials_are_loaded_once(
@@ -203,7 +203,7 @@ def test_credentials_are_loaded_once(
 ) -> None:
     server = loopback(response(KEYS))
     monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{server.url}/role")
-    login = aws.Login()
+    login = aws.AwsLogin()
 
     assert login.get() == login.get()
     assert len(server.seen) == 1
@@ -212,7 +212,7 @@ def test_credentials_are_loaded_once(
 def test_no_login_at_all_names_the_variables(home: Path) -> None:
     assert not aws.has_credentials(os.environ)
     with pytest.raises(MissingKey, match="AWS_BEARER_TOKEN_BEDROCK"):
-        aws.Login().get()
+        aws.AwsLogin().get()
 
 
 def test_a_profile_that_needs_botocore_says_so_without_it(
@@ -223,4 +223,4 @@ def test_a_profile_that_needs_botocore_says_so_without_it(
     monkeypatch.setitem(sys.modules, "botocore.session", None)
 
     with pytest.raises(ConfigError, match=r"sso_start_url of the profile 'work' needs botocore"):
-        aws.Login().get()
+        aws.AwsLogin().get()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -100,26 +101,32 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-async def test_the_metadata_server_of_a_machine_is_asked(
-    home: Path, loopback: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_metadata_server_of_a_machine_is_asked(home: Path, loopback: Any) -> None:
     server = loopback(
         response({}), response("project"), response({"email": "me", "scopes": []}), TOKEN
     )
-    # The library reads its variables when it is imported, which another test may have done.
-    library = importlib.import_module("google.auth.compute_engine._metadata")
-    with monkeypatch.context() as patch:
-        patch.delenv("NO_GCE_CHECK")
-        for name in ("GCE_METADATA_HOST", "GCE_METADATA_IP", "GCE_METADATA_ROOT"):
-            patch.setenv(name, f"127.0.0.1:{server.port}")
-        importlib.reload(library)
-        tokens = Tokens()
+    program = """
+import anyio
+from glue.providers.google import Tokens
 
-        assert await tokens.get() == "from-server"
-        asked = len(server.seen)
-        assert await tokens.get() == "from-server"
-        assert len(server.seen) == asked  # the token is reused
-    importlib.reload(library)
+async def main():
+    tokens = Tokens()
+    print(await tokens.get(), await tokens.get())
+
+anyio.run(main)
+"""
+    # A new process, because the library reads its variables when it is imported.
+    names = ("GCE_METADATA_HOST", "GCE_METADATA_IP", "GCE_METADATA_ROOT")
+    env = {**os.environ, **dict.fromkeys(names, f"127.0.0.1:{server.port}")}
+    del env["NO_GCE_CHECK"]
+
+    ran = subprocess.run(
+        [sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=60
+    )
+
+    assert ran.stdout == "from-server from-server\n", ran.stderr
+    tokens = [request for request in server.seen if "/token" in request.line]
+    assert len(tokens) == 1  # the token is reused
 
 
 def external_account(home: Path, url: str) -> None:

@@ -110,7 +110,7 @@ class Root:
         return found is not None and is_same_file(self._stat(name.swapcase()), found)
 
     def _stat(self, name: str) -> os.stat_result | None:
-        """Return the stat result of a file of the root; a test replaces it by another volume."""
+        """Return the stat of a file in the root, or None if there is none. Tests override this."""
         return stat_or_none(name, self.fd)
 
     @classmethod

@@ -41,7 +41,7 @@ from glue.tools.mcp.sdk import (
     SubscriptionLost,
     types,
 )
-from glue.tools.mcp.transport import Transport, logger
+from glue.tools.mcp.transport import ServerTransport, logger
 
 MAX_PAGES = 100  # pages of a list; a server may send pages without end
 MAX_ITEMS = 20_000  # items of a list
@@ -114,7 +114,7 @@ class ServerConnection:
         self.tools: tuple[Tool[..., Any], ...] = ()
         self.prompts: tuple[ServerPrompt, ...] = ()
         self._client: Client | None = None
-        self._transport = Transport(config)
+        self._transport = ServerTransport(config)
         self._ready = anyio.Event()  # set if there is a client, or will never be one again
         self._wake = anyio.Event()
         self._changed = False
@@ -219,7 +219,7 @@ class ServerConnection:
         return self.backoff.delay(self._restarts) if self._restarts else 0.0
 
     def _new_client(self) -> Client:
-        self._transport = Transport(self.config)
+        self._transport = ServerTransport(self.config)
         return Client(
             self._transport.open(self._lose),
             message_handler=self._on_message,
@@ -696,7 +696,7 @@ class ServerConnection:
 
 
 def _dump(model: Any) -> dict[str, Any]:
-    """Return a model of the SDK as a dict with the names of the protocol."""
+    """Return an object of the MCP SDK as a dict, with the field names of the protocol."""
     dumped: dict[str, Any] = model.model_dump(by_alias=True, mode="json", exclude_none=True)
     return dumped
 

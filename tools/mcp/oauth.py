@@ -165,7 +165,7 @@ class _Callback:
         queries = self._queries = list[str]()  # of the URLs that the browser was redirected to
         owner = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class CallbackHandler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 found = urlsplit(self.path)
                 self.send_response(200)
@@ -179,7 +179,7 @@ class _Callback:
             def log_message(self, format: str, *args: Any) -> None:
                 pass
 
-        self._server = HTTPServer(("127.0.0.1", port), Handler)
+        self._server = HTTPServer(("127.0.0.1", port), CallbackHandler)
         self._thread: threading.Thread | None = None
         self._arrived: anyio.Event | None = None
         self._schedule: Any = None

@@ -180,12 +180,12 @@ class _Logs:
         least = _LEVELS.get(self._levels.get(_client_id(context), "info"), logging.INFO)
         call = object()
 
-        class Handler(logging.Handler):
+        class LogHandler(logging.Handler):
             def emit(self, record: logging.LogRecord) -> None:
                 if _logging_call.get() is call:
                     send((_level_name(record.levelno), record.name, record.getMessage()))
 
-        handler, root = Handler(least), logging.getLogger()
+        handler, root = LogHandler(least), logging.getLogger()
         token = _logging_call.set(call)
         root.addHandler(handler)
         try:

@@ -18,7 +18,7 @@ from glue.tools.mcp.stdio import MAX_MESSAGE, ServerOutput, open_process
 logger = logging.getLogger("glue.mcp")
 
 
-class Transport:
+class ServerTransport:
     """The streams to one server, and their state."""
 
     def __init__(self, config: ServerConfig) -> None:

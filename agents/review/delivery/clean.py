@@ -1,4 +1,4 @@
-"""Inert texts: Markdown, code and lines rebuilt from untrusted text.
+"""Make untrusted text harmless: rebuild it as Markdown, as code or as one line.
 
 The text of a model is parsed into paragraphs, lists, code spans and fenced blocks, and is written
 again with everything else escaped. A list of forbidden forms would always be incomplete.

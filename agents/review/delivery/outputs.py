@@ -357,7 +357,7 @@ def to_html(report: Report) -> str:
 
 
 def _html(text: str) -> str:
-    """Return a text with code spans as HTML, with everything else escaped."""
+    """Return a text as escaped HTML, in which `code` in backticks is a <code> element."""
     parts = re.split(r"(?<!`)`([^`\n]+)`(?!`)", text)
     return "".join(
         f"<code>{html.escape(part)}</code>" if at % 2 else html.escape(part)

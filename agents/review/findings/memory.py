@@ -37,7 +37,7 @@ HEADER = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class PastDecision:
     """One line of the memory. `id` is "" for a decision on a kind of finding."""
 
     id: str = ""
@@ -45,7 +45,7 @@ class Decision:
     text: str = ""
 
 
-def decisions(bundle: Bundle) -> Iterator[Decision]:
+def decisions(bundle: Bundle) -> Iterator[PastDecision]:
     """Yield the decisions in the memory of the merge-base."""
     for row in bundle.guidelines.get(DISMISSED_FILE, "").splitlines():
         row = row.strip()
@@ -53,9 +53,9 @@ def decisions(bundle: Bundle) -> Iterator[Decision]:
             word, _, rest = match[2].partition(" ")
             label = next((label for label in LABELS if word.lower().rstrip(":") == label), None)
             text = rest if label else match[2]
-            yield Decision(id=match[1].lower(), label=label or "wrong", text=text.strip())
+            yield PastDecision(id=match[1].lower(), label=label or "wrong", text=text.strip())
         elif row.startswith("- "):
-            yield Decision(text=row[2:].strip())
+            yield PastDecision(text=row[2:].strip())
 
 
 def section(bundle: Bundle) -> str:

@@ -202,7 +202,7 @@ def _check(request: str, response: HTTPResponse) -> HTTPResponse:
         return response
     wait = _rate_limit(response) if status in (403, 429) else None
     if wait is not None:
-        message = f"{request}: rate limited for {format_seconds(wait)}"
+        message = f"{request}: the rate limit is reached; try again in {format_seconds(wait)}"
         raise ForgeError(message, status=status, wait=wait)
     if 300 <= status < 400:
         raise ForgeError(f"{request}: HTTP {status}: redirects are not followed", status=status)
