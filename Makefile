@@ -54,9 +54,11 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# One process for each core; `pytest -q` alone runs the same tests in one process.
+# Tests wait for processes and sockets, so one more process than there are cores is used. `pytest -q`
+# alone runs the same tests in one process.
+WORKERS := $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 pytest: $(STAMP)
-	$(BIN)/pytest -q -n auto
+	$(BIN)/pytest -q -n $(WORKERS)
 
 test: lint pytest
 

@@ -92,7 +92,7 @@ def read_cases(
 
 
 def _lines(source: str | Path | Iterable[Any]) -> Iterator[tuple[int, Any]]:
-    """Yield the numbered cases of a source; those of a file are texts."""
+    """Yield the cases of a source with their numbers; the cases of a file are JSON texts."""
     if not isinstance(source, (str, Path)):
         yield from enumerate(source, 1)
         return

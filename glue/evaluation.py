@@ -502,7 +502,7 @@ class _World(Policy):
         ]
 
     def settings(self, agent: Agent[Any, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings of a map: those of the model, in these surroundings."""
+        """Return the settings of the map that runs one model."""
         merged = agent.merge(settings)
         tools = merged.tools or ()
         return {

@@ -302,7 +302,7 @@ def user(*content: str | Part, origin: str = "user") -> UserMessage:
 
 
 class Messages(Sequence[Message]):
-    """A view of the first messages of a list: those that it had when the view was made.
+    """A view of a list of messages that does not change when the list grows.
 
     Each request has a view of the transcript, so that the messages need not be copied. Messages
     that are added to the list later are not in the view.

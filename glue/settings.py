@@ -395,7 +395,7 @@ def tool_table(tools: Iterable[AnyTool]) -> dict[str, AnyTool]:
 
 
 def _tool_hint(value: Any) -> str:
-    """Return what to write in place of a value that is not a tool."""
+    """Return advice for a value that is not a tool: the right form of the argument."""
     if isinstance(value, str):
         return "; pass the tool itself, not its name"
     if isinstance(value, (list, tuple)):
@@ -433,7 +433,7 @@ def prompt_messages(prompt: Prompt) -> tuple[Message, ...]:
 
 
 def _message_hint(items: Sequence[object]) -> str:
-    """Return what to write in place of values that are not messages."""
+    """Return advice for values that are not messages: the right form of the argument."""
     if any(isinstance(item, Mapping) for item in items):
         return "; a message is made by glue.user('...')"
     if any(isinstance(item, os.PathLike) for item in items):

@@ -242,7 +242,7 @@ def _today() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What a model accepts and refuses; the defaults suit an unknown model."""
+    """The features that a model accepts; the defaults suit an unknown model."""
 
     # The reasoning levels that the model distinguishes; empty if it cannot reason.
     efforts: tuple[str, ...] = ()
@@ -270,7 +270,7 @@ def _facts_file() -> dict[str, Json]:
 
 
 def facts(entry: Entry, model: str) -> Facts:
-    """Return what a model of an entry accepts: by the rules of facts.json, else by its quirks."""
+    """Return the facts about a model, from the rules of facts.json and the quirks of its entry."""
     return _facts(entry.name, entry.models_from, entry.wire, entry.quirks, model)
 
 

@@ -152,7 +152,7 @@ class Encoder(ABC):
         return search_fields(self.quirks.search, self.search)
 
     def search_notes(self) -> list[str]:
-        """Return what is left out of a web search that the request has, for the user."""
+        """Return a line for each setting of a web search that is left out of the request."""
         if self.search is None:
             return []
         if reason := self.refused_search():

@@ -1,4 +1,4 @@
-"""Pictures and PDF documents: what a file contains, and the text of a PDF.
+"""Pictures and PDF documents: detect the kind of a file, and read the text of a PDF.
 
 The text of a PDF is read by pypdf (extra `documents`) in a process of its own: a damaged or hostile
 file can make any PDF reader use all memory or run without end, and a process can be killed.

@@ -64,7 +64,7 @@ LAUNCHER = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sandbox:
-    """What a command may use besides the system, the user's toolchains and the project.
+    """The files, variables and network that a command may use, besides the system and the project.
 
     >>> Sandbox(read=["/srv/models"], network=True).network
     True
@@ -338,7 +338,7 @@ def _succeeds(argv: Sequence[str]) -> bool:
 
 
 def _etc() -> tuple[list[str], list[str], list[str]]:
-    """Return the paths in /etc that commands may read, those to hide, and the folders around both.
+    """Return three lists of paths in /etc: readable files, hidden files, and their folders.
 
     Hidden is what users other than the owner may not read; without a sandbox, root can read it.
     """
@@ -385,7 +385,7 @@ def _absolute(path: str | os.PathLike[str]) -> str:
 
 
 def _program_folders() -> Iterable[str]:
-    """Return the folders of programs that are in use: those of PATH, and of this Python.
+    """Return the program folders in use: the folders of PATH, and the folder of this Python.
 
     A folder of programs is shown together with its virtual environment, if it is part of one.
     """

@@ -266,7 +266,7 @@ class ProviderAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecondLook:
-    """What the second look did: how many findings it checked, and with what effect."""
+    """The figures of the second look: findings that it checked, dropped and corrected."""
 
     mode: SecondLookMode = "never"
     checked: int = 0

@@ -112,7 +112,7 @@ class _MultiRootTool(ToolWrapper):
 def editor_tools(
     tools: Iterable[Tool[..., Any]], root: str, editor: EditorConnection
 ) -> list[Tool[..., Any]]:
-    """Return the tools, with those replaced that the editor can do itself.
+    """Return the tools; a tool that the editor offers itself replaces ours.
 
     An editor may offer to read its buffers, to write them, and to run commands in its terminals.
     """

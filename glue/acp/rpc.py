@@ -81,7 +81,7 @@ class Peer:
         self._closing = False
 
     async def serve(self) -> None:
-        """Answer requests until the other side closes its stream; then cancel those that run."""
+        """Answer requests until the other side closes its stream; then cancel running requests."""
         async with anyio.create_task_group() as writing:
             writing.start_soon(self._write)
             async with anyio.create_task_group() as tasks:

@@ -365,7 +365,7 @@ class Server:
     async def _prompt(
         self, opened: OpenSession, pending: PendingPrompt, parts: Sequence[Any], meta: Any
     ) -> dict[str, Any]:
-        """Answer a prompt after the one before it; if it was cancelled, it is never an error."""
+        """Answer a prompt when the prompt before it is done. A cancelled prompt is not an error."""
         try:
             await opened.wait_for_turn(pending)
             if pending.cancel.cancelled:

@@ -88,7 +88,7 @@ class OpenSession:
         await self.closed.wait()
 
     def add_prompt(self) -> PendingPrompt:
-        """Add a prompt after those that are not answered yet; raise RpcError if many wait."""
+        """Add a prompt to the queue; raise RpcError if the queue is full."""
         if len(self.prompts) > MAX_QUEUED:
             message = f"the session is busy: {MAX_QUEUED} prompts wait; cancel them or wait"
             raise RpcError(INVALID_REQUEST, message)
@@ -102,7 +102,7 @@ class OpenSession:
             await self.prompts[0].done.wait()
 
     def cancel(self) -> None:
-        """Cancel the prompt that runs, and those that wait."""
+        """Cancel the running prompt and every prompt in the queue."""
         for pending in tuple(self.prompts):
             pending.cancel.cancel()
 

@@ -549,7 +549,7 @@ def replay(
 
 
 def _without_refused(messages: Sequence[Message]) -> Iterator[Message]:
-    """Yield the messages without those of refused runs.
+    """Yield the messages, except the messages of refused runs.
 
     Messages that a compaction has excluded are yielded. The results that a policy delivered in
     place of a tool are left out, because no call belongs to them.

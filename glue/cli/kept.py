@@ -1,4 +1,4 @@
-"""Chats that are kept without a name: their automatic names, and which of them are too old."""
+"""Chats without a name: their automatic names, and the chats that are too old to keep."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class ProgressLine:
         self._frame = 0
 
     def draw(self, text: str) -> None:
-        """Write a text over the one that is shown."""
+        """Replace the shown text by another text."""
         if self.is_on:
             text = one_line(text, self.screen.width - 1)
             self.screen.write("\r" + self.screen.paint(text, "dim") + "\x1b[K")

@@ -1,4 +1,4 @@
-"""Tool calls that wait: what they look like, the command that answers them, and their origin.
+"""Pending tool calls: the text about a call, the command that answers it, and its run.
 
 The prompt of a run in a session keeps the command of the run in its `meta`. `glue sessions answer`
 reads it, and continues the run with the same agent, options and folder.
@@ -54,7 +54,7 @@ def with_command(prompt: Any, sources: Sources) -> tuple[Message, ...]:
 
 
 def command_of(messages: Iterable[Message]) -> Mapping[str, Any] | None:
-    """Return the command of the last prompt that has one, or None if no prompt has."""
+    """Return the command that the last prompt keeps in its meta, or None if no prompt keeps any."""
     found: Mapping[str, Any] | None = None
     for message in messages:
         if isinstance(message, UserMessage) and isinstance(message.meta, Mapping):
@@ -64,7 +64,7 @@ def command_of(messages: Iterable[Message]) -> Mapping[str, Any] | None:
 
 
 def shown(call: PendingCall, screen: Screen) -> str:
-    """Return what a person is shown about a call: the question, or the call of another system."""
+    """Return the text about a pending call: a permission question, or the missing result."""
     request = call.request or PermissionRequest(
         tool=call.tool, action=call.tool, arguments=call.arguments
     )

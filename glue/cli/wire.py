@@ -20,7 +20,7 @@ _CURL_HEADERS = ("host", "content-length", "accept-encoding", "user-agent")  # c
 
 @contextmanager
 def print_requests(write: Callable[[str], object], *, curl: bool = False) -> Iterator[list[Sent]]:
-    """Write every request that is sent during a block, keys masked; yield the list of them."""
+    """Write every request of a block, with keys masked; yield the list of requests."""
     seen: list[Sent] = []
 
     def observe(sent: Sent) -> None:

@@ -120,7 +120,7 @@ class RateGate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balance:
-    """The budget of a map: its limits, what is spent and reserved, and the mean of a request."""
+    """The budget of a map: its limits, the spent and the reserved amounts, the mean per request."""
 
     usd_budget: float | None = None
     token_budget: float | None = None
@@ -490,6 +490,6 @@ class RowBudget(Policy):
 
 
 def difference(usage: Usage, before: Usage) -> Usage:
-    """Return the tokens and the cost of `usage` beyond those of `before`."""
+    """Return `usage` minus `before`: the additional tokens and cost."""
     cost = (usage.cost or 0.0) - (before.cost or 0.0)
     return Usage(input=usage.input - before.input, output=usage.output - before.output, cost=cost)

@@ -210,7 +210,7 @@ class Runner:
         ), result
 
     async def _past(self, row: Row, store: Store) -> _Past:
-        """Return what earlier processes did for a row."""
+        """Return the transcript, usage and result that earlier processes stored for a row."""
         name, usage, requests = row.id, NOTHING, 0
         history = () if row.is_new else await _history(store, name)
         line = InputLine(number=row.number, text="")
@@ -269,7 +269,7 @@ class Runner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Past:
-    """The transcript of a row, what it cost, and its result if it has one."""
+    """The earlier tries of a row: the transcript, the usage, and the result or None."""
 
     name: str  # of the session
     history: tuple[Message, ...]

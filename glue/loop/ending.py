@@ -134,7 +134,7 @@ async def drop_prompts(state: State) -> list[UserMessage]:
 
 
 async def _tag(state: State, outcome: Outcome) -> StopReason | None:
-    """Set the stop reason of this run's last reply, if the outcome has one of its own."""
+    """Set the stop reason of this run's last reply, if the outcome defines a stop reason."""
     tag = outcome.tag
     if (last := state.last_reply) is None:
         return tag

@@ -112,7 +112,7 @@ def restore(state: State) -> None:
 
 
 def later_result(state: State, result: ToolMessage) -> Message | None:
-    """Return the stored result that comes after `result` in the order of the calls, if any."""
+    """Return the stored result that follows `result` in the order of the calls, or None."""
     ids = [call.id for call in _reply(state).calls]
     if result.call_id not in ids:
         return None

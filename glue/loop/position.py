@@ -173,6 +173,6 @@ def _at_calls(reply: AssistantMessage | None, calls: tuple[str, ...]) -> Positio
 
 
 def _cut_tool(reply: AssistantMessage | None) -> str:
-    """Return the name of the first call that was cut off and removed from a reply, if any."""
+    """Return the name of the first call that was cut off and removed from a reply, or ""."""
     names = (reply.meta or {}).get(DROPPED_CALLS) if reply is not None else None
     return str(names[0]) if names else ""

@@ -368,7 +368,7 @@ def _is_decided(state: State, id: str) -> bool:
 async def _result(
     state: State, call: ToolCall, record: Mapping[str, Json] | None, context: Context[Any]
 ) -> ToolResult:
-    """Return the result of a call: the tool's, or the one that a decision of the caller gives."""
+    """Run a call and return its result; a decision of the caller may supply the result instead."""
     tool = state.tools.get(call.name)
     if tool is None or call.name not in state.offered:
         return error_result(_unavailable(state, call.name, tool))

@@ -89,7 +89,7 @@ class Gates(Policy):
 
 
 def _drop_overruled(votes: Sequence[Vote], tools: frozenset[str]) -> list[Vote]:
-    """Return the votes without those that a required gate of higher priority overrules."""
+    """Return the votes that no required gate of higher priority overrules."""
     restricting = [gate.priority for gate, allow in votes if gate.required and tools - allow]
     if not restricting:
         return list(votes)

@@ -134,7 +134,7 @@ def newer_header(header: Record) -> str:
 
 
 def newer_schema(what: str, version: int, known: int = SCHEMA_VERSION) -> str:
-    """Return the message that `what`, written with schema `version`, is newer than this glue.
+    """Return the error message for data (`what`) whose schema `version` is too new for this glue.
 
     `what` begins the sentence, directly before the version number. `known` is the newest schema
     version that this glue supports.

@@ -230,7 +230,7 @@ class Replay:
             raise error
 
     def _take(self, request: Request) -> Mapping[str, Json]:
-        """Return the recorded exchange of a request, and remove it from those that are left."""
+        """Remove the recorded exchange of a request from the cassette, and return the exchange."""
         self._requests += 1
         encoded = mask_secrets(request_to_json(request))
         digest = request_hash(encoded)

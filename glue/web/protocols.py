@@ -405,7 +405,7 @@ class _AgUi:
 
 
 def _interrupt(call: PendingCall) -> Chunk:
-    """Return a pending call as an interrupt; `metadata` has what a person should be shown."""
+    """Return a pending call as an interrupt; `metadata` describes the call for a person."""
     request = call.request
     shown = {
         "tool": call.tool,

@@ -88,7 +88,7 @@ class _Permit:
             return found
 
     def guard(self, path: str, content: bytes, mark: Mark | None) -> Guard:
-        """Return a guard that refuses another file or state than the one that was shown.
+        """Return a guard that refuses any file but the one that was shown, in the same state.
 
         A folder of the path may have become a link after permission was given, and another program
         may have saved the file.

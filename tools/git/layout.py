@@ -140,7 +140,7 @@ def _open_directory(parent: int, name: str) -> int:
 
 
 def _open_git_directories(root: Root, path: str, stack: ExitStack) -> tuple[Root, Root]:
-    """Open the git directory of a checkout, and the one that it shares with other worktrees."""
+    """Open the git directory of a checkout, and the directory that all its worktrees share."""
     found = stat_or_none(".git", root.fd)
     if found is not None and stat.S_ISREG(found.st_mode):
         return _open_linked(root, path, found, stack)

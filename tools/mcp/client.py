@@ -28,7 +28,7 @@ BACKOFF = Backoff(first=1.0, cap=60.0, factor=4.0, attempts=5)
 
 
 class Servers:
-    """Connected servers; `tools` are the present tools of all of them."""
+    """Connected servers; `tools` has the tools that these servers offer now."""
 
     def __init__(self, connections: Sequence[ServerConnection]) -> None:
         self.connections = tuple(connections)

@@ -81,7 +81,7 @@ def is_generated(path: str, text: str = "") -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function with its decorators: its first line, that of its header, and its last line."""
+    """The lines of a function: the first, with decorators; the header; and the last."""
 
     name: str
     start: int

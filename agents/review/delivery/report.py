@@ -347,7 +347,7 @@ def _harmless(code: str, finding: Finding, bundle: Bundle, redactor: Redactor) -
 
 
 def read_word(report: Report) -> str:
-    """Return what was done with the share of the change that the coverage counts."""
+    """Return the words for the covered share of a change: "read in full" or "analysed"."""
     return "read in full" if report.model or report.codes else "analysed"
 
 

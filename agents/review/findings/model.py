@@ -213,7 +213,7 @@ class _Attempt:
     async def second_look(
         self, judged: ReviewRun, drafted: ReviewRun, mode: SecondLookMode
     ) -> ReviewRun:
-        """Check the findings that the gate accepted; return the draft with those that stand."""
+        """Check the accepted findings; return the draft without the findings that are refuted."""
         reported = [finding for finding in judged.findings if not finding.rule]
         rest = tuple(finding for finding in judged.findings if finding.rule)
         if not reported:

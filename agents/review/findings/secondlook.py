@@ -77,7 +77,7 @@ async def second_look(
     ask: Ask,
     seed: str,
 ) -> tuple[tuple[Finding, ...], tuple[Finding, ...], SecondLook]:
-    """Check the findings; return those that stand, those that are dropped, and the figures.
+    """Check the findings; return the kept findings, the dropped findings, and the figures.
 
     Args:
         named: returns the code that a finding names; see `named_code`.
@@ -108,7 +108,7 @@ async def _check(text: str, reading: Sequence[Any], ask: Ask) -> Judgement:
 
 
 def _agreed(samples: Sequence[Judgement]) -> Judgement:
-    """Return one judgement for several samples: it drops the finding only if all of them do."""
+    """Return one judgement for several samples; it drops a finding only if every sample does."""
     standing = [sample for sample in samples if sample.verdict in ("stands", "intended")]
     return next(iter(standing or samples))
 
