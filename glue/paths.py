@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -40,6 +39,8 @@ def read_text(path: Path) -> str:
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:
     """Return the parsed TOML. Raise a ConfigError that names `where` if the TOML is invalid."""
+    import tomllib  # for start-up time: most runs read no TOML
+
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # a number of 5000 digits is a plain ValueError

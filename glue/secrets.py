@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import base64
 import codecs
-import html
 import json
 import math
 import os
@@ -371,6 +370,8 @@ def _decode_escapes(text: str, spans: list[Span]) -> View:
 
 def _unescape(token: str) -> str:
     if token.startswith("&"):
+        import html  # for start-up time: its table of entities is large
+
         return html.unescape(token)
     if token.startswith("\\") and token[1] not in "xu":
         return chr(int(token[1:], 8))

@@ -12,10 +12,8 @@ from typing import Literal
 from glue import Provider
 from glue.checks import check_flag, check_text
 from glue.errors import ConfigError, MissingKey
-from glue.providers.aws import find_region
 from glue.providers.catalog import CLOUDS, Entry
 from glue.providers.http import HTTP, Deadlines, Transport
-from glue.providers.prompt_tools import with_prompt_tools
 from glue.providers.retry import with_retries
 from glue.providers.wire import wire_class
 from glue.signature import hinted_as
@@ -91,6 +89,8 @@ def open_entry(
         wired.login = login.Login()
     provider: Provider = wired
     if tools == "prompt":
+        from glue.providers.prompt_tools import with_prompt_tools  # for start-up time
+
         provider = with_prompt_tools(provider)
     return with_retries(provider) if retries else provider
 
@@ -112,6 +112,8 @@ def find_base_url(entry: Entry, environ: Mapping[str, str]) -> str:
             if environ.get(name):
                 return environ[name].rstrip("/")
         if entry.auth == "aws" or "AWS_REGION" in names:
+            from glue.providers.aws import find_region  # for start-up time: few providers need it
+
             region = find_region(environ)
             if region:
                 return region

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from importlib import import_module
 from os import environ
 from typing import Any, TypeAlias
@@ -307,6 +306,8 @@ def _similar(name: str, names: Sequence[str]) -> list[str]:
     exact = [f"{provider}:{name}" for provider in names if name in models_of(provider)][:3]
     if exact:
         return exact
+    from difflib import get_close_matches  # for start-up time: only a wrong name needs it
+
     if close := get_close_matches(name, names, 3, 0.65):
         return close
     models = {
