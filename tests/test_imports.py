@@ -119,7 +119,8 @@ def test_every_declared_dependency_is_imported() -> None:
         distribution(module) for _, tree in sources(*SHIPPED) for module in imported_modules(tree)
     }
 
-    assert names - used == {"requests"}  # the transport of google-auth imports it
+    # The transport of google-auth imports requests; httpx brings httpcore and certifi.
+    assert names - used == {"requests", "httpx"}
 
 
 def test_the_core_imports_only_its_dependencies_when_its_modules_load() -> None:

@@ -127,7 +127,7 @@ def test_a_prompt_streams_its_answer_and_html_of_the_model_is_text(
     assert "<script>hacked=1</script>" in text(page)
     assert page.run("return typeof hacked") == "undefined"
     assert page.run("return document.querySelectorAll('main script, main img').length") == 0
-    assert page.run("return document.querySelectorAll('#list button').length") >= 1
+    page.wait("return document.querySelectorAll('#list button').length >= 1")
     origin = address.partition("/?")[0]
     assert all(url.startswith(origin) for url in page.requested())
     errors = [entry for entry in page.log("browser") if entry["level"] == "SEVERE"]
