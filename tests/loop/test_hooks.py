@@ -735,7 +735,7 @@ async def test_messages_of_a_policy_stay_in_the_transcript_if_the_journal_fails(
         def before_request(self, state: State, request: Request) -> Hook:
             return Say((user("one", origin="steering"), user("two", origin="steering")))
 
-    journal = RecordingJournal(failing=1)  # only the prompt is written
+    journal = RecordingJournal(failing=0)  # every write fails
 
     with pytest.raises(OSError, match="No space left") as caught:
         await run(Script("never"), "go", policies=[Two()], journal=journal)

@@ -559,3 +559,12 @@ async def test_a_repair_succeeds_if_one_call_of_a_cut_reply_is_complete() -> Non
 
     repairs = [event for event in events if isinstance(event, ToolPayloadRepair)]
     assert [event.success for event in repairs] == [None, True]
+
+
+async def test_the_end_of_a_chain_names_the_provider_and_the_model_of_its_replies() -> None:
+    events: list[Event] = []
+
+    await run(Script(cut("a"), "b"), "go", on_event=events.append)
+
+    [ended] = [event for event in events if isinstance(event, ContinuationTerminated)]
+    assert (ended.provider, ended.model) == ("script", "script-1")
