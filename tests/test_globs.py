@@ -68,7 +68,7 @@ def test_a_pattern_without_a_slash_matches_at_any_depth() -> None:
 
 
 def test_a_pattern_that_starts_with_the_root_is_relative_to_it() -> None:
-    (glob,) = parse_globs("/work/src/*.py", ["/work"])
+    (glob,) = parse_globs("/project/src/*.py", ["/project"])
 
     assert glob.matches(["src", "a.py"])
 

@@ -52,7 +52,6 @@ from glue.result import RunResult, error_to_json, result_to_json
 from glue.settings import prompt_messages
 from glue.stores import open_store, store_name
 from glue.tasks import background
-from glue.telemetry import setup
 from glue.text import clean_text, one_line
 
 if TYPE_CHECKING:
@@ -141,6 +140,8 @@ def execute(
             "yellow",
         )
     if given.get("otel"):
+        from glue.telemetry import setup  # an optional dependency
+
         setup()
     if given["verbose"] > 1:
         _log_to(err)

@@ -237,3 +237,34 @@ def test_the_page_in_docs_lists_every_event_with_its_fields() -> None:
             assert re.findall(r"`(\w+)`", rows[snake(event.__name__)]) == [
                 field.name for field in fields(event)
             ]
+
+
+# The modules of optional extras; a plain installation has none of them.
+OPTIONAL = """
+    azure botocore dbos google httpcore2 httpx2 markdown_it mcp mcp_types opentelemetry
+    prompt_toolkit psycopg pydantic pypdf rich socksio starlette uvicorn xllamacpp
+""".split()
+
+
+def test_every_command_loads_and_a_run_works_without_optional_packages(tmp_path: Path) -> None:
+    program = f"""
+import sys
+for name in {OPTIONAL!r}:
+    sys.modules[name] = None  # importing it raises ImportError
+from glue.cli.app import COMMANDS, main
+
+helps = [[each.name, "--help"] for each in COMMANDS]
+for arguments in [*helps, ["run", "-m", "offline", "-q", "hi"]]:
+    try:
+        main(arguments)
+    except SystemExit as end:
+        if end.code:
+            sys.exit(f"glue {{arguments[0]}}: exit code {{end.code}}")
+"""
+
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "stand-in" in ran.stdout.splitlines()[-1]
