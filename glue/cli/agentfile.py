@@ -18,12 +18,12 @@ from glue.errors import ConfigError, GlueError
 
 
 def open_agent(path: str) -> Agent[Any, Any]:
-    """Run a file as a module and return its agent: the one named `agent`, or the only one."""
+    """Run an agent file and return its agent: the variable `agent`, or the only agent in it."""
     return find_agent(run_agent_file(path), path)
 
 
 def run_agent_file(path: str) -> ModuleType:
-    """Run the file of an agent as a module; raise ConfigError if it does not exist."""
+    """Run an agent file and return its module; raise ConfigError if the file does not exist."""
     if not os.path.isfile(path):
         raise ConfigError(
             f"the file {path} does not exist; `glue new {os.path.basename(path)}` writes one"
@@ -32,7 +32,10 @@ def run_agent_file(path: str) -> ModuleType:
 
 
 def find_agent(module: ModuleType, path: str) -> Agent[Any, Any]:
-    """Return the agent of a module: the one named `agent`, or the only one."""
+    """Return the agent of a module: the variable `agent`, or the only agent in the module.
+
+    Raise ConfigError if the module defines no agent, or several of which none is named `agent`.
+    """
     found = {name: value for name, value in vars(module).items() if isinstance(value, Agent)}
     if "agent" in found:
         return found["agent"]
@@ -45,7 +48,10 @@ def find_agent(module: ModuleType, path: str) -> Agent[Any, Any]:
 
 
 def import_file(name: str) -> ModuleType:
-    """Import a module by its dotted name, or run a .py file; raise ConfigError if it is missing."""
+    """Import a module by its dotted name, or run a .py file, and return the module.
+
+    Raise ConfigError if the module or the file does not exist.
+    """
     if name.endswith(".py") or "/" in name:
         if not os.path.isfile(name):
             raise ConfigError(f"the file {name} does not exist")
@@ -60,7 +66,10 @@ def import_file(name: str) -> ModuleType:
 
 
 def run_file(path: str) -> ModuleType:
-    """Run a file as a module, not as `__main__`; it can import modules from its own folder."""
+    """Run a Python file and return its module; the name of the module is not `__main__`.
+
+    The file can import modules from its own folder.
+    """
     folder = str(Path(path).resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -72,7 +81,10 @@ def run_file(path: str) -> ModuleType:
 
 @contextmanager
 def user_errors(path: str) -> Iterator[None]:
-    """Turn an exception of a user's file into a ConfigError of one line, with the line number."""
+    """Turn an exception that a user's file raises into a one-line ConfigError with the line number.
+
+    A GlueError is raised unchanged; with GLUE_DEBUG, so is every other exception.
+    """
     try:
         yield
     except GlueError:

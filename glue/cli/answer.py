@@ -1,4 +1,4 @@
-"""`glue sessions pending` and `glue sessions answer`: calls that wait, and their answers."""
+"""`glue sessions pending` lists tool calls that wait; `glue sessions answer` answers them."""
 
 from __future__ import annotations
 
@@ -80,8 +80,10 @@ def _all_sessions(named: str | None) -> dict[str, tuple[Message, ...]]:
 @click.argument("session")
 @click.argument("call", required=False)
 @click.option("--allow", "allowed", is_flag=True, help="Run the call.")
-@click.option("--deny", "denied", metavar="REASON", help="Do not run it; the model is told why.")
-@click.option("--result", metavar="TEXT", help="Do not run it; this is its result.")
+@click.option(
+    "--deny", "denied", metavar="REASON", help="Do not run the call; send REASON to the model."
+)
+@click.option("--result", metavar="TEXT", help="Do not run the call; TEXT is its result.")
 @click.option("--agent", "file", metavar="FILE.py", help="Continue with the agent of this file.")
 @click.option("-m", "--model", metavar="NAME", help="Continue with this model.")
 @click.option("--tools", metavar="LIST", help="Tools for --model, such as edit,git.")
@@ -167,7 +169,10 @@ _UNSET: Mapping[str, Any] = {
 def _chosen(
     waiting: Sequence[PendingCall], session: str, call: str | None
 ) -> Sequence[PendingCall]:
-    """Return the named call, or all calls that wait; raise ConfigError if there is none."""
+    """Return the waiting call with the id `call`, or every waiting call if `call` is None.
+
+    Raise ConfigError if no call waits, or if none has this id.
+    """
     if not waiting:
         raise ConfigError(f"no call waits in session {session}")
     if call is None:
@@ -192,7 +197,11 @@ def _command(
     file: str | None,
     given: Mapping[str, Any],
 ) -> Mapping[str, Any]:
-    """Return the command that started the run; without its agent if another one is given."""
+    """Return the `glue run` command that a session stores: its folder, file and options.
+
+    If the user names another agent or model, return only the folder. Raise ConfigError if the
+    session stores no command, or if its store belongs to the project and is not trusted.
+    """
     found = command_of(messages)
     if file or given["model"]:
         return {"folder": found["folder"]} if found is not None else {}
@@ -211,7 +220,7 @@ def _command(
 
 
 def _agent_of(command: Mapping[str, Any]) -> str:
-    """Return the options that name the agent of a command."""
+    """Return the options that select the agent of a stored command, such as `--model NAME`."""
     if command.get("file"):
         return f"--agent {command['file']}"
     options = command.get("options") or {}

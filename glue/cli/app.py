@@ -72,12 +72,12 @@ def commands() -> None:
 
 
 def main(args: list[str] | None = None) -> None:
-    """Run the `glue` command. A mistake prints one line; GLUE_DEBUG=1 shows the traceback."""
+    """Run the `glue` command. An error is printed as one line; GLUE_DEBUG=1 shows a traceback."""
     run_command(commands, args, "glue")
 
 
 def run_command(command: click.Command, args: list[str] | None, program: str) -> None:
-    """Run a click command; print a failure as one line and exit with its exit code."""
+    """Run a click command; print an exception as one line and exit with the code for it."""
     _repair_streams()
     as_json = "--json" in (args if args is not None else sys.argv[1:])
     try:
@@ -126,7 +126,7 @@ def _repair_streams() -> None:
 
 
 def _describe(error: BaseException, program: str) -> tuple[str, str, int]:
-    """Return class name, message and exit code of a failure; raise it again if it is a bug."""
+    """Return class name, message and exit code of an exception; raise it again if it is a bug."""
     name, text = type(error).__name__, str(error)
     if isinstance(error, (click.exceptions.Abort, KeyboardInterrupt)):
         return "Cancelled", "cancelled", 130

@@ -46,16 +46,16 @@ def question(request: PermissionRequest, screen: Screen) -> str:
 
 
 def _is_command(request: PermissionRequest, value: object) -> bool:
-    """Return whether an argument is a command that the target shows as it is, not escaped."""
+    """Return whether an argument's value is the command that the target already shows in full."""
     command = request.touched.command if request.touched is not None else None
     return isinstance(command, str) and command == value and command in request.target
 
 
 def change_of(request: PermissionRequest) -> list[str] | None:
-    """Return the diff of the file that a call changes, or None if it changes none.
+    """Return the diff of the file that a call would change, or None if no diff can be made.
 
-    The diff is the tool's own preview if it has one, else that of the `content` or `old` and `new`
-    arguments.
+    The diff is the tool's own preview if it has one. Otherwise it compares the file `path` with the
+    argument `content`, or the argument `old` with `new`.
     """
     if request.touched is not None and request.touched.preview:
         return request.touched.preview.splitlines()
@@ -97,7 +97,7 @@ def choices(request: PermissionRequest) -> str:
 
 
 def ask_yes_or_no(call: PendingCall, screen: Screen) -> Decision | str | None:
-    """Ask on the terminal about a call that waits; return None if it shall wait longer.
+    """Ask the user whether a waiting call may run; return None if the user decides later.
 
     For a call that another system answers, return the result that the user types.
     """
@@ -109,7 +109,7 @@ def ask_yes_or_no(call: PendingCall, screen: Screen) -> Decision | str | None:
 
 
 def parse_late_answer(text: str) -> Decision | None:
-    """Return the decision on a call that waits, or None for everything but a clear yes or no."""
+    """Return the decision that a text means for a waiting call, or None if it is not yes or no."""
     match text.strip().lower():
         case "y" | "yes":
             return allow()
@@ -119,7 +119,7 @@ def parse_late_answer(text: str) -> Decision | None:
 
 
 def parse_answer(text: str) -> Decision:
-    """Return the decision for an answer; everything but a clear yes is a denial."""
+    """Return the decision that a user's answer means: y, a and s allow, everything else denies."""
     match text.strip().lower():
         case "y" | "yes":
             return allow()

@@ -21,12 +21,15 @@ BUNDLES = {
 }
 
 
-_MODULES = {"edit": "fs", "web": "fetch"}  # if the module has another name
+_MODULES = {"edit": "fs", "web": "fetch"}  # bundles whose module has another name
 _ARGUMENTS: dict[str, tuple[Any, ...]] = {"edit": (".", True), "web": ()}
 
 
 def check_bundles(names: Iterable[str], own: Iterable[str] = ()) -> list[str]:
-    """Return bundle names in lower case; ConfigError lists the valid names, the agent's own too."""
+    """Return bundle names in lower case; raise ConfigError for a name that is not a bundle.
+
+    The error lists the bundles and the names in `own`, the tools of the agent.
+    """
     names = [name.strip().lower() for name in names]
     for name in names:
         if name not in BUNDLES:

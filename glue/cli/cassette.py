@@ -25,7 +25,7 @@ class _NamedReplay:
 
 @contextmanager
 def record_to(path: str) -> Iterator[Callable[[Provider], Provider]]:
-    """Record every provider that is opened by name during a block.
+    """Record the replies of every provider that is opened by name during a `with` block.
 
     The yielded function wraps a provider object so that it is recorded too.
     """
@@ -36,7 +36,7 @@ def record_to(path: str) -> Iterator[Callable[[Provider], Provider]]:
 
 @contextmanager
 def replay_from(path: str) -> Iterator[Callable[[Provider], Provider]]:
-    """Answer the requests of every provider from a cassette during a block.
+    """Answer the requests to every provider from a cassette during a `with` block.
 
     The yielded function replaces a provider object by the replay.
     """

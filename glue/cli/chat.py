@@ -176,7 +176,7 @@ class Chat:
             )
 
     async def _keep_chat(self) -> None:
-        """Open a new session that is kept, and remove kept chats that are too old."""
+        """Open a new session in the store, and delete stored chats that are too old."""
         days = self.sources.find("chat_days")
         days = CHAT_DAYS if days is None else days
         try:
@@ -253,7 +253,7 @@ class Chat:
                 code = 0 if self.reader.is_terminal else answered
 
     def turn(self, text: str) -> int | None:
-        """Send a prompt and show the answer; return its exit code, or None if interrupted twice."""
+        """Send a prompt and show the answer; return the exit code, or None after two Ctrl-C."""
         named = [Path(name).expanduser() for name in re.findall(r"(?<!\S)@(\S+)", text)]
         pictures = picture_paths(text)
         for path in pictures:
@@ -278,7 +278,9 @@ class Chat:
     def _turn(
         self, work: Callable[..., Awaitable[Any]], *args: Any, later: Collection[str] = ()
     ) -> int | None:
-        """Wait for a run and show how it ended; return its exit code, or None if interrupted.
+        """Start a run, wait for it and show how it ended; return its exit code.
+
+        Return None after a second Ctrl-C.
 
         `later` has the ids of calls that the user does not want to decide now.
         """
@@ -296,7 +298,7 @@ class Chat:
         return 1
 
     def answer_waiting(self, later: Collection[str] = ()) -> int | None:
-        """Ask about the calls that wait, except those in `later`, and continue with the answers.
+        """Ask the user about the waiting calls, except the ids in `later`, and continue the run.
 
         Return the exit code, or None if the user interrupted twice.
         """
@@ -370,7 +372,7 @@ class Chat:
     async def _logged(
         self, prompt: Any, work: Callable[..., Awaitable[RunResult[Any]]]
     ) -> RunResult[Any] | BaseException:
-        """Return the result of a run, or its error; show it while it runs, and log it."""
+        """Await `work`, print and log its events, and return its result or the error it raised."""
         try:
             self.run.start_log(prompt)
             async with self.run.spinning():
@@ -439,7 +441,7 @@ class Chat:
         self._turn(self._resume)
 
     def do_undo(self, argument: str) -> None:
-        """Stop sending the last prompt and its answer, and offer the prompt for editing."""
+        """Take the last prompt and its answer out of the chat; offer the prompt for editing."""
         session = self.session
         messages = self.portal.call(session.load)
         at = [index for index, message in enumerate(messages) if _is_prompt(message)]
@@ -558,7 +560,10 @@ class Chat:
             self.note("no sessions are stored; /save stores this one")
 
     def do_compact(self, argument: str) -> None:
-        """Send a summary instead of the messages so far, which stay in the transcript."""
+        """Ask the model for a summary, and send it from now on instead of the messages so far.
+
+        The messages stay in the transcript.
+        """
         session = self.session
         if self.portal.call(session.pending):
             raise ConfigError("calls wait for an answer, so the session cannot be compacted now")
@@ -589,5 +594,5 @@ class Chat:
 
 
 def _is_prompt(message: Message) -> bool:
-    """Return whether the user wrote the message and it is still sent; the loop adds others."""
+    """Return whether a message is a prompt that the user wrote and that is still sent."""
     return isinstance(message, UserMessage) and message.origin == "user" and not message.excluded

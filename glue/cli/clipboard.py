@@ -23,7 +23,7 @@ _SECONDS = 5.0  # timeout of a program
 
 
 def copy_text(text: str, out: Screen, environ: Mapping[str, str] = os.environ) -> str:
-    """Copy a text to the clipboard, and return the name of the program or protocol that did it.
+    """Copy a text to the clipboard, and return the name of the program or protocol that was used.
 
     Without a program of the desktop, the terminal is asked (OSC 52), which also works over SSH but
     cannot be checked. Return "" if there is no terminal either.
@@ -43,7 +43,10 @@ def copy_text(text: str, out: Screen, environ: Mapping[str, str] = os.environ) -
 
 
 def _run(path: str, program: tuple[str, ...], text: str) -> bool:
-    """Return whether a program took the text; it may stay in the background to serve it."""
+    """Pass a text to a clipboard program; return whether the program ended with exit code 0.
+
+    The program may leave a process in the background that serves the text.
+    """
     try:
         done = subprocess.run(
             [path, *program[1:]],

@@ -116,7 +116,7 @@ class MarkdownPrinter(Printer):
         self._live: Live | None = None
 
     def text(self, text: str) -> None:
-        """Print finished blocks, and redraw the unfinished one."""
+        """Print the finished blocks of the answer, and redraw the unfinished last block."""
         self.progress.hide()
         self._pending += clean_text(text)
         self.wrote = True
@@ -139,7 +139,7 @@ class MarkdownPrinter(Printer):
             self._live.update(_Block(self._pending, last=visible), refresh=True)
 
     def settle(self) -> None:
-        """Print the unfinished block for good."""
+        """Print the unfinished last block of the answer for good."""
         self._erase()
         if self._pending.strip():
             self.console.print(_Block(self._pending))
@@ -153,14 +153,14 @@ class MarkdownPrinter(Printer):
 
 
 class _Block:
-    """A piece of Markdown without blank lines around it; if `last` is set, only its last lines."""
+    """Markdown that is rendered without blank lines around it; at most `last` lines if not 0."""
 
     def __init__(self, text: str, last: int = 0) -> None:
         self.inner = Markdown("", hyperlinks=False, code_theme="ansi_dark")
         self.inner.parsed = _PARSER.parse(text.strip("\n"))
         for token in self.inner.parsed:
             for part in token.children or ():
-                if part.type == "softbreak":  # the lines of a poem stay lines
+                if part.type == "softbreak":  # keep line breaks, as in a poem
                     part.type = "hardbreak"
         self.last = last
 
@@ -176,7 +176,10 @@ class _Block:
 
 
 def finished_blocks(text: str) -> tuple[str, str]:
-    """Split Markdown at its last blank line outside a code fence: finished blocks, and the rest."""
+    """Split Markdown at the last blank line outside a code fence; return both parts.
+
+    The first part has the finished blocks, the second the block that still grows.
+    """
     at = end = 0
     fence = Fence()
     for line in text.splitlines(keepends=True):

@@ -33,7 +33,7 @@ from glue.tools.sandbox import find_backend
 
 
 class Check(NamedTuple):
-    """One line of the report; `advice` is empty if there is nothing to do."""
+    """One line of the report; `advice` is empty if the user has nothing to do."""
 
     name: str
     found: str
@@ -176,7 +176,7 @@ def _git() -> Check:
 
 
 def _sandbox() -> Check:
-    """Return the sandbox of commands that the shell tool runs."""
+    """Check which sandbox the shell tool uses for its commands."""
     best = find_backend()
     install = "install bubblewrap" if sys.platform.startswith("linux") else ""
     if best is None:
@@ -203,7 +203,7 @@ def _store() -> Check:
             return Check(
                 "store",
                 str(path),
-                "it cannot be written; change its permissions or use another one with --store",
+                "it cannot be written; change its permissions or name another store with --store",
             )
         sessions, damaged = anyio.run(check_store, open_store(str(path)))
         if damaged:
@@ -246,7 +246,7 @@ CONNECT_SECONDS = 5.0
 
 
 def reachable(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Connect to the servers of providers; return each name with its fault, "" if it responds.
+    """Connect to the servers of providers; return pairs of name and fault, "" if one responds.
 
     Without names, check the providers whose key is set.
     """
@@ -266,7 +266,7 @@ def reachable(names: Sequence[str]) -> list[tuple[str, str]]:
 
 
 async def _fault(name: str) -> str:
-    """Connect to the server of a provider; return the fault, or "" if it responds."""
+    """Connect to the server of a provider; return the fault, or "" if the server responds."""
     where = name
     try:
         entry = lookup(name)

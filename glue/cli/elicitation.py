@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 # Writes a text to the terminal, and returns the line that the user types.
 ReadLine: TypeAlias = Callable[[str], Awaitable[str]]
 _YES, _NO = ("y", "yes"), ("n", "no")
-_TRIES = 3  # answers to a field that do not fit, before the question is declined
+_TRIES = 3  # invalid answers to one field, after which the question is declined
 
 
 async def ask(question: Question, read_line: ReadLine, screen: Screen) -> dict[str, Any] | None:
-    """Ask the user a question of a server; return None if the user declines.
+    """Ask the user a question of an MCP server; return the answers, or None if declined.
 
     For a page, the URL and its origin are shown, and the browser is opened only after a yes.
     """
@@ -76,7 +76,7 @@ async def _ask_field(
     read_line: ReadLine,
     screen: Screen,
 ) -> Any:
-    """Ask for one field of a form; return None if it is left out."""
+    """Ask for the value of one form field; return None if an optional field is left empty."""
     label = clean_text(str(part.get("title") or name))
     detail = clean_text(str(part.get("description") or ""))
     choices = _choices(part)
@@ -107,7 +107,7 @@ async def _ask_field(
 
 
 def _choices(part: Mapping[str, Any]) -> list[str]:
-    """Return the values that a field accepts, if the form lists them."""
+    """Return the choices that a form lists for a field, or [] if it lists none."""
     listed = part.get("items", part) if part.get("type") == "array" else part
     options = listed.get("oneOf") or listed.get("anyOf") or ()
     named = [str(each["const"]) for each in options if "const" in each]
@@ -115,7 +115,7 @@ def _choices(part: Mapping[str, Any]) -> list[str]:
 
 
 def _value(part: Mapping[str, Any], line: str) -> Any:
-    """Return the value that a line means for a field; raise ValidationError if it does not fit."""
+    """Convert a typed line to the type of a form field; raise ValidationError if it is invalid."""
     value: Any = line
     if part.get("type") == "boolean" and line.lower() in (*_YES, *_NO):
         value = line.lower() in _YES

@@ -27,13 +27,13 @@ def load_keys() -> None:
 
 
 def load_env(path: Path) -> None:
-    """Load the variables of a file into the environment; a variable that is already set stays."""
+    """Load the variables of a file into the environment; skip variables that are already set."""
     for name, value in read_env(path).items():
         os.environ.setdefault(name, value)
 
 
 def read_env(path: Path) -> dict[str, str]:
-    """Parse a file of NAME=value lines; ConfigError names the line that is not one."""
+    """Parse a file of NAME=value lines; raise ConfigError with the number of an invalid line."""
     found = {}
     for number, line in enumerate(read_text(path).splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):

@@ -1,4 +1,4 @@
-"""Click groups: LazyGroup loads a command when it is called, the others have a default command."""
+"""Click groups: one that loads its commands when they are called, two with a default command."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from glue.text import suggest
 
 
 class LazyCommand(NamedTuple):
-    """A command of a LazyGroup: its name, the place of its definition, and its line in the help."""
+    """A command of a LazyGroup: its name, the module that defines it, and its help text."""
 
     name: str
     home: str  # "package.module:attribute"

@@ -16,7 +16,7 @@ MAX_BYTES = 8 * 1024 * 1024
 
 
 def read_source(path: str | os.PathLike[str]) -> str:
-    """Read the text of an agent file without running it."""
+    """Return the source text of an agent file, without running the file."""
     try:
         with open(path, "rb") as file:
             return file.read(MAX_BYTES).decode("utf-8", "replace").replace("\r\n", "\n")
@@ -25,7 +25,7 @@ def read_source(path: str | os.PathLike[str]) -> str:
 
 
 def parse_header(text: str, name: str = "the file") -> dict[str, Any]:
-    """Parse the script block: `requires-python`, `dependencies`, `tool`; {} if there is none."""
+    """Parse the `# /// script` block of a source text as TOML; return {} if there is no block."""
     if "# /// script" not in text:
         return {}
     found = [match for match in _BLOCK.finditer(text) if match["type"] == "script"]
@@ -45,5 +45,5 @@ def glue_section(data: Mapping[str, Any]) -> Any:
 
 
 def read_glue_section(path: str | os.PathLike[str]) -> Any:
-    """Return the unchecked `[tool.glue]` table of an agent file's header, or {}."""
+    """Return the `[tool.glue]` table of an agent file's header, unchecked; {} if it has none."""
     return glue_section(parse_header(read_source(path), os.fspath(path)))

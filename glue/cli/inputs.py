@@ -86,7 +86,10 @@ def has_unread_pipe() -> bool:
 
 
 def read_attachment(named: str) -> Part:
-    """Read the value of --attach: a file, or the URL of an image, which the provider fetches."""
+    """Return the prompt part for a value of --attach: a file, or the URL of an image.
+
+    A file is read; a URL is sent as it is, and the provider fetches the image.
+    """
     if not named.startswith(("https://", "http://")):
         return read_part(named, "--attach ")
     suffix = Path(urlsplit(named).path).suffix.lower()
@@ -100,7 +103,7 @@ def read_attachment(named: str) -> Part:
 
 
 def read_part(name: str, mark: str = "@") -> Part:
-    """Read a file as a part of a prompt: a text, an image or a PDF.
+    """Read a file and return it as a part of a prompt: a text, an image or a PDF.
 
     `mark` is written before the name in error messages: "@", "--attach " or nothing.
     """
@@ -127,9 +130,10 @@ def read_part(name: str, mark: str = "@") -> Part:
 
 
 def picture_paths(text: str) -> list[Path]:
-    """Return the pictures whose paths a text contains, as a terminal writes dropped files.
+    """Return the paths in a text that name existing picture files, such as files dropped into it.
 
-    A path may be in quotes, or have a backslash before each space. Words with @ are not counted.
+    A path may be in quotes, or have a backslash before each space. Words that begin with @ are
+    skipped.
     """
     found = []
     for word in re.findall(
@@ -143,7 +147,7 @@ def picture_paths(text: str) -> list[Path]:
 
 
 def read_text(given: str) -> str:
-    """Return a text, the content of FILE for `@FILE`, or a text that begins with @ for `@@`."""
+    """Return the text of an option; `@FILE` is the content of a file, `@@text` means `@text`."""
     if not given.startswith("@"):
         return given
     if given.startswith("@@"):
@@ -159,7 +163,10 @@ _FIELD = re.compile(r"\s*(\w+)\s*(?:[:\s]\s*(list\[)?(str|int|float|bool)\]?)?\s
 
 
 def read_schema(given: str) -> Mapping[str, Any]:
-    """Return the JSON schema of a file, of JSON, or of fields such as "name: str, age: int"."""
+    """Return the JSON schema that --schema names.
+
+    `given` is JSON, the path of a JSON file, or a list of fields such as "name: str, age: int".
+    """
     is_json = given.lstrip().startswith("{")
     if is_json or given.endswith(".json") or Path(given).is_file():
         return _json_schema(given, is_json)

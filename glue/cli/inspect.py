@@ -110,7 +110,7 @@ def _tools(tree: ast.Module) -> list[dict[str, Any]]:
 
 
 def _name(node: ast.expr) -> str:
-    """Return `x` for the expressions `x` and `module.x`, and "" for any other."""
+    """Return `x` for the expressions `x` and `module.x`, and "" for any other expression."""
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""

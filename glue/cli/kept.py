@@ -1,4 +1,4 @@
-"""Chats without a name: their automatic names, and the chats that are too old to keep."""
+"""Chats that the user did not name: their automatic names, and which are too old to keep."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _DAY = 24 * 60 * 60.0
 
 
 def new_chat_name(now: float | None = None) -> str:
-    """Return a name for a chat that has none: the date, and six random digits."""
+    """Return an automatic name for a new chat: the date, and six random hexadecimal digits."""
     return f"chat-{time.strftime('%Y%m%d', time.localtime(now))}-{os.urandom(3).hex()}"
 
 
 def old_chats(
     found: Iterable[SessionInfo], days: float, now: float | None = None
 ) -> list[SessionInfo]:
-    """Return the sessions with an automatic name that have not changed for some days."""
+    """Return the sessions with an automatic name that have not changed for `days` days."""
     before = (time.time() if now is None else now) - days * _DAY
     return [info for info in found if CHAT_NAME.fullmatch(info.id) and info.updated <= before]

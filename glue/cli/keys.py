@@ -79,7 +79,7 @@ def remove(name: str) -> None:
 
 
 def used_variable(entry: Entry) -> str:
-    """Return the variable that holds the key of a provider, or "" if no key is set."""
+    """Return the name of the variable that contains a provider's key, or "" if no key is set."""
     return next((variable for variable in entry.key if os.environ.get(variable)), "")
 
 
@@ -95,7 +95,7 @@ def _write_keys(found: Mapping[str, str]) -> None:
 
 
 def _key_variable(name: str) -> str:
-    """Return the key variable of a provider; a name in capitals is a variable already."""
+    """Return the key variable of a provider, or the name itself if it is a variable in capitals."""
     if re.fullmatch(r"[A-Z][A-Z0-9_]+", name):
         return name
     entry = lookup(name)

@@ -1,4 +1,4 @@
-"""The plain reader of prompts in a chat: it reads lines, with readline if it is available."""
+"""The plain reader of a chat's prompts: it reads lines, with readline if Python has it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ QUOTES = '"""'  # begin and end a prompt of several lines
 
 
 class LineReader:
-    """A reader of plain lines: without the extra [chat], on a dumb terminal, and from a pipe."""
+    """A reader of plain lines, for a pipe, a dumb terminal, or a chat without the extra [chat]."""
 
     echoes_interrupt = True  # the terminal shows ^C at the prompt
     help = f"End a line with \\ to continue it; {QUOTES} begins and ends a prompt of several lines."
@@ -51,6 +51,6 @@ class LineReader:
         return input(f"\x01\x1b[36m\x02{prompt}\x01\x1b[0m\x02" if self.out.has_colour else prompt)
 
     def end(self) -> None:
-        """End the line that shows ^C."""
+        """Write a line end after the ^C that the terminal shows."""
         if self.is_terminal:
             self.out.write("\n")

@@ -216,7 +216,7 @@ def map(file: str, inputs: str, **given: Any) -> None:  # noqa: A001
 
 
 def _shown_store(engine: str) -> str:
-    """Return the address of a queue as a store, without the password."""
+    """Return the value for --store that names the database of a queue, without the password."""
     return store_name(engine.removeprefix("dbos+").removeprefix("sqlite:///"))
 
 
@@ -230,7 +230,7 @@ def _exit_code(job: MapRun) -> int:
 
 
 def map_settings(agent: Agent[Any, Any], path: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings for every row that win over the agent's own."""
+    """Return the settings that override the agent's own settings in every row."""
     names = ("model", "max_turns", "seconds", "allow", "deny", "yes")
     flags = {name: given.get(name) for name in names}
     if given.get("on_question"):
@@ -306,7 +306,7 @@ class Progress:
         self, screen: Screen, job: MapRun, total: int | None, *, store: str, quiet: bool
     ) -> None:
         self.screen, self.job, self.total, self.quiet = screen, job, total, quiet
-        self.store = store  # with the sessions of the rows
+        self.store = store  # the store that has the sessions of the rows
         self.rows = 0
         self.bad: list[str] = []
         self.notices: Counter[str] = Counter()  # the number of rows with each notice
@@ -321,7 +321,7 @@ class Progress:
         return self.rows - sum(self.job.outcomes[each] for each in ("done", "wrapped_up"))
 
     def add(self, row: MapRow) -> None:
-        """Count a row that ended."""
+        """Add a row that ended to the counts."""
         self.rows += 1
         self.usage += row.usage
         self.notices.update([row.notice] if row.notice else [])
@@ -349,7 +349,7 @@ class Progress:
                 self.screen.line(f"glue: {self.text(now)}")
 
     def text(self, now: float) -> str:
-        """Return the rows done, the rate, the cost, the incomplete rows and the time left."""
+        """Return the text of the progress line: rows, rate, cost, incomplete rows, time left."""
         passed = max(now - self._started, 1e-9)
         fresh = self.rows - self.job.reused
         rate = fresh / passed

@@ -17,7 +17,10 @@ from glue.text import one_line
 
 
 class ModelsGroup(click.Group):
-    """A group whose first word may be a provider or a word to search for; it then runs `list`."""
+    """A group that runs `list` if the first word is not one of its commands.
+
+    Such a word is a provider, or a word to search for.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args or args[0] not in (*self.commands, "--help", "-h"):
@@ -48,7 +51,7 @@ def list_models(
     glue models anthropic            the models of a provider
     glue models haiku                the models whose name contains a word
     glue models openai mini          both
-    glue models --reasoning xhigh    what becomes of a reasoning level
+    glue models --reasoning xhigh    the level that each model gets instead
     """
     if server:
         import anyio  # slow to load; a list needs no event loop
@@ -79,7 +82,10 @@ def list_models(
 
 
 def _split_words(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    """Return the provider that the first word names, or "", and the words to search for."""
+    """Return the provider's name and the words to search for.
+
+    The provider is "" if the first word does not name a provider; it is then a word to search for.
+    """
     if words and words[0].lower() in (*known(), *aliases()):
         return lookup(words[0]).name, words[1:]
     return "", words

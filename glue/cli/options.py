@@ -1,4 +1,4 @@
-"""Options of a run on the command line, and the settings that they and other sources add up to."""
+"""Options of a run on the command line, and how they are merged with the other settings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _check_folder(_: click.Context, __: click.Parameter, path: str | None) -> str | None:
-    """Refuse a file to write whose folder does not exist."""
+    """Return the path of a file to write; refuse the option if the file's folder does not exist."""
     folder = os.path.dirname(path or "") or "."
     if not os.path.isdir(folder):
         raise click.BadParameter(f"the folder {folder} does not exist")
@@ -56,7 +56,7 @@ NO_LIMIT = "none"  # the value of a budget option that switches a limit off
 
 
 def _budget(number: type[int] | type[float]) -> dict[str, Any]:
-    """Return the type of a budget option: a number of 0 or more, or none for no limit."""
+    """Return the click type of a budget option: a number of 0 or more, or none for no limit."""
     kind = "a whole number" if number is int else "a number"
 
     def convert(text: str) -> int | float | str:
@@ -74,7 +74,7 @@ def _budget(number: type[int] | type[float]) -> dict[str, Any]:
 
 
 def complete_model(text: str) -> list[str]:
-    """Return the names of providers that begin with the typed text."""
+    """Return the providers whose names begin with the typed text."""
     return [name for name in known() if name.startswith(text)]
 
 
@@ -283,7 +283,7 @@ class Sources:
         self.has_shell = False  # whether the sources add the built-in shell tool
         self.is_built = agent is None
         self.agent = agent or self._default_agent()
-        # What the model gets of the project, for people; "" if nothing.
+        # A text for people: the files of the project that the model gets; "" if none.
         self.project = ""
         if given.get("project"):
             self._add_project()
@@ -308,7 +308,7 @@ class Sources:
             raise ConfigError(str(error)) from None
 
     def _add_project(self) -> None:
-        """Replace the agent by one that gets the AGENTS.md and the skills of the checkout."""
+        """Replace the agent by a copy that gets the AGENTS.md and the skills of the checkout."""
         folder = project_folder()
         found = load_project(folder)
         if not found.instructions and not found.skills:
@@ -322,11 +322,11 @@ class Sources:
         self.agent = build(project=folder)
 
     def find(self, name: str) -> Any:
-        """Return a setting from the strongest source that has it, ignoring the agent's code."""
+        """Return a setting from the strongest source that sets it; the agent's code is ignored."""
         return self.before_code.get(name, self.configured.get(name))
 
     def overrides(self, ask: Callable[[Any], Any] | None = None) -> dict[str, Any]:
-        """Return the settings that win over the agent's own, by name.
+        """Return the settings that override the agent's own settings, by name.
 
         `ask` puts a permission question to the user; None means that no user can be asked.
         """
@@ -366,7 +366,10 @@ class Sources:
         return find_version(template)
 
     def _tools(self, own: Iterable[Any], named: str | Sequence[str] | None) -> tuple[Any, ...]:
-        """Return the agent's own tools, or only the named ones, and the tools of named bundles."""
+        """Return the agent's own tools and the tools of the bundles in `named`.
+
+        If `named` contains names of the agent's own tools, only these of its own are returned.
+        """
         if self.given.get("no_tools"):
             return ()
         if not named:
@@ -382,7 +385,7 @@ class Sources:
         return (*chosen.values(), *built_in)
 
     def shell_options(self) -> dict[str, Any]:
-        """Return the options of the shell tool that the sources set: its sandbox and questions."""
+        """Return the options for the shell tool: its sandbox, and when it asks for permission."""
         # Loads the shell tool, which most runs do not use.
         from glue.tools.sandbox import Sandbox
 
@@ -397,11 +400,11 @@ class Sources:
         return {"sandbox": sandbox, "questions": questions}
 
     def check_shell_flags(self, has_shell: bool) -> None:
-        """Refuse a flag about commands if no built-in shell tool is used."""
+        """Refuse --sandbox, --network and --questions if the built-in shell tool is not used."""
         for name in ("sandbox", "network", "questions"):
             if self.given.get(name) is not None and not has_shell:
                 raise click.UsageError(
-                    f"--{name} has no effect: it is about the built-in shell tool; "
+                    f"--{name} has no effect without the built-in shell tool; "
                     "add it with --tools shell, or set the sandbox in the agent's file"
                 )
 
@@ -412,7 +415,7 @@ class Sources:
     def budgets(self, own: LimitsSource | None) -> dict[str, Any]:
         """Return the limits that the sources set; `own` are the limits of the agent's code.
 
-        If the agent's code has limits, weaker sources than the code do not count.
+        If the agent's code has limits, GLUE_ variables and configuration files are ignored.
         """
         find = self.before_code.get if own is not None else self.find
         found = {name: find(name) for name in BUDGETS if find(name) is not None}
@@ -421,7 +424,7 @@ class Sources:
     def rules(self) -> dict[str, tuple[str, ...]]:
         """Return the allow and deny rules of all sources together.
 
-        They add up, so that a flag which allows one tool does not drop a configured denial.
+        No source replaces another, so a flag that allows one tool keeps the configured denials.
         """
         rules: dict[str, tuple[str, ...]] = {"allow": (), "deny": ()}
         for name in rules:
@@ -446,10 +449,10 @@ class Sources:
         return Rules(**rules, otherwise=own) if any(rules.values()) else own
 
     def _on_question(self, own: Permission | None, ask: object) -> str:
-        """Return whether a question is asked, deferred or denied.
+        """Return how a permission question is answered: "ask", "defer" or "deny".
 
-        Raise an error if --on-question cannot have an effect. The setting, in contrast, applies
-        only to runs that it fits: those that can ask, or that a session stores.
+        Raise UsageError if the flag --on-question cannot have an effect. The configured setting,
+        in contrast, is ignored by a run that cannot follow it, such as `defer` without a session.
         """
         has_session = bool(self.given.get("session") or self.given.get("resume"))
         default = "ask" if ask is not None else "deny"
@@ -475,14 +478,17 @@ class Sources:
 
 
 async def deny_unattended(request: PermissionRequest) -> Decision:
-    """Deny a request, because no user can be asked; name the flags that would change that."""
+    """Deny a permission request, because no user can be asked; name the flags that would help."""
     decision = await deny_unattended_now(request)
     return deny(f"{decision.reason}, --session NAME --on-question defer lets a person answer later")
 
 
 async def deny_unattended_now(request: PermissionRequest) -> Decision:
-    """Deny a request of a command that cannot defer it; name the flag that would allow it."""
-    if request.reason:  # a rule may forbid it, so that no flag but another rule helps
+    """Deny a permission request if the command cannot defer it; name the flag that would allow it.
+
+    The reason is part of the text that the model receives.
+    """
+    if request.reason:  # a rule may forbid the call; then no flag helps, only another rule
         return deny(f"{request.reason}, and no user can be asked")
     return deny(
         f"no user can be asked; --allow {request.action} allows it, --yes allows everything"
@@ -490,7 +496,7 @@ async def deny_unattended_now(request: PermissionRequest) -> Decision:
 
 
 def describe_confinement(confinement: str) -> str:
-    """Return a line about the sandbox of a tool that runs commands, or about its absence."""
+    """Return a line that names the sandbox of a command tool, or warns that it has none."""
     if confinement != "no sandbox":
         return confinement
     return (

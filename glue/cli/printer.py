@@ -33,7 +33,7 @@ class Printer:
     open: str = ""  # the stream whose last line is unfinished: "out", "err" or ""
     wrote: bool = False
     _new_message: bool = False  # the next text belongs to a new message, on a new line
-    _was_cut: bool = False  # the next message continues this one, on the same line
+    _was_cut: bool = False  # the reply was cut off; the next message continues it on the same line
     _tools: dict[str, str] = field(default_factory=dict)  # names of running tools, by call id
 
     def __post_init__(self) -> None:
@@ -112,7 +112,7 @@ class Printer:
         self.open = "" if text.endswith("\n") else "err"
 
     def _wait(self, label: str) -> None:
-        """Start the spinner on a line of its own."""
+        """Show the spinner with a label; end an unfinished line first."""
         if self.progress.is_on and (self.open == "err" or self.out.is_terminal):
             self.settle()
         self.progress.start(label)
@@ -138,7 +138,7 @@ class Printer:
 
 
 def tool_line(event: events.ToolEnd, width: int = 78) -> str:
-    """Return one line about a call: its name, arguments, outcome and duration."""
+    """Return one line about a tool call: its name, arguments, outcome and duration."""
     call, failed = event.call, event.message.is_error
     tail = f"  {'failed' if failed else 'ok'} {format_seconds(event.seconds)}"
     if failed:
@@ -182,7 +182,7 @@ class EventWriter:
         self.write(event_to_json(event))
 
     def write_prompt(self, request: Request) -> None:
-        """Write the line with the prompt of the run, its model, instructions and tools."""
+        """Write one line of JSON with the prompt, model, instructions and tools of a request."""
         self.has_prompt = True
         prompts = [message for message in request.messages if isinstance(message, UserMessage)]
         self.write(

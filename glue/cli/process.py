@@ -28,7 +28,7 @@ def live_threads() -> frozenset[threading.Thread]:
 
 
 def exit_code_despite_threads(code: int, before: Collection[threading.Thread]) -> int:
-    """Return the code if all new threads end soon; otherwise exit the process with it.
+    """Return `code` if all new threads end soon; otherwise exit the process with this code.
 
     A thread is new if it is not in `before`.
     """
@@ -56,7 +56,7 @@ def exit_now(code: int) -> NoReturn:
 
 
 def _remove_private_folders() -> None:
-    """Remove the folders of sandboxes, if this process has used the shell tool."""
+    """Remove the temporary folders of sandboxes, if this process has loaded the sandbox module."""
     if "glue.tools.sandbox" in sys.modules:
         from glue.tools.sandbox import remove_private_folders  # loaded already
 
@@ -91,9 +91,9 @@ async def cancel_on_signal(
 
 @contextmanager
 def terminal_echo(shown: bool) -> Iterator[None]:
-    """Switch the echo of typed keys on or off for a block.
+    """Switch the terminal's echo of typed keys on or off during a `with` block.
 
-    Without echo, keys that the user types during an answer do not appear in the middle of it.
+    Without echo, keys that the user types while an answer is printed do not appear in the answer.
     """
     import termios  # POSIX only
 

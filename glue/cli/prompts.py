@@ -84,7 +84,10 @@ def _find(source: str | None, name: str) -> Catalog:
 
 
 def find_version(named: str) -> Prompt:
-    """Return the prompt `NAME` or `NAME@VERSION`; a name with a slash is a folder of versions."""
+    """Return the prompt that a text such as `NAME` or `NAME@VERSION` names.
+
+    A name with a slash is the path of a folder of versions.
+    """
     name, _, version = named.partition("@")
     if "/" in name:
         return Catalog(name).get(version)

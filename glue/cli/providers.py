@@ -17,7 +17,7 @@ from glue.text import one_line
     "names",
     multiple=True,
     metavar="NAME",
-    help="Send one small request to this provider and report what happened.",
+    help="Send one small request to this provider and print the result.",
 )
 @json_option
 def providers(names: tuple[str, ...], as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""`glue worker` and `glue queue`: run the rows of a queue, watch them, and delete old ones."""
+"""`glue worker` runs the rows of a queue; `glue queue` shows queues and deletes old rows."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ engine_option = click.option(
     "--lease",
     default=10.0,
     type=click.FloatRange(min=1),
-    help="Seconds without a heartbeat after which others take over a worker's rows.",
+    help="Seconds without a heartbeat after which other workers take over a worker's rows.",
 )
 @click.option(
     "--grace",
@@ -144,7 +144,7 @@ def queue() -> None:
     default=2.0,
     show_default=True,
     type=click.FloatRange(min=0.1),
-    help="With --watch: seconds between two looks.",
+    help="With --watch: seconds between two updates.",
 )
 def list_(name: str | None, engine: str, as_json: bool, watch: bool, every: float) -> None:
     """Show queues: rows that wait, run, are done or failed; cost; cooldowns; and the workers.
@@ -172,15 +172,15 @@ def list_(name: str | None, engine: str, as_json: bool, watch: bool, every: floa
                 heartbeat = f"last heartbeat {format_seconds(worker['silent'])} ago"
                 click.echo(f"  {worker['id']}  runs {held} of {worker['concurrency']}, {heartbeat}")
             else:
-                click.echo(f"  {worker['id']}  stopped, held {held}")
+                click.echo(f"  {worker['id']}  stopped, had {held} rows")
         for worker_id, held in state["held"].items():
-            click.echo(f"  {worker_id}  stopped, held {held}")
+            click.echo(f"  {worker_id}  stopped, had {held} rows")
         if not state["slots"]:
             click.echo("  no worker is running; `glue worker AGENT.py --queue ...` starts one")
 
 
 def _tables(engine: str) -> Tables:
-    """Open the tables of queues; raise ConfigError if the file of a SQLite queue is missing."""
+    """Open the queue tables of a database; raise ConfigError if its SQLite file does not exist."""
     store = engine_store(engine)
     path = getattr(store, "path", None)
     if path is not None and not path.exists():
@@ -199,7 +199,7 @@ def _found(tables: Tables, name: str | None) -> dict[str, dict[str, Any]]:
 
 
 def _line(state: dict[str, Any]) -> str:
-    """Return the counts of a queue: rows by state, rows per minute, cost and cooldowns."""
+    """Return one line about a queue: rows by state, rows per minute, cost and cooldowns."""
     states, outcomes = Counter(state["states"]), Counter(state["outcomes"])
     done = outcomes["done"] + outcomes["wrapped_up"]
     paused = outcomes["paused"]
@@ -215,7 +215,10 @@ def _line(state: dict[str, Any]) -> str:
 
 
 def _watch(tables: Tables, name: str | None, as_json: bool, every: float) -> None:
-    """Show queues until Ctrl-C: one line that is redrawn on a terminal, else a line each time."""
+    """Show the state of queues every `every` seconds until Ctrl-C.
+
+    On a terminal one line is redrawn; otherwise lines are added, as JSON if `as_json` is set.
+    """
     ending = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ending.set())

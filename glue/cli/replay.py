@@ -76,11 +76,14 @@ def _print_exchanges(exchanges: Iterable[Mapping[str, Any]], verbose: bool) -> N
 
 
 def first_prompt(exchanges: Sequence[Mapping[str, Any]], path: str) -> str:
-    """Return the text of the prompt that began the recorded run."""
+    """Return the prompt of a recorded run, for the command line; raise ConfigError if none.
+
+    A leading @ is doubled, so that it is not read as the name of a file.
+    """
     messages = exchanges[0]["request"].get("messages", ()) if exchanges else ()
     asked = [message for message in messages if message.get("role") == "user"]
     parts = asked[-1]["content"] if asked else ()
     text = "".join(part.get("text", "") for part in parts if part.get("type") == "text")
     if not text:
-        raise ConfigError(f"{path} contains no prompt; give one")
+        raise ConfigError(f"{path} contains no prompt; add a PROMPT to the command")
     return text.replace("@", "@@", 1) if text.startswith("@") else text

@@ -38,7 +38,7 @@ outcome_option = click.option(
     "outcomes",
     multiple=True,
     type=click.Choice([each.value for each in Outcome]),
-    help="Only those that ended with this outcome. Repeatable.",
+    help="Delete only runs that ended with this outcome. Repeatable.",
 )
 dry_run_option = click.option(
     "--dry-run", is_flag=True, help="Print what would be deleted, and delete nothing."
@@ -53,7 +53,8 @@ async def prune_sessions(
     Sessions that wait for an answer are kept, unless `outcomes` names `paused`.
 
     Returns:
-        The ids of the deleted sessions, and of those that are in use or cannot be read.
+        The ids of the deleted sessions, and the ids of old sessions that were skipped because they
+        are in use or cannot be read.
     """
     before, deleted, skipped = time.time() - older, list[str](), list[str]()
     for info in await store.list():

@@ -126,7 +126,10 @@ def execute(
     *,
     path: str | None = None,
 ) -> int:
-    """Run the agent, or if it is None the model that the options name; return the exit code."""
+    """Run an agent with a prompt and return the exit code.
+
+    If `agent` is None, the options name a model and tools.
+    """
     _check(given)
     before = live_threads()
     prompt = (*read_prompt(words), *(read_attachment(each) for each in given.get("attach") or ()))
@@ -173,7 +176,10 @@ def execute(
 def run_to_the_end(
     run: Run, prompt: Any = None, *, decisions: Mapping[str, Any] | None = None
 ) -> int:
-    """Run a prompt, or continue with decisions; print how it ended and return the exit code."""
+    """Run a prompt, or continue a paused run with `decisions`; print the result.
+
+    Return the exit code.
+    """
     try:
         result = anyio.run(run.attended, prompt, decisions)
     except RunPaused as error:  # a new prompt, but calls of the session wait
@@ -195,7 +201,7 @@ def _check(given: Mapping[str, Any]) -> None:
 
 
 def _log_to(err: Screen) -> None:
-    """Write the log of the package to stderr, debug messages included."""
+    """Write the log messages of glue to stderr, debug messages included."""
     handler = logging.StreamHandler(err.file)
     handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
     logger = logging.getLogger("glue")
@@ -204,10 +210,10 @@ def _log_to(err: Screen) -> None:
 
 
 class Run:
-    """An agent, the settings of the command line for it, and the printer that shows its run.
+    """A run of the command line: the agent, its settings, and the printer that shows its events.
 
-    `wrap`, if given, wraps a provider that was given as an object (for --record and --replay). If
-    `defers` is true and no user can be asked, questions wait in the session.
+    `wrap` replaces a provider object by one that records or replays. If `defers` is true and no
+    user can be asked, permission questions wait in the session.
     """
 
     def __init__(
@@ -238,7 +244,7 @@ class Run:
             )
 
     def overrides(self) -> dict[str, Any]:
-        """Return the settings that win over the agent's own, with the tools of MCP servers."""
+        """Return the settings that override the agent's own, and the tools of MCP servers."""
         model: Any = self.settings.get("model") or self.agent.settings.model
         if self.sources.given.get("buffer") and isinstance(model, str):
             self.buffered = self.buffered or new(model, buffer=True)
@@ -251,7 +257,7 @@ class Run:
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[None]:
-        """Connect the MCP servers of --mcp, if any, for the duration of a block."""
+        """Connect to the MCP servers of --mcp, if any, during a `with` block."""
         config = self.sources.given.get("mcp")
         if not config:
             yield
@@ -265,7 +271,10 @@ class Run:
     async def attended(
         self, prompt: Any, decisions: Mapping[str, Any] | None = None
     ) -> RunResult[Any]:
-        """Run with a spinner, and cancel the run at Ctrl-C. With decisions, continue a run."""
+        """Run a prompt, or continue a paused run with `decisions`; return the result.
+
+        A spinner is shown, and Ctrl-C cancels the run.
+        """
         async with self.spinning() as tasks:
             await tasks.start(cancel_on_signal, self.cancel.cancel, self.printer.settle)
             try:
@@ -312,13 +321,16 @@ class Run:
         self.log = RunLog(agent, Request(model=name, messages=said))
 
     def end_log(self, value: Mapping[str, Any]) -> None:
-        """Write how the run ended to its log file, if there is one."""
+        """Write `value`, the result or error of the run, to its log file and close the file.
+
+        Nothing is written if the run is not logged.
+        """
         if self.log is not None:
             self.log.end(value)
             self.log = None
 
     async def session(self, store: Store) -> Session[Any, Any]:
-        """Open the session that --session names, or the most recent one."""
+        """Open the session that --session names, or the most recent session for --continue."""
         name = self.sources.given["session"] or await self._last_session(store)
         try:
             return self.agent.session(name, store=store, **self.overrides())
@@ -356,15 +368,15 @@ class Run:
         return exit_code(result)
 
     def _advice(self, error: Exception) -> str:
-        """Return how to continue after a limit: a session is stored, any other run is not."""
+        """Return the advice for a run that reached a limit: how to continue it, or to store it."""
         option = f"--{reached_limit(error).replace('_', '-')}"
         if not self.session_id:
-            return f"{option} N raises it; with -s NAME a run is stored, and can be continued"
+            return f"{option} N raises it; a run with -s NAME is stored and can be continued"
         name = shlex.quote(one_line(self.session_id))
         return f'continue with -s {name} {option} N "Continue."'
 
     def refuse(self, error: RunPaused) -> int:
-        """Print that a prompt cannot run, because calls of the session wait; return 6."""
+        """Print that the prompt was refused because calls of the session wait; return code 6."""
         code = Outcome.PAUSED.exit_code
         waiting = [to_plain(call) for call in error.pending]
         last = {"type": "error", "error": error_to_json(error), "exit_code": code}
@@ -390,7 +402,7 @@ class Run:
 
     @asynccontextmanager
     async def spinning(self) -> AsyncIterator[TaskGroup]:
-        """Redraw the spinner during a block; the block may start tasks in the yielded group."""
+        """Redraw the spinner during a `with` block; yield a task group for other tasks."""
         progress = self.printer.progress
 
         async def redraw() -> None:
@@ -407,10 +419,7 @@ class Run:
                 progress.stop()
 
     async def _ask(self, request: PermissionRequest) -> Decision:
-        """Ask the user for permission in the terminal.
-
-        It waits without reading, so that if the run is cancelled, typed keys go to the shell.
-        """
+        """Ask the user for permission in the terminal, and return the decision."""
         from glue.cli.approval import choices, parse_answer, question  # loads the file tools
 
         err = self.printer.err
@@ -418,13 +427,17 @@ class Run:
         return parse_answer(await self._read_line(shown))
 
     async def _elicit(self, asked: Question) -> dict[str, Any] | None:
-        """Ask the user a question of an MCP server in the terminal."""
+        """Ask the user a question of an MCP server in the terminal; return None if declined."""
         from glue.cli.elicitation import ask  # few runs use MCP servers
 
         return await ask(asked, self._read_line, self.printer.err)
 
     async def _read_line(self, shown: str) -> str:
-        """Write a question to the terminal, and return the line that the user types."""
+        """Write a question to the terminal, and return the line that the user types.
+
+        Stdin is read only when a line is ready. If the run is cancelled before, keys that the user
+        has typed go to the shell.
+        """
         progress = self.printer.progress
         self.printer.settle()
         was_on, progress.is_on = progress.is_on, False
@@ -457,7 +470,7 @@ def reached_limit(error: Exception | None) -> str:
 def explain(error: Exception, advice: str = "") -> str:
     """Return the text of an error on one line, with a hint if the key or the model is wrong.
 
-    `advice` says how to continue after a limit; it replaces the advice for Python programs.
+    If the error reports a limit, `advice` replaces its advice, which is for Python programs.
     """
     text = one_line(str(error))
     if advice and reached_limit(error):
@@ -487,7 +500,7 @@ def exit_code(result: RunResult[Any]) -> int:
 
 
 def write_answer(result: RunResult[Any], printer: Printer) -> None:
-    """Print the output object of a run, or its text if that was not streamed."""
+    """Print the output object of a run, or its text if the text was not streamed."""
     if result.output is not None:
         printer.settle()
         output = to_plain(result.output)

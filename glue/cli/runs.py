@@ -1,4 +1,4 @@
-"""The log of runs, and `glue runs`, which lists it."""
+"""The log of runs, one file per run, and `glue runs`, which lists them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ MAX_RUNS = 1000  # older ones are removed
 
 
 def runs_dir() -> Path:
-    """Return the folder of the log; it may not exist."""
+    """Return the folder of the log files of runs, which may not exist."""
     return state_dir() / "runs"
 
 
 class RunLog(EventWriter):
-    """The log file of one run: its events, and how it ended.
+    """A listener that writes the events of one run, and its result, to a log file.
 
     `agent` is the name of the agent. `request` has the model and the prompt; it is written if the
     run ends before its first request.
@@ -50,7 +50,7 @@ class RunLog(EventWriter):
         super().__init__(self._file.write)
 
     def end(self, value: Mapping[str, Any]) -> None:
-        """Write the last line and close the file."""
+        """Write `value`, the result or error of the run, as the last line and close the file."""
         if not self.has_prompt:
             self.write_prompt(self.request)
         self.write({**value, "agent": self.agent})
@@ -127,12 +127,12 @@ def _counts(group: Mapping[str, Any]) -> str:
 
 
 def log_files() -> list[Path]:
-    """Return the files of the log, the oldest first."""
+    """Return the log files of all runs, the oldest first."""
     return sorted(runs_dir().glob("*.jsonl"))
 
 
 def find_run(named: str) -> Path:
-    """Return the log file of a run, by its id or `last`."""
+    """Return the log file of the run with an id, or of the most recent run for `last`."""
     files = log_files()
     found = files[-1:] if named == "last" else [path for path in files if path.stem == named]
     if not found:
@@ -142,7 +142,7 @@ def find_run(named: str) -> Path:
 
 
 def summary(path: Path) -> dict[str, Any]:
-    """Return the row of a logged run: id, time, agent, model, outcome, tokens, cost and prompt."""
+    """Read a log file and return its id, time, agent, model, outcome, tokens, cost and prompt."""
     seen: dict[str, Any] = {}
     replies: list[Mapping[str, Any]] = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():

@@ -1,4 +1,4 @@
-"""A terminal to write to: its width, its colours, and one progress line that is redrawn."""
+"""Output streams: their width and colours, and a progress line that is redrawn."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Screen:
         return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if self.has_colour else text
 
     def line(self, text: str, colour: str = "") -> None:
-        """Write a line; the caller has removed control characters from the text."""
+        """Write a text and a line end. The caller must remove control characters from the text."""
         self.write((self.paint(text, colour) if colour else text) + "\n")
 
     def write(self, text: str) -> None:
@@ -60,7 +60,7 @@ class Screen:
 
 
 class ProgressLine:
-    """A line at the bottom of a terminal that is drawn again and again; invisible elsewhere.
+    """A progress line that is redrawn in place on a terminal; other streams do not show it.
 
     Call `draw` with a text, or `start` and then `tick` for a spinner with the elapsed time. Call
     `hide` before anything else is written to the same terminal.
@@ -76,7 +76,7 @@ class ProgressLine:
         self._frame = 0
 
     def draw(self, text: str) -> None:
-        """Replace the shown text by another text."""
+        """Show a text in place of the text that is shown now."""
         if self.is_on:
             text = one_line(text, self.screen.width - 1)
             self.screen.write("\r" + self.screen.paint(text, "dim") + "\x1b[K")
@@ -102,7 +102,7 @@ class ProgressLine:
         self.tokens += estimate_tokens(text)
 
     def tick(self) -> None:
-        """Draw the next frame of the spinner, if it was started."""
+        """Draw the next frame of the spinner, if `start` was called."""
         if not self.is_on or self._started is None:
             return
         self._frame += 1

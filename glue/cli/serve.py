@@ -1,4 +1,4 @@
-"""`glue serve`: an agent as a live page in the browser."""
+"""`glue serve`: serve an agent as a chat page in the browser."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _app(agent: Any, place: str, token: str, hosts: list[str], rules: Rules | No
 
 
 def _serve(app: Any, sock: socket.socket, address: str, place: str, show: bool) -> None:
-    """Run the server until Ctrl-C. The address is on stdout, everything else on stderr."""
+    """Run the server until Ctrl-C. Print the address on stdout, everything else on stderr."""
     try:
         import uvicorn  # an optional dependency
     except ImportError:

@@ -87,7 +87,10 @@ def _set_up(model: str) -> None:
 
 
 def _model(named: str | None) -> Any:
-    """Return the model that is named, or the default one; raise ConfigError for a wrong name."""
+    """Return the named model, or the default model; raise ConfigError for an unknown name.
+
+    If no model is named and no key is set, return a provider that reports this to the editor.
+    """
     try:
         chosen = named or default()
     except ConfigError as error:
@@ -98,7 +101,7 @@ def _model(named: str | None) -> Any:
 
 
 class _NoModel:
-    """A provider that is used if no key is set: every prompt fails and names the variables."""
+    """A provider for use without a key: every request fails and names the variables to set."""
 
     name = "no model"
 
@@ -111,7 +114,7 @@ class _NoModel:
 
 
 def _missing_keys(model: Any) -> list[str]:
-    """Return the key variables of a model whose key is not set; [] if it is set."""
+    """Return the variables to set because the key of a model is missing; [] if none is missing."""
     if isinstance(model, _NoModel):
         entries = [lookup(name) for name in known()]
         keys = [entry.key[0] for entry in entries if entry.key and not entry.quirks.local]
@@ -208,7 +211,10 @@ def mcp(
 
 
 def run(function: Callable[..., Awaitable[None]], *args: object) -> None:
-    """Run a server until the client disconnects or a signal arrives; exit with 128 + its number."""
+    """Run a server until the client disconnects or a signal arrives.
+
+    After a signal, exit with 128 plus the number of the signal.
+    """
     caught: list[int] = []
 
     async def main() -> None:
@@ -231,7 +237,10 @@ def run(function: Callable[..., Awaitable[None]], *args: object) -> None:
 
 
 def take_stdout() -> tuple[BinaryIO, BinaryIO]:
-    """Return stdin and stdout as the protocol's streams; redirect everything else to stderr."""
+    """Return stdin and stdout as the streams of the protocol.
+
+    From then on, code that reads stdin reads nothing, and output to stdout goes to stderr.
+    """
     if sys.stdin is not None and sys.stdin.isatty():
         click.echo(
             "glue: this server reads standard input; an editor or MCP client should start it. "

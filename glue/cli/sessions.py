@@ -66,7 +66,10 @@ def list_(store: str | None, as_json: bool) -> None:
 
 
 def sort_by_tree(found: Sequence[SessionInfo]) -> list[tuple[int, SessionInfo]]:
-    """Return sessions with their depth: forks below their parents, the most recent tree first."""
+    """Sort sessions so that forks follow their parents; return each with its depth.
+
+    The tree with the most recent change is first.
+    """
     trees: list[list[tuple[int, SessionInfo]]] = []
     for depth, info in lineage(found):
         if depth == 0:

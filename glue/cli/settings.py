@@ -38,7 +38,7 @@ ON_QUESTION = ("ask", "defer", "deny")
 SANDBOXES = ("auto", "require", "off")
 QUESTIONS = ("all", "writes")
 CHOICES = {"on_question": ON_QUESTION, "sandbox": SANDBOXES, "questions": QUESTIONS}
-# What a project may not set: its author would grant permissions to the project's own content.
+# Settings that a project may not set: its author would grant permissions to the project's content.
 NOT_OF_A_PROJECT = ("providers", "allow", "sandbox", "network", "questions")
 TABLES = ("review", "aliases")  # tables inside [tool.glue] that other modules read
 _BOOLEANS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
@@ -130,7 +130,10 @@ def read_file(path: Path, *, trusted: bool = True) -> dict[str, Any]:
 
 
 def check_settings(table: Any, where: str) -> dict[str, Any]:
-    """Return the settings of a TOML table; ConfigError names the file, the setting and its form."""
+    """Return the settings of a TOML table; raise ConfigError for an unknown or invalid setting.
+
+    The error names the file (`where`), the setting and the valid form.
+    """
     if not isinstance(table, dict):
         raise ConfigError(f"{where}: must be a table, not {table!r}")
     values: dict[str, Any] = {}
@@ -174,7 +177,7 @@ def parse_setting(name: str, text: str, where: str) -> Any:
 
 
 def write_setting(name: str, value: Any, table: str = "") -> None:
-    """Set one name in the user's config.toml and keep all other lines; None removes the name."""
+    """Set a name in the user's config.toml and keep all other lines; remove the name for None."""
     path = user_file()
     lines = read_text(path).splitlines() if path.exists() else []
     before, head = parse_toml("\n".join(lines), str(path)), f"[{table}]"
@@ -199,7 +202,7 @@ def write_setting(name: str, value: Any, table: str = "") -> None:
 
 
 def _remove_assignment(lines: list[str], name: str, start: int) -> int:
-    """Delete the lines that assign a name, from `start` on; return where they were."""
+    """Delete the first assignment of a name at or after line `start`; return its line number."""
     assignment = re.compile(rf"\s*[\"']?{re.escape(name)}[\"']?\s*=")
     numbers = range(start, len(lines))
     at = next((number for number in numbers if assignment.match(lines[number])), len(lines))

@@ -26,13 +26,13 @@ store_option = click.option(
 
 
 def configured_store(given: str | None) -> str:
-    """Return the store that is given or configured, or "" for the default store."""
+    """Return the store that --store or a setting names, or "" for the default store."""
     found = settings({"store": given}).get("store")
     return found.value if found is not None else ""
 
 
 def with_store(named: str | None, work: Callable[[Store], Awaitable[T]]) -> T:
-    """Open the given or configured store, and return the result of work on it."""
+    """Open the named or configured store, and return the result of `work(store)`."""
     store = open_store(configured_store(named))
 
     async def main() -> T:

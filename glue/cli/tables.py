@@ -30,7 +30,10 @@ def print_rows(
     as_json: bool,
     empty: str = "",
 ) -> None:
-    """Print rows as JSON or as a table of `cells(row)`; without rows, print `empty` on stderr."""
+    """Print rows as JSON, or as a table with the cells that `cells(row)` returns.
+
+    If there are no rows and a table is wanted, print the text `empty` on stderr.
+    """
     if as_json:
         print_json(rows)
     elif rows:
@@ -76,7 +79,7 @@ def _table_line(row: Sequence[str], widths: Sequence[int], right: Sequence[bool]
 
 
 def _cell(cell: object) -> str:
-    """Return the text of a cell: numbers with separators, and "-" for nothing."""
+    """Return a table cell as text: numbers with separators, and "-" for None or an empty text."""
     if isinstance(cell, float):
         return f"{cell:,.4f}".rstrip("0").rstrip(".")
     if type(cell) is int:

@@ -31,14 +31,14 @@ def tools() -> None:
 )
 @json_option
 def list_tools(sizes: bool, as_json: bool) -> None:
-    """List the built-in tools that --tools takes."""
+    """List the names of built-in tools for the option --tools."""
     found: list[dict[str, Any]]
     if sizes:
         found = _sizes()
         heads = ("tool", ">tokens (estimate)")
     else:
         found = [{"name": name, "description": text} for name, text in BUNDLES.items()]
-        heads = ("tools", "what they do")
+        heads = ("tools", "purpose")
     print_rows(found, heads, lambda row: tuple(row.values()), as_json)
 
 

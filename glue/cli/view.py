@@ -61,10 +61,10 @@ def view(target: str | None, output: str, show: bool, store: str | None) -> None
 
 
 def _write_index(output: str, named: str | None) -> Path:
-    """Write a page for each session and logged run, and an index of them; return its path.
+    """Write a page for each session and logged run, and an index page; return the index's path.
 
-    If the output is a file such as page.html, the index is that file, and the pages are in a folder
-    page_files beside it. Otherwise the output is the folder of all of them.
+    If the output is a file such as page.html, the index is that file, and the pages are in the
+    folder page_files in the same place. Otherwise the output is the folder for index and pages.
     """
     folder = Path(output) if output else state_dir() / "view"
     main, links = folder / "index.html", ""
@@ -87,7 +87,7 @@ def _write_index(output: str, named: str | None) -> Path:
 
 
 def _listed_sessions(named: str | None) -> Iterator[tuple[Listed, Callable[[], Transcript]]]:
-    """Yield the row of each stored session, with a function that reads the session."""
+    """Yield the index row of each stored session, with a function that reads its transcript."""
     with suppress(ConfigError):  # the store does not exist yet
         store = _existing_store("", named)
         for info in anyio.run(store.list)[:MAX_LISTED]:
@@ -104,7 +104,7 @@ def _listed_sessions(named: str | None) -> Iterator[tuple[Listed, Callable[[], T
 
 
 def _listed_runs() -> Iterator[tuple[Listed, Callable[[], Transcript]]]:
-    """Yield the row of each logged run, with a function that reads its log."""
+    """Yield the index row of each logged run, with a function that reads its transcript."""
     for path in log_files()[-MAX_LISTED:]:
         run = summary(path)
         figures = [run["outcome"], count(run["tokens"], "token")]
@@ -135,7 +135,10 @@ def _transcript(target: str, named: str | None) -> Transcript:
 
 
 def _existing_store(target: str, named: str | None) -> Store:
-    """Open the store; raise ConfigError if it does not exist, because opening would create it."""
+    """Open the named or configured store; raise ConfigError if it does not exist.
+
+    Without this check, opening the store would create it.
+    """
     place = configured_store(named)
     if not is_address(place) and not store_path(place).exists():
         missing = f"the store {store_path(place)} does not exist"
@@ -146,7 +149,10 @@ def _existing_store(target: str, named: str | None) -> Store:
 
 
 def _default_output(target: str) -> Path:
-    """Return a name in the current folder; ConfigError if a file of another origin has it."""
+    """Return a file name in the current folder for the page of a session, run or file.
+
+    Raise ConfigError if a file with this name exists and was not written by `glue view`.
+    """
     name = re.sub(r"[^\w.@+=,-]+", "-", Path(target).name).lstrip(".-") or "transcript"
     path = Path(re.sub(r"\.(jsonl|json|ndjson)$", "", name)[:100] + ".html")
     if path.exists():

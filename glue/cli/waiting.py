@@ -1,4 +1,4 @@
-"""Pending tool calls: the text about a call, the command that answers it, and its run.
+"""Pending tool calls: the text that describes a call, and the command that answers it.
 
 The prompt of a run in a session keeps the command of the run in its `meta`. `glue sessions answer`
 reads it, and continues the run with the same agent, options and folder.
@@ -23,8 +23,8 @@ from glue.settings import prompt_messages
 from glue.text import count, one_line
 
 COMMAND = "command"  # the key in the meta of a prompt
-# Options that shape the agent. Permissions are not kept, except denials: what may run without a
-# question is decided by the person who answers.
+# Options that shape the agent. Of the permissions, only denials are kept: the person who answers
+# decides which calls may run without a question.
 _KEPT = (
     "model",
     "system",
@@ -43,7 +43,7 @@ _KEPT = (
 
 
 def with_command(prompt: Any, sources: Sources) -> tuple[Message, ...]:
-    """Return the messages of a prompt; the first one keeps the command of the run in its meta."""
+    """Return the messages of a prompt; the first message keeps the command of the run in `meta`."""
     first, *others = prompt_messages(prompt)
     given = sources.given
     kept: dict[str, Json] = {name: given[name] for name in _KEPT if given.get(name)}
@@ -54,7 +54,7 @@ def with_command(prompt: Any, sources: Sources) -> tuple[Message, ...]:
 
 
 def command_of(messages: Iterable[Message]) -> Mapping[str, Any] | None:
-    """Return the command that the last prompt keeps in its meta, or None if no prompt keeps any."""
+    """Return the command that the newest prompt with a command keeps in `meta`, or None."""
     found: Mapping[str, Any] | None = None
     for message in messages:
         if isinstance(message, UserMessage) and isinstance(message.meta, Mapping):
@@ -64,7 +64,7 @@ def command_of(messages: Iterable[Message]) -> Mapping[str, Any] | None:
 
 
 def shown(call: PendingCall, screen: Screen) -> str:
-    """Return the text about a pending call: a permission question, or the missing result."""
+    """Return the text that describes a pending call: agents above it, question and reason."""
     request = call.request or PermissionRequest(
         tool=call.tool, action=call.tool, arguments=call.arguments
     )
@@ -77,7 +77,7 @@ def shown(call: PendingCall, screen: Screen) -> str:
 def waiting_lines(
     calls: Sequence[PendingCall], session: str, options: Sequence[str] = ()
 ) -> list[str]:
-    """Return a line for each pending call, each followed by the command that answers it.
+    """Return a heading, and for each pending call a line and the command that answers the call.
 
     `options` are added to the command, such as the store of the session.
     """
@@ -91,14 +91,12 @@ def waiting_lines(
         if session:
             lines.append(f"    {answer_command(call, session, options)}")
     if not session:
-        lines.append(
-            "  the run is not stored, so nobody can answer later; add --session NAME to the command"
-        )
+        lines.append("  the run is not stored, so it cannot be answered later; add --session NAME to the command")
     return lines
 
 
 def answer_command(call: PendingCall, session: str, options: Sequence[str] = ()) -> str:
-    """Return the command that allows a call, or that gives the result of an external tool."""
+    """Return the shell command that allows a call, or passes the result of an external tool."""
     decision = ["--allow"] if call.request is not None else ["--result", "TEXT"]
     return one_line(
         shlex.join(["glue", "sessions", "answer", session, call.id, *options, *decision])

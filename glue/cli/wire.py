@@ -20,7 +20,10 @@ _CURL_HEADERS = ("host", "content-length", "accept-encoding", "user-agent")  # c
 
 @contextmanager
 def print_requests(write: Callable[[str], object], *, curl: bool = False) -> Iterator[list[Sent]]:
-    """Write every request of a block, with keys masked; yield the list of requests."""
+    """Write every HTTP request that is sent during a `with` block, with keys masked.
+
+    The yielded list collects the requests.
+    """
     seen: list[Sent] = []
 
     def observe(sent: Sent) -> None:
@@ -47,7 +50,7 @@ def as_text(sent: Sent) -> str:
 
 
 def as_curl(sent: Sent) -> str:
-    """Return a request as a curl command that sends it again, with the key from its variable."""
+    """Return a request as a curl command that reads the API key from its environment variable."""
     variable = key_variable(sent.url)
     lines = [f"curl -N {shlex.quote(sent.url)}"]
     for name, value in sent.headers:
@@ -63,7 +66,7 @@ def as_curl(sent: Sent) -> str:
 
 
 def key_variable(url: str) -> str:
-    """Return the variable that holds the key for an address, or "" if no provider matches."""
+    """Return the variable with the API key for a URL, or "" if no provider has this address."""
     for name in known():
         entry = lookup(name)
         variable = used_variable(entry)

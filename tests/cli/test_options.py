@@ -209,7 +209,7 @@ def test_a_budget_smaller_than_the_prompt_is_reported_as_too_small(cli: Cli) -> 
     assert ran.code == 3
     assert ran.err == (
         "glue: the budget of 0 tokens is too small: the prompt has 5 tokens; --token-budget N "
-        "raises it; with -s NAME a run is stored, and can be continued\n"
+        "raises it; a run with -s NAME is stored and can be continued\n"
     )
 
 
@@ -278,7 +278,7 @@ def test_a_command_that_only_reads_runs_without_a_question_if_wanted(
 @pytest.mark.parametrize(
     ("flags", "error"),
     [
-        (("--sandbox", "off"), "--sandbox has no effect: it is about the built-in shell tool"),
+        (("--sandbox", "off"), "--sandbox has no effect without the built-in shell tool"),
         (("--network",), "--network has no effect"),
         (("--tools", "shell", "--sandbox", "off", "--network"), "--network needs a sandbox"),
         (("--tools", "shell", "--sandbox", "off", "--questions", "writes"), "needs a sandbox"),
