@@ -1,4 +1,4 @@
-"""Tools and permissions that use the editor: its buffers, its terminals and its questions."""
+"""Tools that use the editor's buffers and terminals, and permission questions in the editor."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ TERMINAL_SECONDS = 600.0  # after which a command is stopped
 
 
 class EditorConnection(Protocol):
-    """The connected editor, as the tools use it; `Server` implements this."""
+    """The connected editor, as the tools use it; `Server` implements this protocol."""
 
     peer: Peer
 
     def offers(self, *path: str) -> Any:
-        """Return a capability of the editor, or None if the editor did not announce it."""
+        """Return the editor's capability at a path of names, or None if it was not announced."""
 
 
 def ready_agent(
@@ -57,7 +57,8 @@ def ready_agent(
 
     Args:
         model: the model of the agent.
-        bundle: the tools: "coding" for all of them, "fs" for files, "git" for files and git.
+        bundle: the tools: "coding" for files, git and shell, "fs" to read files, "git" to read
+            files and git.
         shell: options of the shell tool.
     """
 
@@ -92,7 +93,7 @@ def ready_agent(
 
 
 class _MultiRootTool(ToolWrapper):
-    """A tool over several roots: an absolute path selects the tool of its root."""
+    """The same tool for several root folders: the absolute path of a call selects the root."""
 
     def __init__(self, first: Tool[..., Any], others: Sequence[tuple[str, Tool[..., Any]]]) -> None:
         super().__init__(first)
@@ -112,7 +113,7 @@ class _MultiRootTool(ToolWrapper):
 def editor_tools(
     tools: Iterable[Tool[..., Any]], root: str, editor: EditorConnection
 ) -> list[Tool[..., Any]]:
-    """Return the tools; a tool that the editor offers itself replaces ours.
+    """Return the tools, some of them replaced by tools that work through the editor.
 
     An editor may offer to read its buffers, to write them, and to run commands in its terminals.
     """
@@ -139,7 +140,7 @@ def editor_tools(
 def _absolute(root: str, path: str) -> str:
     """Return the absolute path of a file below the root; raise ToolError if it leads outside.
 
-    The editor opens the file, so links have to be resolved here.
+    Links are resolved here, because the editor opens the file without a check.
     """
     return os.path.join(root, fs.relative_path(root, path))
 
@@ -321,10 +322,10 @@ class EditorPermission:
     Args:
         editor: the editor to ask.
         session_id: the session that the questions belong to.
-        ids: the ids by which the editor knows the calls.
+        ids: the calls that the editor shows, with their ids in the editor.
         mode: returns the current mode of the session.
         own: the agent's own policy.
-        rules: the rules of the command line's settings, by "allow" and "deny".
+        rules: the permission rules of the settings, with the keys "allow" and "deny".
     """
 
     def __init__(
@@ -349,12 +350,12 @@ class EditorPermission:
         return Rules(**self._rules, otherwise=otherwise)
 
     def needs_person(self, request: PermissionRequest) -> bool:
-        """Return whether the user has to be asked in the editor."""
+        """Return whether the user must be asked in the editor about a permission request."""
         mode = self._mode()
         return mode != "read" and self._policy(mode).needs_person(request)
 
     async def decide(self, request: PermissionRequest) -> Decision:
-        """Decide about a call, and show an allowed call as running."""
+        """Decide whether a call may run; show an allowed call as running in the editor."""
         mode = self._mode()
         if mode == "read":
             return deny("the session is read-only")
@@ -367,18 +368,21 @@ class EditorPermission:
         return decision
 
     async def ask_once(self, request: PermissionRequest) -> Decision:
-        """Ask the user a question whose answer is not remembered, such as one of an MCP server."""
+        """Ask the user in the editor, such as for an MCP server; do not remember the answer."""
         call = ToolCall(id=f"{request.call_id}-question", name=request.tool, arguments="{}")
         return await self._request(request, ShownCall(call.id, call), ("allow_once", "reject_once"))
 
     async def _ask(self, request: PermissionRequest) -> Decision:
-        """Ask the user in the editor about a call."""
+        """Ask the user in the editor whether a call may run."""
         return await self._request(request, await self._shown(request), tuple(_OPTIONS))
 
     async def _request(
         self, request: PermissionRequest, shown: ShownCall, kinds: tuple[str, ...]
     ) -> Decision:
-        """Send a permission request; everything but a clear answer denies the call."""
+        """Send a permission request to the editor and return the user's decision.
+
+        An error, a cancelled question or an unknown answer denies the call.
+        """
         fields = tool_call(shown, "pending")
         if request.target:
             reason = f" ({request.reason})" if request.reason else ""
@@ -401,7 +405,7 @@ class EditorPermission:
         return decision or deny("the editor answered with an unknown option")
 
     async def _shown(self, request: PermissionRequest) -> ShownCall:
-        """Return the call to show, with its final arguments and the diff of the file it changes."""
+        """Return the call as the editor shows it: with final arguments, and a diff for an edit."""
         arguments = json.dumps(dict(request.arguments), default=str)
         call = ToolCall(id=request.call_id, name=request.tool, arguments=arguments)
         shown = self._ids.current(call.id) or ShownCall(call.id, call)

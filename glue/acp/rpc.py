@@ -81,7 +81,7 @@ class Peer:
         self._closing = False
 
     async def serve(self) -> None:
-        """Answer requests until the other side closes its stream; then cancel running requests."""
+        """Answer requests until the other side closes its stream; then cancel the running ones."""
         async with anyio.create_task_group() as writing:
             writing.start_soon(self._write)
             async with anyio.create_task_group() as tasks:
@@ -129,12 +129,12 @@ class Peer:
         return self._last_id
 
     async def drain(self) -> None:
-        """Wait while more than `MAX_BACKLOG` bytes are not yet written."""
+        """Wait until at most `MAX_BACKLOG` bytes are left to write."""
         while self._backlog > MAX_BACKLOG and not self._closing:
             await self._flushed.wait()
 
     def _read(self) -> None:
-        """Read lines, in a thread, and pass each to the event loop in order."""
+        """Read lines in a thread, and pass each line to the event loop in order."""
         while True:
             line = self._source.readline(MAX_LINE + 1)
             if len(line) > MAX_LINE:
@@ -150,9 +150,9 @@ class Peer:
     def _refuse_long_line(self, head: bytes, tail: bytes) -> None:
         """Answer a line that is too long with an error.
 
-        If the line is a request, the error has its id, so that the editor does not wait for ever.
-        If it is the answer to one of our requests, that request fails. The id is searched at the
-        outer level of the JSON, in the first and the last bytes of the line.
+        If the line is a request, the error has the id of the request, so that the editor does not
+        wait for ever. If the line answers a request of this side, that request fails. The id is
+        searched at the outer level of the JSON, in the first and the last bytes of the line.
         """
         message = f"a line is longer than {MAX_LINE // 2**20} MiB; send less at once"
         number, is_request = _outer_fields(head, tail)
@@ -194,7 +194,7 @@ class Peer:
             self._refuse(INVALID_REQUEST, "the line is neither a request nor an answer")
 
     def _dispatch(self, message: dict[str, Any]) -> None:
-        """Pass on a notification, or start the task that answers a request."""
+        """Call the handler of a notification, or start the task that answers a request."""
         method, params = message["method"], message.get("params")
         params = {} if params is None else params
         try:
@@ -218,13 +218,13 @@ class Peer:
         self.tasks.start_soon(self._run, id, method, work, scope)
 
     def _cancel_running(self, id: Any) -> None:
-        """Cancel a request of the other side, if it still runs."""
+        """Cancel the task that answers a request of the other side, if the task still runs."""
         running = self._running.get(id) if isinstance(id, (str, int)) else None
         if running is not None:
             running.cancel()
 
     async def _run(self, id: Any, method: str, work: Work, scope: anyio.CancelScope) -> None:
-        """Await the work of a request and send its result or error."""
+        """Call `work`, the function that answers a request, and send its result or error."""
         with scope:
             try:
                 result = await work()
@@ -242,7 +242,7 @@ class Peer:
             self._answer(id, error=RpcError(CANCELLED, "the request was cancelled"))
 
     def _answer(self, id: Any, result: Any = None, error: RpcError | None = None) -> None:
-        """Send the result of a request, or its error."""
+        """Send the answer to the request `id`: its result, or its error."""
         body = {"result": result}
         if error is not None:
             data = {} if error.data is None else {"data": error.data}
@@ -250,14 +250,14 @@ class Peer:
         self._send({"jsonrpc": "2.0", "id": id, **body})
 
     def _send(self, message: dict[str, Any]) -> None:
-        """Append a message to the outbox."""
+        """Encode a message and append it to the outbox, which `_write` sends."""
         line = json.dumps(message, separators=(",", ":"), default=str).encode() + b"\n"
         self._outbox.append(line)
         self._backlog += len(line)
         self._queued.set()
 
     async def _write(self) -> None:
-        """Write the outbox whenever it has messages, until the connection closes."""
+        """Write the messages of the outbox to the sink as they arrive, until the end."""
         while True:
             while self._outbox:
                 block = b"".join(self._outbox)
@@ -285,7 +285,7 @@ _METHOD = rb'"method"\s*:\s*"'
 
 
 def _outer_fields(head: bytes, tail: bytes) -> tuple[str | int | None, bool]:
-    """Return the id of a message, and whether it has a method, from both ends of its line.
+    """Return the id of a JSON-RPC message, and whether it has a method, from the ends of its line.
 
     Only fields of the outer object count, not those inside `params` or `result`.
 
@@ -299,9 +299,10 @@ def _outer_fields(head: bytes, tail: bytes) -> tuple[str | int | None, bool]:
 
 
 def _outer_level(text: bytes, *, backwards: bool = False) -> bytes:
-    """Return the part of a text that lies at the outer level of a JSON object, from its start.
+    """Return the text at the outer level of a JSON object, without nested objects and lists.
 
-    Strings are kept, nested values are left out. Read backwards, the braces are exchanged.
+    The JSON may be cut off at its end. If `backwards` is true, the text is a JSON object in
+    reverse order, so that a closing brace begins it.
     """
     opening, closing = (b"}]", b"{[") if backwards else (b"{[", b"}]")
     depth, kept, is_string = 0, bytearray(), False
@@ -322,5 +323,5 @@ def _outer_level(text: bytes, *, backwards: bool = False) -> bytes:
 
 
 def _refuse_constant(text: str) -> Any:
-    """Raise a ValueError for NaN and Infinity, which Python's parser accepts."""
+    """Raise ValueError for NaN and Infinity, which Python's JSON parser accepts by default."""
     raise ValueError(f"{text} is not valid JSON")

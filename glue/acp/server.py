@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from glue.tools.mcp import Question
 
 VERSION = 1
-PAGE_SECONDS = 600.0  # that a user may take for a page that an MCP server asked to open
-CONNECT_SECONDS = 10.0  # that a new session waits for its MCP servers to start
+PAGE_SECONDS = 600.0  # the time for a user to finish a page that an MCP server asked to open
+CONNECT_SECONDS = 10.0  # the time that a new session waits for its MCP servers to start
 
 Params: TypeAlias = dict[str, Any]
 MakeAgent: TypeAlias = Callable[[str, "Server", Sequence[str]], Agent[Any, Any]]
@@ -70,9 +70,9 @@ class Server:
         store: the store of the sessions.
         source: the stream to read requests from.
         sink: the stream to write answers to.
-        keys: environment variables that may hold the provider's key.
-        rules: rules of permission, by "allow" and "deny", from the command line's settings.
-        budgets: limits from the command line's settings, by name.
+        keys: names of environment variables for the provider's key, if the key is missing.
+        rules: the permission rules of the settings, with the keys "allow" and "deny".
+        budgets: the limits of the settings, by name.
     """
 
     def __init__(
@@ -118,14 +118,17 @@ class Server:
                     await agent.aclose()
 
     def offers(self, *path: str) -> Any:
-        """Return a capability of the editor, or None if the editor did not announce it."""
+        """Return the editor's capability at a path of names, or None if it was not announced."""
         found: Any = self._client
         for name in path:
             found = found.get(name) if isinstance(found, dict) else None
         return found
 
     def _on_request(self, method: str, params: Params) -> Work:
-        """Return the function that answers a request; a prompt makes its session busy at once."""
+        """Return the function that answers a request; raise RpcError for an unknown method.
+
+        A prompt is queued in its session here, before that function runs.
+        """
         if method == "session/prompt":
             opened = self._session(params)
             parts = prompt_parts(params.get("prompt"))
@@ -138,7 +141,10 @@ class Server:
         return partial(_guarded, handler, params)
 
     def _on_notification(self, method: str, params: Params) -> None:
-        """Cancel the prompt of a session, even if the task of the prompt has not begun."""
+        """Cancel the prompts of a session for `session/cancel`; ignore other notifications.
+
+        A prompt is cancelled even if its task has not begun.
+        """
         if method == "session/cancel":
             opened = self._sessions.get(str(params.get("sessionId")))
             if opened is not None:
@@ -177,9 +183,10 @@ class Server:
         }
 
     def _terminal_methods(self) -> list[dict[str, Any]]:
-        """Return the sign-in in a terminal, which stores a key, if the editor offers terminals.
+        """Return the authentication method that asks for a key in a terminal of the editor.
 
-        The editor starts this program again with the argument `--setup`.
+        Return [] if no key is missing or the editor does not offer it. The editor starts this
+        program again with the argument `--setup`.
         """
         if not self._keys or self.offers("auth", "terminal") is not True:
             return []
@@ -237,7 +244,7 @@ class Server:
         return self._opened({"sessionId": session_id}, opened)
 
     async def _load(self, params: Params, *, replays: bool = True) -> Response:
-        """Open a stored session, and show its conversation again if `replays`."""
+        """Open a stored session; if `replays` is true, send its conversation to the editor."""
         cwd = _directory(params.get("cwd"), "cwd")
         name = cast(str, params.get("sessionId"))  # the store checks it
         try:
@@ -256,10 +263,10 @@ class Server:
         return self._opened({}, opened)
 
     def _opened(self, result: dict[str, Any], opened: OpenSession) -> Response:
-        """Return the answer for an opened session.
+        """Return the answer to a request that opened a session, with its modes and options.
 
         The list of commands is sent after the answer, because the editor does not know the session
-        before it.
+        before.
         """
         result |= {"modes": opened.modes(), "configOptions": opened.options(self._booleans)}
 
@@ -304,7 +311,7 @@ class Server:
         return opened
 
     async def _connect(self, opened: OpenSession, given: Any) -> None:
-        """Start the MCP servers of a session, and wait for them a limited time."""
+        """Start the MCP servers of a session, and wait at most `CONNECT_SECONDS` for them."""
         configs = opened.server_configs(given)
         if not configs:
             opened.closed.set()
@@ -325,8 +332,8 @@ class Server:
     async def _elicit(self, opened: OpenSession, question: Question) -> dict[str, Any] | None:
         """Show the question of an MCP server, and return the answer, or None if it is declined.
 
-        A form or a page is shown as such if the editor offers that. Otherwise the question becomes
-        a permission request, which can confirm a page or a form of yes-or-no fields.
+        If the editor cannot show a form or a page, the question becomes a permission request, which
+        can confirm a page or a form of yes-or-no fields.
         """
         mode = "url" if question.url else "form"
         if self.offers("elicitation", mode) is None:
@@ -357,7 +364,7 @@ class Server:
         return content if isinstance(content, dict) else None
 
     async def _report_finished(self, question: Question, id: str) -> None:
-        """Send the editor a notification when the user has finished a page."""
+        """Wait until the user has finished a page, and notify the editor."""
         with anyio.move_on_after(PAGE_SECONDS):
             await question.finished.wait()
             self.peer.notify("elicitation/complete", {"elicitationId": id})
@@ -365,7 +372,10 @@ class Server:
     async def _prompt(
         self, opened: OpenSession, pending: PendingPrompt, parts: Sequence[Any], meta: Any
     ) -> dict[str, Any]:
-        """Answer a prompt when the prompt before it is done. A cancelled prompt is not an error."""
+        """Wait until earlier prompts are answered, then answer this prompt.
+
+        A cancelled prompt is an answer with the stop reason "cancelled", not an error.
+        """
         try:
             await opened.wait_for_turn(pending)
             if pending.cancel.cancelled:
@@ -386,7 +396,7 @@ class Server:
     async def _answer(
         self, opened: OpenSession, pending: PendingPrompt, parts: Sequence[Any]
     ) -> dict[str, Any]:
-        """Answer a slash command, or run the agent on a prompt."""
+        """Answer a slash command, or run the agent on a prompt; return the ACP answer."""
         self._show_problems(opened)
         session, answered = opened.session, await opened.command(parts)
         if isinstance(answered, str):
@@ -418,7 +428,7 @@ class Server:
         return done
 
     def _set_title(self, opened: OpenSession, prompt: Sequence[Any]) -> None:
-        """Name a session after the first text of its first prompt, like the list of sessions."""
+        """Send the editor a title for a session: the first text of its first prompt."""
         title = one_line(title_of(prompt), 80)
         if title:
             opened.has_title = True
@@ -426,7 +436,7 @@ class Server:
             self._update(opened.session.id, {"sessionUpdate": "session_info_update", **info})
 
     def _show_problems(self, opened: OpenSession) -> None:
-        """Show the problems of MCP servers that were not shown yet."""
+        """Show the problems of a session's MCP servers that the user has not seen yet."""
         problems, opened.problems[:] = tuple(opened.problems), []
         for problem in problems:
             self._show_notice(opened.session.id, problem)
@@ -460,11 +470,11 @@ class Server:
 
     @property
     def _booleans(self) -> bool:
-        """True if the editor understands options that are true or false."""
+        """Whether the editor understands options with the values true and false."""
         return self.offers("session", "configOptions", "boolean") is not None
 
     def _show_options(self, opened: OpenSession) -> None:
-        """Save the settings of a session and send them to the editor."""
+        """Save the settings of a session, and send them to the editor as options."""
         opened.save()
         options = opened.options(self._booleans)
         update = {"sessionUpdate": "config_option_update", "configOptions": options}
@@ -492,7 +502,10 @@ class Server:
         return state_dir() / "acp" / f"{id}.settings.json"
 
     def _forget(self, params: Params) -> OpenSession:
-        """Remove a session from the open ones, cancel its prompt and return it."""
+        """Remove the session that a request names from the open sessions, cancel its prompts.
+
+        Return the removed session.
+        """
         opened = self._session(params)
         del self._sessions[opened.session.id]
         opened.cancel()
@@ -522,7 +535,7 @@ class Server:
 
 
 async def _guarded(handler: Callable[..., Awaitable[Any]], *args: Any) -> Any:
-    """Call a handler, and translate a GlueError to RpcError."""
+    """Call a handler and return its result; translate a GlueError to RpcError."""
     try:
         return await handler(*args)
     except GlueError as error:
@@ -530,7 +543,10 @@ async def _guarded(handler: Callable[..., Awaitable[Any]], *args: Any) -> Any:
 
 
 def _directory(path: Any, name: str) -> str:
-    """Return the path of a directory; raise RpcError if it is relative or does not exist."""
+    """Return `path` if it is the absolute path of a directory; otherwise raise RpcError.
+
+    `name` is the parameter that the error names.
+    """
     if not isinstance(path, str) or not os.path.isabs(path):
         raise RpcError(INVALID_PARAMS, f"{name} must be an absolute path, not {path!r}")
     if not os.path.isdir(path):

@@ -1,4 +1,4 @@
-"""An open session of an editor, with its settings and MCP servers; the list of stored sessions."""
+"""A session that an editor has opened: its settings, MCP servers and prompts; lists of sessions."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ MODES = {
     "allow": ("Allow", "Run every tool without asking."),
     "read": ("Read only", "Refuse every tool that needs permission."),
 }
-# The limits that can be set, with their titles and the values to choose from. The protocol has no
-# number fields, so values are offered as lists; other values may be set too.
+# The limits that an editor can set, with their titles and values to choose from. The protocol has
+# no number fields, so the values are offered as lists; an editor may set other values too.
 _CHOICES = {
     "max_turns": ("Turns", (8, 16, 32, 64, 128)),
     "max_requests": ("Requests", (10, 25, 50, 100, 200)),
@@ -97,7 +97,7 @@ class OpenSession:
         return pending
 
     async def wait_for_turn(self, pending: PendingPrompt) -> None:
-        """Wait until the prompts before this one are answered."""
+        """Wait until the prompts that were queued before `pending` are answered."""
         while self.prompts[0] is not pending:
             await self.prompts[0].done.wait()
 
@@ -107,7 +107,7 @@ class OpenSession:
             pending.cancel.cancel()
 
     def add_usage(self, requests: int, usage: Usage | None) -> None:
-        """Add requests and tokens to the usage; an unknown cost counts as zero."""
+        """Add requests, tokens and cost to the session's usage; an unknown cost counts as zero."""
         self.requests += requests
         if usage is not None:
             self.usage += replace(usage, cost=usage.cost or 0.0)
@@ -159,7 +159,7 @@ class OpenSession:
         return shown
 
     def set_option(self, name: Any, value: Any, booleans: bool) -> None:
-        """Set one option; raise RpcError with the valid names or values if it is refused."""
+        """Set one option; raise RpcError with the valid names or values if one is invalid."""
         names = ("mode", "model", "effort", *_CHOICES, *(("cache",) if booleans else ()))
         if name not in names:
             known_names = ", ".join(names)
@@ -198,7 +198,7 @@ class OpenSession:
         self.session.configure(model=name)
 
     def set_limits(self, given: Any) -> None:
-        """Set limits from a mapping of names to values; raise RpcError if one is wrong."""
+        """Set limits from a mapping of names to values; raise RpcError if a limit is invalid."""
         changes = given if isinstance(given, dict) else {}
         try:
             self.session.limits = change_limits(self.session.limits, changes)
@@ -206,7 +206,7 @@ class OpenSession:
             raise RpcError(INVALID_PARAMS, str(error)) from None
 
     def set_instructions(self, given: Any) -> None:
-        """Replace the system prompt by a text, or add `{"append": text}` to it."""
+        """Replace the system prompt by a text, or for `{"append": text}` add the text to it."""
         append = given.get("append") if isinstance(given, dict) else None
         if given is not None and not isinstance(append or given, str):
             raise RpcError(
@@ -220,10 +220,11 @@ class OpenSession:
             self.session.configure(instructions=given)
 
     async def confirm(self, question: Question) -> dict[str, Any] | None:
-        """Show a question as a permission request; return None if it is declined.
+        """Show the question of an MCP server as a permission request, for an editor without forms.
 
-        A page is confirmed with {}. A form is confirmed if its required fields are yes-or-no
-        fields, and all of them are yes.
+        If the user allows it, return {} for a page, and for a form the value true for every
+        required field. Return None if the user declines, or if a required field is not a
+        yes-or-no field.
         """
         properties = question.schema.get("properties") or {}
         wanted = {name: properties.get(name, {}) for name in question.schema.get("required") or ()}
@@ -248,7 +249,7 @@ class OpenSession:
         return dict.fromkeys(wanted, True) if decision.allowed else None
 
     def save(self) -> None:
-        """Write the settings to a file, for when the session is opened again."""
+        """Write the settings of the session to a file; `restore` reads them later."""
         session, settings = self.session, self.session.settings
         saved: dict[str, Any] = {"mode": self.mode}
         saved["limits"] = {name: getattr(session.limits, name) for name in BUDGETS}
@@ -264,7 +265,7 @@ class OpenSession:
             write_private(self.settings_file, json.dumps(saved))
 
     def restore(self) -> None:
-        """Apply the settings from the file; skip invalid ones, such as a model without a key."""
+        """Apply the settings that `save` wrote; skip an invalid one, such as an unknown model."""
         saved: Any = None
         with contextlib.suppress(OSError, ValueError):
             saved = json.loads(self.settings_file.read_text())
@@ -294,7 +295,7 @@ class OpenSession:
     async def command(self, parts: Sequence[str | Part]) -> str | Sequence[Any] | None:
         """Return the answer to a slash command, or the messages of an MCP prompt.
 
-        Return None if the parts are neither. If the command fails, the answer is its error.
+        Return None if the parts are neither of them. If the command fails, return its error text.
         """
         text = parts[0].text if len(parts) == 1 and isinstance(parts[0], Text) else ""
         name, argument = parse(text)
@@ -309,7 +310,7 @@ class OpenSession:
             return f"{text.split()[0]}: {error}"
 
     async def run_servers(self, configs: Sequence[ServerConfig], elicit: Any = None) -> None:
-        """Connect the MCP servers, and disconnect them when the session is closed."""
+        """Connect to the MCP servers, and stay connected until the session is closed."""
         from glue.tools.mcp import connect  # slow to load, and most sessions have no servers
 
         options = {"on_error": lambda _, error: self.problems.append(str(error)), "elicit": elicit}
@@ -327,7 +328,7 @@ class OpenSession:
             self.closed.set()
 
     def server_configs(self, given: Any) -> list[ServerConfig]:
-        """Read the editor's list of MCP servers; skip invalid ones and add them to the problems."""
+        """Read the editor's list of MCP servers; skip an invalid server and note the problem."""
         if given is not None and not isinstance(given, list):
             raise RpcError(INVALID_PARAMS, "mcpServers must be a list")
         configs: dict[str, ServerConfig] = {}
@@ -348,14 +349,14 @@ class OpenSession:
 
 
 def _select(id: str, name: str, current: str, options: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return an option with a list of choices, in the form of the protocol."""
+    """Return an option with a list of choices, as a `select` object of the protocol."""
     return {"type": "select", "id": id, "name": name, "currentValue": current, "options": options}
 
 
 class LiveTools:
-    """The agent's own tools and the current tools of MCP servers.
+    """The agent's own tools and the current tools of MCP servers, as an iterable.
 
-    It is iterated for each prompt, because a server may change its list of tools.
+    A session iterates it for each prompt, because a server may change its list of tools.
     """
 
     def __init__(self, own: Iterable[AnyTool], servers: Servers) -> None:
@@ -367,7 +368,10 @@ class LiveTools:
 
 
 def _server_config(each: Any, cwd: str) -> ServerConfig:
-    """Read one server of the editor's list; raise an error if it has neither command nor url."""
+    """Return the configuration of one MCP server from the editor's list of servers.
+
+    Raise KeyError if the server has neither a command nor a url.
+    """
     from glue.tools.mcp import ServerConfig  # slow to load, and most sessions have no servers
 
     name = str(each.get("name") or "mcp")
@@ -390,13 +394,13 @@ def list_page(
 ) -> dict[str, Any]:
     """Return one page of the list of sessions, the last changed first.
 
-    Sessions without a prompt are left out: editors open many that the user never uses.
+    Sessions without a prompt are left out, because editors open sessions that the user never uses.
 
     Args:
         sessions: all stored sessions.
         cwd: the directory whose sessions are listed; None for all.
         cursor: the `nextCursor` of the page before. It names the last session of that page, so
-            that new sessions do not shift the next one.
+            that sessions created since then do not shift the next page.
     """
     listed = [
         info

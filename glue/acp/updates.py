@@ -45,7 +45,7 @@ _LINE_ARGUMENTS = {"read_file": "offset", "git_blame": "first"}  # the argument 
 
 
 def prompt_parts(blocks: Any) -> tuple[str | Part, ...]:
-    """Convert the content blocks of a prompt to message parts.
+    """Convert the content blocks of an editor's prompt to message parts.
 
     A link becomes its name and address. An embedded text is quoted together with its address.
     """
@@ -79,7 +79,10 @@ def _part(block: Any) -> Part:
 
 
 def _resource(resource: Any) -> Part:
-    """Convert an embedded file: quote a text, pass on an image or a PDF, refuse anything else."""
+    """Convert an embedded file to a message part: a quoted text, an image or a PDF.
+
+    Raise ValueError for other binary data.
+    """
     address = json.dumps(_text(resource["uri"]))
     if "text" in resource:
         return Text(text=f"<resource uri={address}>\n{_text(resource['text'])}\n</resource>")
@@ -97,7 +100,7 @@ def _resource(resource: Any) -> Part:
 
 
 def _text(value: Any) -> str:
-    """Return a value if it is a valid text; raise TypeError or UnicodeEncodeError otherwise."""
+    """Return `value` if it is a valid text; raise TypeError or UnicodeEncodeError otherwise."""
     if not isinstance(value, str):
         raise TypeError(f"expected a text, not {value!r}")
     value.encode()  # raises for half a surrogate pair, which could not be stored
@@ -105,17 +108,17 @@ def _text(value: Any) -> str:
 
 
 def chunk(update: str, text: str, message_id: str) -> dict[str, Any]:
-    """Return an update that adds a piece of text to a message."""
+    """Return a session update of the kind `update` that adds a piece of text to a message."""
     return {"sessionUpdate": update, "content": text_block(text), "messageId": message_id}
 
 
 def text_block(text: str) -> dict[str, Any]:
-    """Return a content block with a text."""
+    """Return a content block of the protocol with a text."""
     return {"type": "text", "text": text}
 
 
 def content_blocks(content: Iterable[Part]) -> list[dict[str, Any]]:
-    """Convert texts and images to content blocks; leave out all other parts."""
+    """Convert the texts and images of a message to content blocks; leave out all other parts."""
     blocks: list[dict[str, Any]] = []
     for part in content:
         if isinstance(part, Text) and part.text:
@@ -130,7 +133,7 @@ _STATUSES = ("pending", "in_progress", "completed")
 
 
 def plan_update(entries: Sequence[Any]) -> dict[str, Any]:
-    """Return an update that shows a plan; leave out entries without content."""
+    """Return a session update that shows a plan; leave out entries without content."""
     shown = [
         {
             "content": str(entry["content"]),
@@ -168,12 +171,12 @@ class ShownCall:
 
     @property
     def kind(self) -> str:
-        """The kind that the tool declares, for the icon that the editor shows."""
+        """The kind that the tool declares, or "other"; the editor shows an icon for it."""
         return getattr(self.tool, "kind", "") or "other"
 
     @property
     def root(self) -> str:
-        """The folder that the paths in the arguments are relative to, or an empty text."""
+        """The folder that paths in the arguments are relative to, or "" if it is unknown."""
         return str(getattr(self.tool, "root", ""))
 
 
@@ -189,7 +192,10 @@ class CallIds:
         self.open: dict[tuple[str, ...], ShownCall] = {}
 
     def begin(self, key: tuple[str, ...], call: ToolCall, tool: AnyTool | None = None) -> ShownCall:
-        """Return a new call with an id that is unique in the session: "1", "1#2", "1#3"."""
+        """Register a call and return it with an id that is unique in the session.
+
+        The second and third call with the id "1" get the ids "1#2" and "1#3".
+        """
         self._used[call.id] += 1
         times = self._used[call.id]
         unique = call.id if times == 1 else f"{call.id}#{times}"
@@ -197,13 +203,13 @@ class CallIds:
         return shown
 
     def current(self, call_id: str) -> ShownCall | None:
-        """Return the newest call with this id that has not ended, or None."""
+        """Return the newest call with the model's id `call_id` that has not ended, or None."""
         same = (shown for shown in reversed(self.open.values()) if shown.call.id == call_id)
         return next(same, None)
 
 
 def tool_call(shown: ShownCall, status: str) -> dict[str, Any]:
-    """Return the ACP fields of a tool call that begins or waits for permission."""
+    """Return the fields of the protocol for a tool call that begins or waits for permission."""
     name, arguments = shown.call.name, shown.arguments
     fields: dict[str, Any] = {
         "toolCallId": shown.id,
@@ -221,12 +227,12 @@ def tool_call(shown: ShownCall, status: str) -> dict[str, Any]:
 
 
 def tool_update(id: str, **fields: Any) -> dict[str, Any]:
-    """Return an update that changes fields of a call."""
+    """Return a session update that changes fields of the tool call `id`."""
     return {"sessionUpdate": "tool_call_update", "toolCallId": id, **fields}
 
 
 def tool_result(shown: ShownCall, message: ToolMessage) -> dict[str, Any]:
-    """Return the update at the end of a call: its terminal, its diff, or else its result."""
+    """Return the session update for a call that ended, with its terminal, diff or result."""
     status = "failed" if message.is_error else "completed"
     raw = {"text": message.text}
     if shown.terminal:
@@ -240,7 +246,7 @@ def tool_result(shown: ShownCall, message: ToolMessage) -> dict[str, Any]:
 
 
 def touched_path(root: str, path: str) -> str:
-    """Return the absolute path of a file, with linked folders resolved but not the file itself.
+    """Return the absolute path of a file below a root; resolve linked folders, not a linked file.
 
     The result begins with the root as the editor wrote it, even if the root is a link.
     """
@@ -272,7 +278,8 @@ def disk_text(root: str, path: str) -> str | None:
 def diff_of(shown: ShownCall, before: str | None) -> dict[str, Any] | None:
     """Return a diff of the whole file before and after a call, or None if the call changes no file.
 
-    If the edit does not fit the text before, the diff shows the old and new text of the arguments.
+    `before` is the text of the file before the call, or None if it is unknown. If the edit cannot
+    be applied to that text, the diff shows the arguments `old` and `new`.
     """
     call, path = shown.call, edited_path(shown)
     if not path:
@@ -293,12 +300,12 @@ def diff_of(shown: ShownCall, before: str | None) -> dict[str, Any] | None:
 
 
 def edited_text(before: str, arguments: dict[str, Any]) -> str:
-    """Return the text after an edit, by the rules of edit_file; raise ToolError if it fails."""
+    """Apply the edits of an edit_file call to a text; raise ToolError if an edit does not apply."""
     return edit_all(before.encode(), read_edits(arguments)).content.decode()
 
 
 def _title(name: str, arguments: dict[str, Any]) -> str:
-    """Return the title or name of a tool, followed by its path, command, pattern or revision."""
+    """Return the title of a call: the tool's name, then its path, command, pattern or revision."""
     for key in ("path", "command", "pattern", "revision"):
         value = arguments.get(key)
         if value:
@@ -308,7 +315,7 @@ def _title(name: str, arguments: dict[str, Any]) -> str:
 
 
 def _location(shown: ShownCall) -> dict[str, Any] | None:
-    """Return the path of a call, with the line if it is known; None for a call without a path."""
+    """Return the file that a call touches, with the line if known; None for a call without path."""
     name, arguments, diff = shown.call.name, shown.arguments, shown.diff
     path = arguments.get("path")
     if not shown.root or not isinstance(path, str) or not path:
@@ -389,7 +396,7 @@ class Reporter:
             self._progress(event, (*above, event.call_id))
 
     def _start(self, call: ToolCall, key: tuple[str, ...]) -> None:
-        """Show a call that begins."""
+        """Send the update that shows a new call; `key` has the ids of outer calls and its own."""
         tool = next((tool for tool in self._tools_at(key) if tool.spec.name == call.name), None)
         shown = self.ids.begin(key, call, tool)
         if not getattr(tool, "in_editor", False) and (path := edited_path(shown)):
@@ -398,7 +405,7 @@ class Reporter:
         self.send({"sessionUpdate": "tool_call", **tool_call(shown, status)})
 
     def _tools_at(self, key: tuple[str, ...]) -> Sequence[AnyTool]:
-        """Return the tools of the agent, or of the sub-agent, that makes a call."""
+        """Return the tools of the agent or sub-agent that makes the call with this key."""
         parent = self.ids.open.get(key[:-1])
         if parent is None:
             return self.tools
@@ -406,7 +413,7 @@ class Reporter:
         return tuple(agent.settings.tools or ()) if agent is not None else ()
 
     def _progress(self, event: events.ToolUpdate, key: tuple[str, ...]) -> None:
-        """Show the plan, terminal, diff or text that a running call reports."""
+        """Send the plan, terminal, diff or text that a running call reports to the editor."""
         data = event.data if isinstance(event.data, dict) else {}
         shown = self.ids.open.get(key)
         content: dict[str, Any] | None = None
@@ -423,9 +430,9 @@ class Reporter:
             self.send(tool_update(shown.id, status="in_progress", content=[content]))
 
     def _send_usage(self, message: AssistantMessage) -> None:
-        """Send how many tokens of the context window are used, if its size is known.
+        """Add the cost of a reply, and send the tokens in use if the window's size is known.
 
-        If the provider reports no usage, the number is estimated.
+        If the provider reports no usage, the number of tokens is estimated.
         """
         usage = message.usage
         if usage is not None and usage.cost is not None:
@@ -443,7 +450,7 @@ class Reporter:
         self.send(update)
 
 
-# The protocol's stop reason by outcome, and a message for the user if the run did not simply end.
+# For each outcome the protocol's stop reason, and a message for the user, "" if none is needed.
 STOP_REASONS = {
     Outcome.DONE: ("end_turn", ""),
     Outcome.WRAPPED_UP: ("end_turn", ""),
@@ -466,7 +473,10 @@ STOP_REASONS = {
 
 
 def answer(result: RunResult[Any]) -> dict[str, Any]:
-    """Return the answer to a prompt: stop reason and figures; raise RpcError if the run failed."""
+    """Return the answer to a prompt: the stop reason, and outcome, usage and cost as `_meta`.
+
+    Raise RpcError if the run failed.
+    """
     if result.outcome is Outcome.FAILED:
         raise failure(result.error, result)
     usage = result.usage
@@ -488,12 +498,12 @@ def answer(result: RunResult[Any]) -> dict[str, Any]:
 
 
 def plain(outcome: Outcome) -> dict[str, Any]:
-    """Return the answer to a prompt that was not sent to a model."""
+    """Return the answer to a prompt with its outcome only, without the figures of a run."""
     return {"stopReason": STOP_REASONS[outcome][0], "_meta": {"outcome": str(outcome)}}
 
 
 def failure(error: BaseException | None, result: RunResult[Any] | None = None) -> RpcError:
-    """Return the JSON-RPC error for an exception, with the figures of the run if there was one."""
+    """Return the JSON-RPC error for an exception; add turns and requests if there is a result."""
     data: dict[str, Any] = {"outcome": str(Outcome.FAILED), "error": type(error).__name__}
     code = INTERNAL
     if isinstance(error, ProviderError):
@@ -517,7 +527,7 @@ _CHUNKS = {Text: "agent_message_chunk", Thinking: "agent_thought_chunk"}
 def replay(
     messages: Sequence[Message], ids: CallIds, tools: Iterable[AnyTool] = ()
 ) -> Iterator[dict[str, Any]]:
-    """Yield the updates that show a stored conversation again, without refused prompts."""
+    """Yield the session updates that show a stored conversation again, without refused prompts."""
     known = {tool.spec.name: tool for tool in tools}
     chain = ""  # the message id of a reply that the next message continues
     for message in _without_refused(messages):
@@ -549,10 +559,10 @@ def replay(
 
 
 def _without_refused(messages: Sequence[Message]) -> Iterator[Message]:
-    """Yield the messages, except the messages of refused runs.
+    """Yield the messages of a conversation, except the messages of refused runs.
 
-    Messages that a compaction has excluded are yielded. The results that a policy delivered in
-    place of a tool are left out, because no call belongs to them.
+    Messages that a compaction has excluded are yielded. A result that a policy delivered in place
+    of a tool is left out, because no call belongs to it.
     """
     prompts = [
         place
