@@ -1,4 +1,4 @@
-"""Charts as SVG: bars of the time or tokens of replies, and points of models."""
+"""Charts as SVG: the time or tokens of replies as bars, and models as points of score and cost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_COLUMNS = 250  # if there are more replies, several share a column
 
 
 def bar(reply: ShownReply, longest: float) -> str:
-    """Return the time of one reply as a bar; `longest` seconds fill its whole width."""
+    """Return the time of one reply as an SVG bar; `longest` seconds fill the whole width."""
     if not reply.seconds or not longest:
         return ""
     model = 100 * (reply.model_seconds or 0.0) / longest
@@ -30,7 +30,7 @@ def bar(reply: ShownReply, longest: float) -> str:
 
 
 def strip(replies: Sequence[ShownReply]) -> str:
-    """Return a chart of all replies: of their times if these are known, else of their tokens."""
+    """Return a bar chart of all replies: their times if a time is known, otherwise their tokens."""
     timed = any(reply.seconds for reply in replies)
     size = -(-len(replies) // MAX_COLUMNS) or 1  # replies in a column, rounded up
     groups = [replies[at : at + size] for at in range(0, len(replies), size)]
@@ -65,7 +65,7 @@ def _column(
     replies: Sequence[ShownReply],
     timed: bool,
 ) -> str:
-    """Return one column of the chart, with a link to its first reply."""
+    """Return one column of the chart as SVG, with a link to the first reply of the column."""
     width = step * 0.8 if step > 8 else step
     lower, upper = ((HEIGHT - 5) * part / highest for part in parts)
     first, last = replies[0].number, replies[-1].number
@@ -85,7 +85,7 @@ def _column(
 
 
 def _sums(replies: Sequence[ShownReply], timed: bool) -> tuple[float, float]:
-    """Return the seconds of model and tools, or the tokens of input and output."""
+    """Return two sums over replies: seconds of model and of tools, or input and output tokens."""
     if timed:
         model = sum(reply.model_seconds or 0.0 for reply in replies)
         return model, sum(reply.tool_seconds or 0.0 for reply in replies)
@@ -105,7 +105,7 @@ class Point:
 
 
 def scatter(points: Sequence[Point]) -> str:
-    """Return a chart of score against cost; a vertical line is the interval of a score."""
+    """Return a chart of score against cost; vertical lines show the intervals of the scores."""
     width, height, left, bottom = 720, 300, 60, 46
     dearest = max((point.cost or 0.0 for point in points), default=0.0)
     inner, high = width - left - 170, height - bottom - 14  # names need room on the right

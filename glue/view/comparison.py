@@ -17,7 +17,7 @@ MAX_TRANSCRIPTS = 600  # on one page; cases in which the models differ come firs
 
 
 def table(evaluation: Evaluation) -> tuple[list[str], list[list[str]]]:
-    """Return the heads and the rows of the table of models."""
+    """Return the column heads and the rows of the table that compares the models."""
     judged = any(trial.judge_cost is not None for trial in evaluation.trials)
     heads = ["model", "pass", "cost/case", "p50 s", "p95 s", "tokens", "outcomes"]
     if judged:
@@ -45,9 +45,9 @@ def _dollars(cost: float | None) -> str:
 
 
 def notes(evaluation: Evaluation, page: str = "") -> list[str]:
-    """Return sentences about the differences of the models, the judge and missing trials.
+    """Return lines about the differences between models, the judge and trials that were not run.
 
-    `page` is the name of the page with the cases in which the models differ.
+    `page` is the file name of the page that shows the cases in which the models differ.
     """
     lines = []
     for pair in evaluation.pairs():
@@ -69,7 +69,10 @@ def notes(evaluation: Evaluation, page: str = "") -> list[str]:
 
 
 def sentence(pair: Pair) -> str:
-    """Return a comparison in words, and how many cases it would take if the sample is too small."""
+    """Return a sentence that compares two models.
+
+    If the sample is too small, the sentence tells how many cases would be needed.
+    """
     result = pair.result
     names = f"{pair.first} against {pair.second}"
     if not result.cases:
@@ -91,7 +94,7 @@ def sentence(pair: Pair) -> str:
 
 
 def comparison_page(evaluation: Evaluation, title: str) -> str:
-    """Return the page of an evaluation."""
+    """Return the HTML page of an evaluation: table, chart, notes and transcripts by case."""
     trials: dict[str, list[CaseTrial]] = {}
     for trial in evaluation.trials:
         trials.setdefault(trial.case, []).append(trial)
@@ -121,7 +124,7 @@ def comparison_page(evaluation: Evaluation, title: str) -> str:
 
 
 def _order(evaluation: Evaluation, case: str, trials: Sequence[CaseTrial]) -> int:
-    """Return 0 if the models differ in a case, 1 if a trial failed, 2 otherwise."""
+    """Return the sort key of a case: 0 if the models differ, 1 if a trial failed, 2 otherwise."""
     scores = {
         model: sum(trial.score for trial in trials if trial.model == model)
         for model in evaluation.models
@@ -150,7 +153,7 @@ def _chart(summaries: Sequence[Summary]) -> str:
 
 
 def _case(evaluation: Evaluation, case: str, trials: Sequence[CaseTrial], anchor: str) -> str:
-    """Return a case with one column for each model."""
+    """Return the HTML of a case, with one column of trials for each model."""
     differs = _order(evaluation, case, trials) == 0
     badge = '<b class="badge">the models differ</b>' if differs else ""
     prompts = [each.text for each in trials[0].messages if isinstance(each, UserMessage)]
@@ -174,7 +177,7 @@ def _case(evaluation: Evaluation, case: str, trials: Sequence[CaseTrial], anchor
 
 
 def _trial(trial: CaseTrial, prefix: str) -> str:
-    """Return a trial as one line, which unfolds to its transcript."""
+    """Return the HTML of a trial: one line, which unfolds to the transcript."""
     is_good = trial.score >= 1
     mark = "✓" if is_good else "✗" if trial.score <= 0 else "~"
     figures = [f"repeat {trial.repeat}", trial.outcome, format_seconds(trial.seconds)]

@@ -1,4 +1,4 @@
-"""Texts as safe HTML: Markdown is rendered, everything else is escaped, long texts are folded."""
+"""Texts as safe HTML: Markdown is rendered, other text is escaped, and long texts are folded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RULE = re.compile(r"\s*\|(\s*:?-+:?\s*\|)+\s*")
 
 
 def escape(text: object) -> str:
-    """Return a text that is safe between tags and in quoted attributes."""
+    """Escape a text so that it is safe between HTML tags and in quoted attributes."""
     return html.escape(clean_text(str(text)), quote=True)
 
 
@@ -48,14 +48,14 @@ def split(text: str) -> tuple[str, str]:
 
 
 def prose(text: str) -> str:
-    """Render Markdown. No tag or attribute comes from the text: links and HTML remain text."""
+    """Render Markdown as HTML. Links and HTML tags in the text are shown as text."""
     head, rest = split(text)
     fenced = len(_FENCE.findall(head)) % 2 == 1
     return _fenced(head, False) + _rest(len(text), _fenced(rest, fenced) if rest else "")
 
 
 def _fenced(text: str, inside: bool) -> str:
-    """Render a text with fenced code; `inside` is whether it begins within a fence."""
+    """Render Markdown with fenced code; `inside` is true if the text begins within a fence."""
     out = []
     for piece in _FENCE.split(text)[::2]:
         if piece.strip():
@@ -84,7 +84,7 @@ def _blocks(text: str) -> str:
 
 
 def _kind(line: str) -> str:
-    """Return the kind of block that a line belongs to; empty for a blank line."""
+    """Return the kind of Markdown block that a line belongs to; "" for a blank line."""
     if not line.strip():
         return ""
     if _HEADING.fullmatch(line):
@@ -117,7 +117,7 @@ def _cells(row: str, tag: str) -> str:
 
 
 def _inline(text: str) -> str:
-    """Escape a line of text, with tags for code, bold and italics."""
+    """Escape a text and render its Markdown for code, bold and italics."""
     out, at = [], 0
     for span in _SPAN.finditer(text):
         out += [_marked(text[at : span.start()]), f"<code>{escape(span[2])}</code>"]
@@ -126,7 +126,7 @@ def _inline(text: str) -> str:
 
 
 def _marked(text: str) -> str:
-    """Escape a text, with tags for bold and italics."""
+    """Escape a text without code, and render its Markdown for bold and italics."""
     text = escape(text)
     for pattern, tags in _MARKS:
         text = pattern.sub(tags, text)
@@ -134,7 +134,7 @@ def _marked(text: str) -> str:
 
 
 def literal(text: str) -> str:
-    """Return a text exactly as it is; the rest of a long text is folded."""
+    """Return HTML that shows a text unchanged, not as Markdown; a long text is partly folded."""
     if not text:
         return '<p class="none">empty</p>'
     head, rest = split(text)
@@ -147,10 +147,10 @@ def _pre(text: str, kind: str) -> str:
 
 
 def _rest(size: int, body: str) -> str:
-    """Return the folded rest of a text of `size` characters, or nothing if there is none."""
+    """Return the folded HTML `body`, the rest of a text of `size` characters; "" for no body."""
     return fold("rest", f"show all {size:,} characters", body) if body else ""
 
 
 def fold(kind: str, title: str, body: str) -> str:
-    """Return HTML that is hidden until the user unfolds it."""
+    """Return HTML that shows `title`, and hides `body` until the user unfolds it."""
     return f'<details class="{kind}"><summary>{title}</summary>{body}</details>'

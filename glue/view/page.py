@@ -90,7 +90,7 @@ _ORIGINS = {
 
 
 def part(item: Part) -> str:
-    """Return the HTML of a part of a message; calls are shown by `call`."""
+    """Return the HTML of a part of a message; "" for a tool call, which `call` shows."""
     if isinstance(item, Text):
         return prose(item.text) if item.text.strip() else ""
     if isinstance(item, Thinking):
@@ -118,14 +118,14 @@ def part(item: Part) -> str:
 
 
 def _named(text: str) -> str:
-    """Return a line that names a part that cannot be shown."""
+    """Return an HTML line in place of a part that cannot be shown."""
     return f'<p class="none">{escape(text)}</p>'
 
 
 def call(asked: ToolCall, result: ShownMessage | None, *, open: str = "") -> str:
-    """Return a call and its result as one line, which unfolds to all details.
+    """Return the HTML of a tool call and its result: one line, which unfolds to all details.
 
-    `open` is the state of a call without a result, such as "in progress", if it is known.
+    `open` is the state of a call without a result, such as "in progress"; "" if it is unknown.
     """
     arguments, short = _arguments(asked)
     body = f"<h4>arguments</h4>{arguments}"
@@ -154,7 +154,7 @@ def call(asked: ToolCall, result: ShownMessage | None, *, open: str = "") -> str
 
 
 def _result_figures(result: ShownMessage, message: ToolMessage) -> list[str]:
-    """Return the time, tokens, cost and size of a result as texts. Unknown ones are left out."""
+    """Return texts for the time, tokens, cost and size of a result; leave out unknown figures."""
     figures = []
     if result.seconds is not None:
         figures.append(format_seconds(result.seconds))
@@ -169,7 +169,7 @@ def _result_figures(result: ShownMessage, message: ToolMessage) -> list[str]:
 
 
 def _step(block: Block) -> str:
-    """Return a step of a sub-agent, which is shown inside the call that started it."""
+    """Return the HTML of a sub-agent's step, which is shown inside the call that started it."""
     if isinstance(block, Note):
         return f'<p class="note {block.kind}"><span>{escape(block.text)}</span></p>'
     if isinstance(block, ShownMessage):
@@ -180,7 +180,7 @@ def _step(block: Block) -> str:
 
 
 def _reply(reply: ShownReply) -> str:
-    """Return the parts and the calls of a reply."""
+    """Return the HTML of the parts and the tool calls of a reply."""
     body = "".join(part(item) for item in reply.message.content)
     states = dict.fromkeys(reply.shown.running, "in progress")
     states |= dict.fromkeys(reply.waiting, "waits for an answer")
@@ -190,7 +190,7 @@ def _reply(reply: ShownReply) -> str:
 
 
 def _content(message: ToolMessage) -> str:
-    """Return the content of a result, with its texts exactly as they are."""
+    """Return the HTML of a tool result; its texts are shown unchanged, not as Markdown."""
     shown = [
         literal(item.text) if isinstance(item, Text) else part(item) for item in message.content
     ]
@@ -198,7 +198,7 @@ def _content(message: ToolMessage) -> str:
 
 
 def _arguments(asked: ToolCall) -> tuple[str, str]:
-    """Return the arguments of a call twice: in full, and on one line."""
+    """Return the HTML of a call's arguments twice: in full, and shortened to one line."""
     try:
         values = json.loads(asked.arguments or "{}")
     except (ValueError, RecursionError):
@@ -219,12 +219,12 @@ def _arguments(asked: ToolCall) -> tuple[str, str]:
 
 
 def _plain(value: Json) -> str:
-    """Return a text as it is, and any other value as indented JSON."""
+    """Return a text unchanged, and any other value as indented JSON."""
     return value if isinstance(value, str) else pretty(value)
 
 
 def pretty(value: Json) -> str:
-    """Return a value as indented JSON, or as plain text if it cannot be encoded."""
+    """Return a value as indented JSON, or as `str(value)` if it cannot be encoded."""
     try:
         return json.dumps(value, indent=2, ensure_ascii=False, default=str)
     except (ValueError, RecursionError):
@@ -232,7 +232,7 @@ def pretty(value: Json) -> str:
 
 
 def extra(meta: Mapping[str, Json] | None) -> str:
-    """Return the meta of a message, without the keys that are shown elsewhere."""
+    """Return the HTML of a message's meta, without the keys that the page shows elsewhere."""
     shown = {key: value for key, value in (meta or {}).items() if key not in _META_SHOWN_ELSEWHERE}
     pairs = " · ".join(
         f"{brief(str(key), 40)}: {brief(_plain(value), 120)}" for key, value in shown.items()
@@ -280,7 +280,7 @@ def facts(transcript: Transcript, blocks: Sequence[Block]) -> list[tuple[str, st
 
 
 def _bad(number: int, word: str = "") -> str:
-    """Return a number in the colour of problems, or nothing if it is zero."""
+    """Return the HTML of a number in the colour of problems, or "" if the number is zero."""
     return f'<b class="bad">{f"{number:,} {word}".rstrip()}</b>' if number else ""
 
 
@@ -290,7 +290,7 @@ def _model(source: AssistantMessage | Attempt) -> str:
 
 
 def moment(at: float) -> str:
-    """Return a time in UTC, or nothing if it is out of range."""
+    """Return a time as text in UTC, or "" if the time is out of range."""
     try:
         return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (OverflowError, OSError, ValueError, TypeError):
@@ -300,7 +300,7 @@ def moment(at: float) -> str:
 def _spent(
     replies: Sequence[ShownReply], messages: Sequence[ShownMessage]
 ) -> list[tuple[str, str]]:
-    """Return the tokens and cost of replies, failed attempts and sub-agents."""
+    """Return the facts "tokens" and "cost", summed over replies, failed attempts and sub-agents."""
     values = [reply.message.usage for reply in replies]
     values += [attempt.usage for reply in replies for attempt in reply.shown.attempts]
     values += [
@@ -325,14 +325,14 @@ def _spent(
 
 
 def page(transcript: Transcript) -> str:
-    """Return the page of a transcript: HTML that loads nothing and runs only its own script."""
+    """Return the HTML page of a transcript, which loads no other file and runs only its script."""
     blocks = arrange(transcript.items)
     body = [html for _, html in articles(blocks)]
     return document(transcript.title, header(transcript, blocks), body or [EMPTY])
 
 
 def header(transcript: Transcript, blocks: Sequence[Block]) -> str:
-    """Return the facts, the chart, the instructions and the tools above a transcript."""
+    """Return the HTML above a transcript: the facts, the chart, the instructions and the tools."""
     replies = [block for block in blocks if isinstance(block, ShownReply)]
     return fact_list(facts(transcript, blocks)) + strip(replies) + _setting(transcript)
 
@@ -367,7 +367,7 @@ def articles(blocks: Sequence[Block], prefix: str = "") -> list[tuple[str, str]]
 
 
 def index(listed: Sequence[Listed]) -> str:
-    """Return the page that lists transcripts, with links to their pages in the same folder."""
+    """Return the HTML page that lists transcripts, with links to their pages."""
     rows = []
     for each in listed:
         title = brief(each.title, 120) or "untitled"
@@ -393,7 +393,7 @@ def document(
     aside: str = "",
     style: str = "",
 ) -> str:
-    """Fill the template of a page. Its policy allows no script or style but the template's.
+    """Return an HTML page from the template; its policy allows only glue's own script and style.
 
     A live page also has the script that talks to its server, and `aside` in front of the text.
     `style` names a file with further styles.
@@ -426,7 +426,7 @@ def content_policy(*, live: bool, style: str = "") -> str:
 
 
 def fact_list(facts: Iterable[tuple[str, str]]) -> str:
-    """Return the facts at the top of a page as a list of names and values."""
+    """Return the HTML list of facts at the top of a page; `facts` has names and HTML values."""
     rows = (f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts)
     return f'<dl class="facts">{"".join(rows)}</dl>'
 
@@ -437,12 +437,12 @@ def _asset(name: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """Return the hash of a script or style, as a Content-Security-Policy names it."""
+    """Return the hash of a script or style in the form that a Content-Security-Policy needs."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def _setting(transcript: Transcript) -> str:
-    """Return the instructions and tools, as far as they are known."""
+    """Return the folded HTML of a transcript's instructions and tools, as far as known."""
     out = tools = ""
     if transcript.system:
         size = count(len(transcript.system), "character")
@@ -459,7 +459,7 @@ def _setting(transcript: Transcript) -> str:
 
 
 def article(kind: str, id: str, is_problem: bool, rail: str, body: str) -> str:
-    """Return one block of the page, with a time in its margin."""
+    """Return the HTML of one block of the page; `rail` is the time in its margin."""
     kind += " problem" if is_problem else ""
     place = f' id="{id}"' if id else ""
     inner = f'<div class="rail">{rail}</div><div class="card">{body}</div>'
@@ -467,7 +467,7 @@ def article(kind: str, id: str, is_problem: bool, rail: str, body: str) -> str:
 
 
 def _rail(shown: ShownMessage, start: float | None) -> str:
-    """Return the time of a message since the start, for the margin of the page."""
+    """Return the HTML of the time from the start to a message, for the margin of the page."""
     if shown.at is None or start is None:
         return ""
     offset = shown.at - start
@@ -478,7 +478,10 @@ def _rail(shown: ShownMessage, start: float | None) -> str:
 
 
 def _message_article(shown: ShownMessage, anchor: str, start: float | None) -> str:
-    """Return a message that is not a reply: of the user, of the loop, or a result without call."""
+    """Return the HTML of a message that is not a reply.
+
+    It is a message of the user or of the loop, or a tool result without its call.
+    """
     message, rail = shown.message, _rail(shown, start)
     if isinstance(message, ToolMessage):
         title = f'<code class="name">{escape(message.name)}</code>'
@@ -499,14 +502,14 @@ def _message_article(shown: ShownMessage, anchor: str, start: float | None) -> s
 
 
 def _excluded(shown: ShownMessage) -> str:
-    """Return a badge if a message is no longer sent to the model."""
+    """Return the HTML of a badge if a message is no longer sent to the model, otherwise ""."""
     return '<b class="badge">not sent any more</b>' if shown.message.excluded else ""
 
 
 def _reply_article(
     reply: ShownReply, longest: float, start: float | None, prefix: str, *, changed: bool
 ) -> str:
-    """Return a reply with its calls; `changed` is true if another model wrote the reply before."""
+    """Return the HTML of a reply with its calls; `changed` marks a switch to another model."""
     message, anchor = reply.message, f"{prefix}r{reply.number}"
     badges = _excluded(reply.shown)
     if is_cut(message):
@@ -531,7 +534,7 @@ def _reply_article(
 
 
 def _figures(reply: ShownReply) -> str:
-    """Return the times, tokens and cost of a reply, as far as they are known."""
+    """Return the HTML of the times, tokens and cost of a reply; leave out unknown figures."""
     usage = usage_of(reply.message.usage)
     figures = []
     if reply.model_seconds is not None:
@@ -550,7 +553,7 @@ def _figures(reply: ShownReply) -> str:
 
 
 def _attempt(attempt: Attempt) -> str:
-    """Return the line of a failed attempt."""
+    """Return the HTML line of a failed attempt: model, error, duration and delay."""
     who = escape(_model(attempt) or "an attempt")
     words = [
         f'<b class="badge bad">{escape(attempt.kind or "failed")}</b>',

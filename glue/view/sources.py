@@ -34,7 +34,7 @@ WANTED = "a session file, a cassette, the events of --json, or a JSON list of me
 
 
 def attempts_of(value: Json) -> tuple[Attempt, ...]:
-    """Read a list of attempts from JSON; skip values that are not objects."""
+    """Read a list of failed attempts from JSON; skip values that are not objects."""
     found: list[Attempt] = []
     for each in value if isinstance(value, (list, tuple)) else ():
         if isinstance(each, Mapping):
@@ -46,7 +46,10 @@ def attempts_of(value: Json) -> tuple[Attempt, ...]:
 
 
 def usage_of(value: Json) -> Usage | None:
-    """Read usage from JSON or from a Usage; leave out figures that are not numbers."""
+    """Return the usage that a JSON object or a Usage contains; None if `value` is neither.
+
+    Figures that are not numbers are left out.
+    """
     value = to_json(value) if isinstance(value, Usage) else value
     if not isinstance(value, Mapping):
         return None
@@ -55,7 +58,7 @@ def usage_of(value: Json) -> Usage | None:
 
 
 def _numbers(values: Mapping[str, Json], *names: str) -> dict[str, Any]:
-    """Return the named values that are numbers, without NaN, infinite and very large ones."""
+    """Return the values of the given names that are numbers; skip NaN and very large numbers."""
     found: dict[str, Any] = {name: values.get(name) for name in names}
     return {
         name: value
@@ -82,7 +85,7 @@ async def read_session(store: Store, id: str) -> Transcript:
 
 
 def read_file(path: Path) -> Transcript:
-    """Read a transcript from a file of any known kind; raise StoreError if the file has none."""
+    """Read a transcript from a file of any known kind; raise StoreError if it contains none."""
     try:
         if (found := read_session_file(path)) is not None:
             return _session(*found)
@@ -94,7 +97,7 @@ def read_file(path: Path) -> Transcript:
 
 
 def _read(path: Path, text: str) -> Transcript:
-    """Read a cassette, events or messages, depending on the first line."""
+    """Read a cassette, events or messages; the first line decides which of them."""
     first = _parsed(text.lstrip("\ufeff \t\r\n").split("\n", 1)[0])
     first = first if isinstance(first, Mapping) else {}
     kind = first.get("type")
@@ -150,9 +153,9 @@ def _messages(path: Path, text: str) -> Transcript:
 def shown_message(
     message: Message, at: float | None = None, seconds: float | None = None
 ) -> ShownMessage:
-    """Return a message with its times and the attempts in its meta.
+    """Wrap a message for the page, with its times and the failed attempts in its meta.
 
-    Raise StoreError if a text of the message is not a string, which the codec does not check.
+    Raise StoreError if a field that must be a string is not; the codec does not check this.
     """
     for part in (message, *message.content):
         for each in fields(part):
@@ -195,7 +198,7 @@ def _events(path: Path, text: str) -> Transcript:
 
 
 def _items(events: Iterable[Mapping[str, Json]]) -> list[ShownMessage | Note]:
-    """Return the messages, explanations and the end of a run, in the order of its events."""
+    """Turn the events of a run into messages and notes, in the order of the events."""
     reader = EventReader()
     for event in events:
         reader.add(event)
@@ -204,7 +207,7 @@ def _items(events: Iterable[Mapping[str, Json]]) -> list[ShownMessage | Note]:
 
 
 class EventReader:
-    """Turns the events of a run, recorded or as they happen, into the items of a transcript."""
+    """Collects the items of a transcript from the events of a run, recorded or live."""
 
     def __init__(self, items: Iterable[ShownMessage | Note] = (), *, live: bool = False) -> None:
         self.items = list(items)
@@ -214,7 +217,7 @@ class EventReader:
         self._children: dict[str, list[Mapping[str, Json]]] = {}
 
     def add(self, event: Mapping[str, Json], at: float | None = None) -> None:
-        """Add an event as JSON; `at` is the time at which it happened, if that is known."""
+        """Add an event in JSON form; `at` is the time of the event, or None if it is unknown."""
         kind = str(event["type"])
         if kind == "prompt" and isinstance(event.get("message"), Mapping):
             self.items.append(shown_message(message_from_json(event["message"]), at))
@@ -252,7 +255,7 @@ class EventReader:
             self._attempts = ()
 
     def _last_reply(self) -> int | None:
-        """Return the index of the last reply, or None if there is none."""
+        """Return the index of the last reply in `items`, or None if there is no reply."""
         for at, item in reversed(list(enumerate(self.items))):
             if isinstance(item, ShownMessage) and isinstance(item.message, AssistantMessage):
                 return at
@@ -263,17 +266,17 @@ class EventReader:
             self.items[at] = replace(cast(ShownMessage, self.items[at]), **changes)
 
     def _mark_running(self, call_id: str) -> None:
-        """Record with the last reply that a call runs. Its result ends that."""
+        """Add a call to the running calls of the last reply."""
         if (at := self._last_reply()) is not None:
             running = cast(ShownMessage, self.items[at]).running
             self._change_reply(running=running | {call_id})
 
     def end(self) -> None:
-        """Record with the last reply that no call runs any more."""
+        """Clear the running calls of the last reply."""
         self._change_reply(running=frozenset())
 
     def _mark_waiting(self, call_id: str) -> None:
-        """Record in the meta of the last reply that a call waits, as a stored reply has it."""
+        """Add a call to the pending calls in the last reply's meta, as in a stored reply."""
         if (at := self._last_reply()) is not None:
             message = cast(ShownMessage, self.items[at]).message
             meta = dict(message.meta or {})
@@ -283,13 +286,13 @@ class EventReader:
 
 
 def _child_event(event: Mapping[str, Json]) -> Mapping[str, Json] | None:
-    """Return the event of a sub-agent inside the update of a call, or None."""
+    """Return the event of a sub-agent that a tool update contains, or None if it has none."""
     child = event.get("event")
     return child if isinstance(child, Mapping) and child.get("type") else None
 
 
 def _explanation(kind: str, event: Mapping[str, Json]) -> Note:
-    """Return a note such as "compacted: before 900, after 90"."""
+    """Return a note about an event of the loop, such as "compacted: before 900, after 90"."""
     values = (
         f"{key} {value}"
         for key, value in event.items()
@@ -299,7 +302,7 @@ def _explanation(kind: str, event: Mapping[str, Json]) -> Note:
 
 
 def _tools(value: Json) -> tuple[ToolSpec, ...]:
-    """Read the tools of a request; skip values that are not tools."""
+    """Read the tools of a request from JSON; skip values that are not tools."""
     return tuple(
         ToolSpec(
             name=str(tool["name"]),
@@ -312,7 +315,7 @@ def _tools(value: Json) -> tuple[ToolSpec, ...]:
 
 
 def _end(event: Mapping[str, Json], attempts: tuple[Attempt, ...]) -> Note:
-    """Return a note such as "The run ended: failed, 2 requests, 1.2 s: no key"."""
+    """Return the note at the end of a run: "The run ended: failed, 2 requests, 1.2 s: no key"."""
     outcome, error = str(event.get("outcome") or "failed"), event.get("error")
     why = f": {error.get('message')}" if isinstance(error, Mapping) else ""
     known = _numbers(event, "requests", "seconds")
@@ -337,7 +340,7 @@ class _Conversation:
     unmatched: bool = False  # the last reply has not been in a request yet
 
     def add_request(self, request: Mapping[str, Json]) -> None:
-        """Add the messages of a request that were in no earlier exchange."""
+        """Add the messages of a request that no earlier exchange contained."""
         for value in request["messages"]:
             message = message_from_json(value)
             if message.id in self.ids:
@@ -367,7 +370,7 @@ class _Conversation:
 
 
 def _cassette(path: Path) -> Transcript:
-    """Read a cassette of `Recorder` or `--record`.
+    """Read the transcript of a cassette that `Recorder` or `--record` wrote.
 
     Exchanges belong to the same conversation if their requests share a message.
     """

@@ -17,7 +17,7 @@ _SHORTEST = 0.002
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownMessage:
-    """A message with its times, its failed attempts and the steps of its sub-agent."""
+    """A message with its times, the failed attempts before it, and the steps of a sub-agent."""
 
     message: Message
     at: float | None = None  # when it was stored, in seconds since 1970
@@ -76,7 +76,7 @@ class ShownReply:
 
     @property
     def waiting(self) -> frozenset[str]:
-        """The ids of calls that wait for an answer: of a person, or of another system."""
+        """The ids of calls that wait for an answer from a person or another system."""
         meta = self.message.meta or {}
         records, started = meta.get(PENDING), meta.get(STARTED)
         if not isinstance(records, Mapping):  # a file that another program wrote
@@ -86,7 +86,7 @@ class ShownReply:
 
     @property
     def calls(self) -> list[tuple[ToolCall, ShownMessage | None]]:
-        """Each call with its result; if calls share an id, their results are taken in order."""
+        """Pairs of each call and its result, or None; calls with the same id share in order."""
         left = list(self.results)
         pairs: list[tuple[ToolCall, ShownMessage | None]] = []
         for call in self.message.calls:
@@ -98,14 +98,14 @@ class ShownReply:
 
     @property
     def model_seconds(self) -> float | None:
-        """Seconds of the reply: as measured, or since the message before it."""
+        """Seconds that the model needed: as measured, or since the message before the reply."""
         if self.shown.seconds is not None:
             return self.shown.seconds
         return _between(self.before, self.shown)
 
     @property
     def tool_seconds(self) -> float | None:
-        """Seconds of the calls: of the slowest, because they run at the same time."""
+        """Seconds of the slowest call, because calls run at the same time; None if unknown."""
         measured = [result.seconds for result in self.results if result.seconds is not None]
         if measured or not self.results:
             return max(measured, default=None)
@@ -113,7 +113,7 @@ class ShownReply:
 
     @property
     def seconds(self) -> float:
-        """Seconds of the reply and its calls; unknown times count as zero."""
+        """Seconds of the model and its calls together; an unknown time counts as zero."""
         return (self.model_seconds or 0.0) + (self.tool_seconds or 0.0)
 
 
@@ -121,7 +121,7 @@ Block: TypeAlias = ShownReply | ShownMessage | Note
 
 
 def arrange(items: Sequence[ShownMessage | Note]) -> tuple[Block, ...]:
-    """Group each reply with the results of its calls, and return everything else as it is.
+    """Group each reply with the results of its calls; leave all other items unchanged.
 
     For example, the items `user, reply with call c1, result of c1, reply` become the blocks
     `user, (reply with call c1, result of c1), reply`.
@@ -154,7 +154,7 @@ def arrange(items: Sequence[ShownMessage | Note]) -> tuple[Block, ...]:
 
 
 def _answers(item: ShownMessage, reply: AssistantMessage) -> bool:
-    """Return whether a message is the result of a call of a reply."""
+    """Return whether a message is the result of one of the reply's calls."""
     return _call_id(item) in {call.id for call in reply.calls}
 
 
@@ -163,7 +163,7 @@ def _call_id(item: ShownMessage) -> str | None:
 
 
 def _between(before: ShownMessage | None, after: ShownMessage) -> float | None:
-    """Return the seconds between two messages, or None if they are unknown or meaningless."""
+    """Return the seconds between two messages, or None if unknown or too short to be real."""
     if before is None or before.at is None or after.at is None:
         return None
     seconds = after.at - before.at
@@ -171,12 +171,12 @@ def _between(before: ShownMessage | None, after: ShownMessage) -> float | None:
 
 
 def is_cut(message: AssistantMessage) -> bool:
-    """Return whether a reply stopped neither at its end nor to call tools."""
+    """Return whether a reply stopped early: its stop reason is neither end_turn nor tool_use."""
     return message.stop_reason not in ("end_turn", "tool_use")
 
 
 def has_problem(block: Block) -> bool:
-    """Return whether a block has a failed call, a cut reply, a failed attempt or a failure."""
+    """Return whether a block contains a failed call, a cut-off reply or a failed attempt."""
     if isinstance(block, ShownReply):
         failed = any(
             asked.id not in block.waiting | block.shown.running
