@@ -1,4 +1,4 @@
-"""Agents on the web: a live page, and responses for an app of your own. Needs the extra `[web]`.
+"""Agents on the web: a chat page, and responses for an app of your own. Needs the extra `[web]`.
 
 from starlette.applications import Starlette
 from starlette.routing import Mount, Route

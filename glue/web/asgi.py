@@ -1,4 +1,4 @@
-"""The names of Starlette that glue uses. It is an optional dependency, so a missing one is said."""
+"""The names of Starlette that glue uses; if Starlette is missing, ConfigError names the extra."""
 
 from __future__ import annotations
 

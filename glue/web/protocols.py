@@ -108,14 +108,17 @@ def _start(
     store: Store | None,
     session: str,
 ) -> Events[Any]:
-    """Return the events of a new run, or of the run that `decisions` continue."""
+    """Start a new run with the last message, or continue a paused run with `decisions`.
+
+    Return the events of the run.
+    """
     if decisions:
         if store is None:
             raise ValueError("an approval needs a store: pass store= to this endpoint")
         kept = agent.session(session, store=store)
         return Events(kept.resume, {"decisions": decisions, "unwrap": False})
     if not history or not isinstance(prompt := history[-1], UserMessage):
-        raise ValueError("the last message must be of the user")
+        raise ValueError("the last message must be a message of the user")
     if store is not None:
         kept = agent.session(session, store=store)
         return Events(kept.run, {"prompt": [prompt], "unwrap": False})
@@ -140,11 +143,11 @@ def _list(body: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     return value
 
 
-# What the clients send ----------------------------------------------------------------------------
+# Requests from the clients ------------------------------------------------------------------------
 
 
 def _ag_ui_message(given: Mapping[str, Any]) -> Iterator[Message]:
-    """Yield the message that an AG-UI message stands for; none for instructions and reasoning."""
+    """Convert an AG-UI message; yield nothing for instructions, reasoning or an empty reply."""
     role, key = given.get("role"), str(given.get("id") or new_id())
     content = given.get("content")
     if role == "user":
@@ -172,7 +175,10 @@ def _ag_ui_message(given: Mapping[str, Any]) -> Iterator[Message]:
 
 
 def _ag_ui_decision(entry: Mapping[str, Any]) -> Any:
-    """Return the decision of a resumed interrupt: true, or {"approved": true}, or a result."""
+    """Return the decision, or the result text, with which a client resumes an interrupt.
+
+    The payload is a boolean, an object such as {"approved": true}, or the result of a call.
+    """
     payload = entry.get("payload")
     if entry.get("status") != "resolved":
         return deny("the user cancelled it")
@@ -185,7 +191,7 @@ def _ag_ui_decision(entry: Mapping[str, Any]) -> Any:
 
 
 def _parts(content: Any) -> tuple[Part, ...]:
-    """Read the content of a message: a text, or a list of texts, pictures and files."""
+    """Convert the content of a client's message: a text, or a list of texts, images and files."""
     if isinstance(content, str):
         return (Text(text=content),)
     if not isinstance(content, list):
@@ -211,7 +217,10 @@ def _part(given: Any) -> Part:
 
 
 def _media(url: str, media_type: str, name: str) -> Part:
-    """Return an image or a file from a data URL, or an image from another address."""
+    """Return an image or a file for a data URL, or an image that the provider fetches from a URL.
+
+    Raise ValueError for a file at another URL, or for data that is not base64.
+    """
     is_image = media_type.startswith("image/")
     if not url.startswith("data:"):
         if not is_image:
@@ -227,7 +236,7 @@ def _media(url: str, media_type: str, name: str) -> Part:
 
 
 def _vercel_message(given: Mapping[str, Any]) -> Iterator[Message]:
-    """Yield the messages that a UI message stands for: a reply also contains its results."""
+    """Convert a UI message; a UI reply contains several replies and the results of their calls."""
     role, parts = given.get("role"), _list(given, "parts")
     if role == "user":
         wanted = [part for part in parts if part.get("type") in ("text", "file")]
@@ -265,7 +274,7 @@ def _vercel_message(given: Mapping[str, Any]) -> Iterator[Message]:
 
 
 def _tool_name(part: Mapping[str, Any]) -> str:
-    """Return the name of the tool of a part, or "" if the part is not a call."""
+    """Return the name of the tool that a part calls, or "" if the part is not a tool call."""
     kind = str(part.get("type"))
     if kind == "dynamic-tool":
         return str(part.get("toolName") or "")
@@ -273,7 +282,10 @@ def _tool_name(part: Mapping[str, Any]) -> str:
 
 
 def _vercel_decisions(last: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answers to approval requests in the last message, if it is a reply."""
+    """Return the decisions about approval requests in the last message, by the id of the call.
+
+    Return {} if the message is not a reply.
+    """
     found: dict[str, Any] = {}
     for part in _list(last, "parts") if last.get("role") == "assistant" else ():
         approval = part.get("approval")
@@ -284,11 +296,11 @@ def _vercel_decisions(last: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-# What the clients receive -------------------------------------------------------------------------
+# Responses to the clients -------------------------------------------------------------------------
 
 
 class _Texts:
-    """The block of text or thinking that is streamed now; each is opened once and closed once."""
+    """The block of text or thinking that is being streamed; a client sees its start and its end."""
 
     def __init__(self) -> None:
         self.message = ""  # the id of the reply
@@ -302,7 +314,7 @@ class _Texts:
 
 
 class _AgUi:
-    """AG-UI events."""
+    """Encodes the events of a run as AG-UI events."""
 
     headers: Mapping[str, str] = {}
     last = ""
@@ -405,7 +417,7 @@ class _AgUi:
 
 
 def _interrupt(call: PendingCall) -> Chunk:
-    """Return a pending call as an interrupt; `metadata` describes the call for a person."""
+    """Return a pending call as an AG-UI interrupt; `metadata` describes the call for a person."""
     request = call.request
     shown = {
         "tool": call.tool,
@@ -424,7 +436,7 @@ def _interrupt(call: PendingCall) -> Chunk:
 
 
 class _Vercel:
-    """The UI message stream of the AI SDK."""
+    """Encodes the events of a run as the UI message stream of the Vercel AI SDK."""
 
     headers: Mapping[str, str] = {"x-vercel-ai-ui-message-stream": "v1"}
     last = "[DONE]"

@@ -1,4 +1,4 @@
-"""Responses that stream a run as server-sent events. A client that hangs up cancels the run."""
+"""Responses that stream a run as server-sent events. If the client disconnects, the run ends."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class RunEncoder(Protocol):
 class RunResponse(Response):
     """A response that runs an agent while it is sent.
 
-    The run belongs to the response: it is cancelled if the client hangs up, and the response ends
-    when the run has ended. An error of the run is a message of the stream.
+    The run is cancelled if the client disconnects, and the response ends when the run has ended.
+    An error of the run is sent as a message of the stream.
     """
 
     def __init__(self, events: Events[Any], encoder: RunEncoder) -> None:
@@ -82,7 +82,7 @@ async def _cancel_on_hang_up(receive: Receive, scope: anyio.CancelScope) -> None
 
 
 class _PlainEncoder:
-    """The events of `--json`, then one message with the result or the error."""
+    """Encodes events as the JSON that `--json` prints, then one message with result or error."""
 
     headers: Mapping[str, str] = {}
     last = ""
@@ -110,7 +110,7 @@ def sse(events: Events[Any]) -> RunResponse:
             return sse(agent.stream(request.query_params["q"]))
 
     The last message is `{"type": "result", ...}`, or `{"type": "error", ...}` if the run failed.
-    In the page, `new EventSource(url).onmessage` receives them.
+    In the page, `new EventSource(url).onmessage` receives the messages.
     """
     if not isinstance(events, Events):
         raise TypeError(

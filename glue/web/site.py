@@ -82,7 +82,7 @@ def app(
             Empty: the app around it decides who may use the page.
         hosts: Names with ports under which the page may be reached, such as "127.0.0.1:8000".
             Empty: any. A page of another origin is always refused.
-        permission: The rules of the person at the page; what they leave open is asked in the page.
+        permission: Rules for the agent's tools; the page asks about calls that no rule decides.
             An agent with a permission policy of its own keeps that policy.
     """
     if not isinstance(agent, Agent):
@@ -131,16 +131,16 @@ class _Guard:
         await self.inner(scope, receive, send_guarded)
 
     def _refusal(self, request: Request) -> str:
-        """Return the reason why a request is refused, or "" if it is not."""
+        """Return the reason why a request is refused, or "" if the request is accepted."""
         headers: Headers = request.headers
         host = headers.get("host", "")
         if self.hosts and host not in self.hosts:
             return f"this page is not served as {one_line(host, 80)!a}"
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2] != host:
-            return "this page talks to no other page"
+            return "a page of another origin may not use this page"
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            return "this page talks to no other page"
+            return "a page of another origin may not use this page"
         given = headers.get(TOKEN_HEADER) or ""
         if not given and request.method == "GET":
             given = request.query_params.get("token", "")
@@ -173,7 +173,7 @@ class _Site:
         return HTMLResponse(html, headers={"cache-control": "no-store"})
 
     async def sessions(self, request: Request) -> Response:
-        """Return the list of sessions as HTML: the newest, or those that contain a text."""
+        """Return the list of sessions as HTML: the newest, or the sessions that contain a text."""
         wanted = request.query_params.get("q", "").strip()
         infos = await self.store.list()
         if wanted:
@@ -230,7 +230,7 @@ class _Site:
         )
 
     async def decide(self, request: Request) -> Response:
-        """Continue a paused run with a decision or a result, and stream the changes."""
+        """Continue a paused run with a decision or a result, and stream the changes of the page."""
         return await self._start(
             request,
             lambda given, session: (
@@ -275,7 +275,7 @@ class _Site:
             self.questions.pop(key, None)
 
     async def answer(self, request: Request) -> Response:
-        """Answer a permission question of a running prompt."""
+        """Pass the user's answer to the permission question of a running prompt."""
         try:
             given = await _body(request)
             question = self.questions.pop(_text(given, "question"), None)
@@ -301,7 +301,7 @@ class _Site:
 
 
 class _SiteResponse(RunResponse):
-    """A stream that tells the site when it has ended, however it ended."""
+    """A streamed response that calls `ended` when it ends, fails or is cancelled."""
 
     def __init__(self, events: Events[Any], live: _LivePage, ended: Callable[[], None]) -> None:
         super().__init__(events, live)
@@ -337,7 +337,7 @@ class _LivePage:
         self.push: Callable[[object], None] = lambda question: None  # set when the run starts
 
     async def ask(self, request: PermissionRequest) -> Decision:
-        """Show a question in the page, and wait for the answer."""
+        """Show a permission question in the page, wait for the answer and return it."""
         question = _Question(new_id(), request)
         self.site.questions[question.key] = question
         self.asked.append(question.key)
@@ -371,7 +371,7 @@ class _LivePage:
         yield {"type": "end", "outcome": "failed", "notice": str(error)}
 
     def _changes(self) -> Iterable[Mapping[str, Any]]:
-        """Yield the articles that are new or differ from what the page shows."""
+        """Yield the articles that are new, or that changed since they were sent to the page."""
         for key, html in articles(arrange(self.reader.items)):
             if self.sent.get(key) != html:
                 self.sent[key] = html
@@ -379,7 +379,7 @@ class _LivePage:
 
 
 async def _body(request: Request) -> Mapping[str, Any]:
-    """Read a small JSON object; raise ValueError for anything else."""
+    """Read the body of a request; raise ValueError if it is too long or not a JSON object."""
     data = bytearray()
     async with aclosing(request.stream()) as blocks:
         async for block in blocks:
@@ -403,7 +403,7 @@ def _text(given: Mapping[str, Any], name: str) -> str:
 
 
 def _decision(given: Mapping[str, Any]) -> Decision | str:
-    """Return the decision, or the result, that the page sends."""
+    """Return the decision that the page sends, or the text of a call's result."""
     answer, text = given.get("answer"), str(given.get("text") or "")
     scopes = {"allow": "call", "target": "target", "session": "session"}
     if answer in scopes:
@@ -421,7 +421,7 @@ def _model_name(agent: Agent[Any, Any]) -> str:
 
 
 def _aside(session: str, model: str) -> str:
-    """Return the list of conversations, and the field for the prompt."""
+    """Return the HTML of the list of conversations and of the field for the prompt."""
     return (
         f'<div id="live" data-session="{escape(session)}">'
         '<details id="chats" open><summary>conversations</summary>'
@@ -438,7 +438,7 @@ def _aside(session: str, model: str) -> str:
 
 
 def _question_body(request: PermissionRequest) -> str:
-    """Return the target, the diff and the arguments of a request, all of them as text."""
+    """Return the HTML of a permission request: its action, target, diff and arguments."""
     marks = HIDDEN_CHARACTERS["bidirectional controls"]
     target = marks.sub(lambda mark: f"⟨U+{ord(mark[0]):04X}⟩", request.target)
     parts = [f"<p><code>{escape(request.action)}</code></p>"]
@@ -469,7 +469,7 @@ def _card(body: str) -> str:
 
 
 def _question_article(key: str, request: PermissionRequest) -> str:
-    """Return a question of a running prompt, with its buttons."""
+    """Return the HTML of a permission question of a running prompt, with its buttons."""
     choices = (
         ("allow", "allow"),
         ("target", "always exactly this"),
@@ -486,7 +486,7 @@ def _question_article(key: str, request: PermissionRequest) -> str:
 
 
 def _pending_article(call: PendingCall) -> str:
-    """Return a call of a paused run, with buttons that continue the run."""
+    """Return the HTML of a pending call of a paused run, with buttons that continue the run."""
     why = f'<p class="none">{escape(call.reason)}</p>' if call.reason else ""
     within = f"{escape(': '.join(call.path))}: " if call.path else ""
     key = escape(call.id)
