@@ -1,4 +1,4 @@
-"""The wire of Anthropic's Messages API, and the encoder of Claude that Bedrock's wire shares."""
+"""The wire of Anthropic's Messages API, and the encoder for Claude that Bedrock uses too."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ _SUFFIX = re.compile(r"(?:-latest|[-@]20\d{6}|-v\d+(?::\d+)?|-0)+$")
 def family(model: str) -> str:
     """Return a model name without region, vendor, date and revision.
 
-    A signature is valid only for models with the same result.
+    A signature of thinking is valid only for models for which this function returns the same name.
     """
     start = model.find("claude")
     return _SUFFIX.sub("", model[max(start, 0) :])
@@ -163,7 +163,7 @@ _DROPPED = frozenset(
 
 
 def output_schema(schema: Json) -> Json | None:
-    """Return a schema as Claude's structured output accepts it, or None if that is impossible."""
+    """Rewrite a schema so that Claude's structured output accepts it; return None if impossible."""
     try:
         return encoding.rewritten(schema, _DROPPED, _closed)
     except ValueError:
@@ -185,17 +185,17 @@ _MOST_MARKS = 2  # cache marks in messages; four are allowed, and tools and syst
 
 
 class ClaudeEncoder(wire.TurnEncoder):
-    """An encoder for Claude: signed thinking, its dialect of schemas, and cache marks."""
+    """An encoder for Claude's signed thinking, schemas and cache marks; wires add the rest."""
 
     @abstractmethod
     def mark(self, blocks: bytes) -> bytes:
-        """Return encoded blocks with a cache mark on the last one."""
+        """Return encoded blocks of a message with a cache mark on the last block."""
 
     def takes_output(self, schema: Json, *, tools: bool = False) -> bool:
         return self.facts.output and output_schema(schema) is not None
 
     def marked_turns(self) -> list[tuple[str, bytes]]:
-        """Return the turns, with cache marks on the last messages of the last two requests."""
+        """Return the encoded turns, with cache marks where the last two requests ended."""
         turns = self.turns(self.messages)
         wanted, marks = True, 0
         for index in range(len(turns) - 1, -1, -1):
@@ -222,7 +222,7 @@ class ClaudeEncoder(wire.TurnEncoder):
         return message.provider == self.entry.name and family(message.model) == family(self.model)
 
     def thinking(self) -> dict[str, Json]:
-        """Return the fields that switch thinking on or off; {} to leave the default."""
+        """Return the request fields that switch thinking on or off; {} for the model's default."""
         request, known, effort = self.request, self.facts, self.request.reasoning
         # A forced tool and thinking exclude each other; the caller relies on the tool.
         if effort is None or self.is_forced():
@@ -247,11 +247,11 @@ class ClaudeEncoder(wire.TurnEncoder):
             return {}
         if budget < BUDGETS["minimal"]:
             self.notes.append(
-                f"max_tokens={request.max_tokens} leaves no room for thinking; it was left out"
+                f"max_tokens={request.max_tokens} leaves no room for thinking, which was left out"
             )
             return {}
         if self._is_unsigned():
-            self.notes.append("this round of tool calls began without thinking; it stays off")
+            self.notes.append("this round of tool calls began without thinking; thinking stays off")
             return {}
         if budget < wanted:
             self.notes.append(f"max_tokens={request.max_tokens} limits thinking to {budget} tokens")

@@ -54,7 +54,7 @@ def find_credentials(environ: Mapping[str, str]) -> Credentials | None:
         return Credentials(environ["AWS_ACCESS_KEY_ID"], environ["AWS_SECRET_ACCESS_KEY"], token)
     sections = _section(environ, "credentials"), _section(environ, "config")
     if any("role_arn" in section for section in sections):
-        return None  # the keys, if there are any, are those that may assume the role
+        return None  # keys in the same section are only for assuming the role
     for section in sections:
         if "aws_access_key_id" in section and "aws_secret_access_key" in section:
             token = section.get("aws_session_token", "")
@@ -67,7 +67,7 @@ def find_credentials(environ: Mapping[str, str]) -> Credentials | None:
 def has_credentials(environ: Mapping[str, str]) -> bool:
     """Return whether a bearer token, an access key pair or another login is configured.
 
-    Nothing is sent, so the role of an instance is not seen.
+    No request is sent, so the role of an instance is not found.
     """
     if environ.get("AWS_BEARER_TOKEN_BEDROCK") or find_credentials(environ) is not None:
         return True
@@ -75,7 +75,7 @@ def has_credentials(environ: Mapping[str, str]) -> bool:
 
 
 def _asked_for(environ: Mapping[str, str]) -> str:
-    """Return the variable or the key of the profile that asks for a login, or ""."""
+    """Return the variable or profile key that asks for a login through botocore, or "" if none."""
     for name in _VARIABLE_LOGINS:
         if environ.get(name):
             return name
@@ -88,15 +88,15 @@ def _asked_for(environ: Mapping[str, str]) -> str:
 
 
 class AwsLogin:
-    """Credentials from botocore's chain, which are renewed before they expire."""
+    """A source of credentials from botocore's logins, which renews them before they expire."""
 
     def __init__(self) -> None:
         self._found: Any = None  # botocore's credentials, once they are loaded
 
     def get(self) -> Credentials:
-        """Return valid credentials; raise an error that names the step that failed.
+        """Return valid credentials; raise an error that names the step of the login that failed.
 
-        This may send requests and block, so it must run in a thread.
+        This method may send requests and block, so it must run in a thread.
         """
         try:
             session = import_module("botocore.session")

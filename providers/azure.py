@@ -1,7 +1,7 @@
 """Access tokens for Azure OpenAI from Entra, through azure-identity (extra `[azure]`).
 
-They are used if no key is set: client credentials, a workload or managed identity, or the login of
-the Azure command line.
+Tokens are used if no key is set. They come from client credentials, a workload or managed identity,
+or the login of the Azure command line.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Login:
         self._end = 0.0
 
     async def headers(self) -> dict[str, str]:
-        """Return the authorization header of a request."""
+        """Return the authorization header for a request, with a valid token."""
         if not self._token or time.time() > self._end - _EARLY:
             # Start-up: listing the providers loads this module, and needs no event loop.
             from glue.tasks import finish_in_thread

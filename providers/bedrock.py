@@ -206,7 +206,7 @@ class BedrockEncoder(anthropic.ClaudeEncoder):
         return {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": wanted}}}
 
     def _effort(self) -> dict[str, Json]:
-        """Return the fields that ask models of other vendors than Anthropic to reason."""
+        """Return the reasoning fields for models of vendors other than Anthropic."""
         level = self.level()
         if level is None:
             return {}
@@ -300,7 +300,7 @@ class BedrockEncoder(anthropic.ClaudeEncoder):
 
 
 def _numbered(blocks: list[dict[str, Json]], owner: str) -> list[dict[str, Json]]:
-    """Make document names unique: Bedrock refuses two documents with the same name."""
+    """Return blocks with unique document names, because Bedrock refuses two equal names."""
     for index, block in enumerate(blocks):
         if "document" in block:
             block["document"]["name"] += f" {encoding.short_id(f'{owner} {index}', 6)}"

@@ -1,4 +1,4 @@
-"""The catalog: every provider as an entry of data. To add one, add a line to catalog.json."""
+"""The catalog: every provider as an entry of data. To add a provider, edit catalog.json."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEVELS = ("low", "medium", "high")
 class Quirks:
     """Differences of a server from its wire; the defaults suit an unknown compatible server.
 
-    What differs from model to model is in facts.json (see `glue.providers.models`).
+    Differences between models are in facts.json (see `glue.providers.models`).
     """
 
     # Requests
@@ -92,7 +92,7 @@ class Entry:
 
 
 def entry_of(name: str, table: Mapping[str, Any]) -> Entry:
-    """Return an entry for the fields of a data file; raise TypeError for an unknown field."""
+    """Return the entry for a table of a data file; raise TypeError for an unknown field."""
     return Entry(name, **{**_frozen(table), "quirks": Quirks(**_frozen(table.get("quirks", {})))})
 
 

@@ -25,7 +25,7 @@ _FIELDS: dict[str, Any] = {
 
 
 def locate() -> tuple[Path, int]:
-    """Return the path of the user's config.toml and its time of change.
+    """Return the path of the user's config.toml and its time of change in nanoseconds.
 
     The time is 0 if the file is missing and -1 if it cannot be read. A config.toml in a checkout is
     never read: a repository must not choose where keys are sent.
@@ -40,12 +40,15 @@ def locate() -> tuple[Path, int]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Parse config.toml."""
+    """Read and parse config.toml; return its tables."""
     return parse_toml(read_text(path), str(path))
 
 
 def own_entries(path: Path, tables: Any) -> list[Entry]:
-    """Return a catalog entry for each `[providers.NAME]` table; raise ConfigError for a bad one."""
+    """Return a catalog entry for each `[providers.NAME]` table; raise ConfigError if it is invalid.
+
+    `path` is the file that the error names.
+    """
     if not isinstance(tables, dict):
         raise ConfigError(f"{path}: 'providers' must contain tables such as [providers.acme]")
     return [
@@ -73,7 +76,7 @@ def _own_entry(name: str, table: Any, where: str) -> Entry:
 def _check_types(fields: Mapping[str, Any], types: Mapping[str, Any], where: str) -> None:
     for field, value in fields.items():
         if field not in types:
-            raise ConfigError(f"{where}: {field!r} is unknown; there are: {', '.join(types)}")
+            raise ConfigError(f"{where}: {field!r} is unknown; known: {', '.join(types)}")
         if not isinstance(value, types[field]):
             fault = "not a string" if types[field] is str else "of the wrong type"
             raise ConfigError(f"{where}: {field} is {fault}")

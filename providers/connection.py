@@ -47,7 +47,7 @@ class Chunks:
         self._left = 0  # bytes of the current chunk that have not arrived yet
 
     def feed(self, data: bytes) -> bytes:
-        """Return the bytes to pass on; empty if only a part of a chunk has arrived."""
+        """Return the bytes to pass on, or b"" if only the start of a chunk's frame has arrived."""
         if self._plain:
             return data
         if self._started:
@@ -113,11 +113,11 @@ class Chunks:
 KEEP_ALIVE = 30.0  # seconds that an idle connection is kept
 _CLOSE_SECONDS = 2.0
 _STEP = 65536
-_CONTENT = 128  # a read of at least so many bytes counts as content, not as a keep-alive
+_CONTENT = 128  # a read of at least this many bytes counts as content, not as a keep-alive
 
 
 class Broken(Exception):
-    """Raised if a deadline or a size limit ended a response; `kind` is the kind of the error."""
+    """A response that a deadline or a size limit ended, or that is damaged; `kind` says which."""
 
     def __init__(self, what: str, kind: str) -> None:
         super().__init__(what)
@@ -130,7 +130,7 @@ class Watch:
     __slots__ = ("answered", "blind", "closed", "end", "hung_up", "left", "patience", "progress")
 
     def start(self, total: float, patience: float, size: int) -> None:
-        """Start a request that may take `total` seconds and receive `size` bytes.
+        """Set the limits of a new request: it may take `total` seconds and receive `size` bytes.
 
         At most `patience` seconds may pass between two reads with content.
         """
@@ -146,11 +146,14 @@ class Watch:
         self.hung_up = False  # whether the server closed the connection
 
     def shorten(self, seconds: float) -> None:
-        """End the request in so many seconds, unless it ends earlier."""
+        """Move the end of the request to at most `seconds` from now."""
         self.end = min(self.end, time.monotonic() + seconds)
 
     def wait(self, timeout: float | None) -> float:
-        """Return the seconds that the next read or write may take."""
+        """Return the seconds that the next read or write may take; raise Broken if none are left.
+
+        The result is at most `timeout`.
+        """
         if self.closed:
             raise Broken("the caller closed the response before its end", "transient")
         now = time.monotonic()
@@ -160,7 +163,7 @@ class Watch:
         return left if timeout is None or left < timeout else timeout
 
     def check(self, now: float) -> None:
-        """Raise if a deadline has passed."""
+        """Raise Broken if the total or the progress deadline has passed."""
         if now >= self.end:
             raise Broken("the total time for a request is over", "timeout")
         if now >= self.progress:
@@ -217,7 +220,7 @@ class WatchedBackend:
 
 
 class Stream:
-    """A network stream for httpcore: a socket, or TLS on top of a socket."""
+    """A network stream for httpcore that enforces the limits of a Watch: a socket, or TLS on it."""
 
     def __init__(self, inner: Any, watch: Watch) -> None:
         self._inner = inner
@@ -283,7 +286,7 @@ class Content:
         return data
 
     async def aclose(self) -> None:
-        """There is nothing to close."""
+        """Do nothing; httpcore calls this method of every body."""
 
 
 # The pool
@@ -310,7 +313,7 @@ _pool: RunVar[tuple[_Idle, AsyncGenerator[None, None]]] = RunVar("glue.providers
 
 
 async def idle_connections(key: object) -> list[Connection]:
-    """Return the list of idle connections of this event loop for a key."""
+    """Return this event loop's list of idle connections for a key, such as an origin."""
     try:
         idle, _ = _pool.get()
     except LookupError:
@@ -338,7 +341,10 @@ async def _close_at_exit(idle: _Idle) -> AsyncGenerator[None, None]:
 async def inflate(
     blocks: AsyncIterator[bytes], encoding: str, limit: int
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the decompressed body (gzip or deflate) in small steps, up to a size limit."""
+    """Yield the decompressed body of a response (gzip or deflate) in small blocks.
+
+    Raise Broken if the body is damaged or decompresses to more than `limit` bytes.
+    """
     if encoding.strip().lower() not in ("gzip", "x-gzip", "deflate"):
         raise Broken(
             f"the response is encoded as {encoding[:40]!r}, which was not asked for", "protocol"
@@ -411,7 +417,7 @@ class Address:
         return self.host in ("localhost", "::1") or self.host.startswith("127.")
 
     def target(self, path: str) -> str:
-        """Return the path and query to send for a path below the base URL."""
+        """Return the path and query of a request, for a path below the base URL."""
         path, _, query = path.partition("?")
         path = f"{self.path}/{path.lstrip('/')}" if path else self.path or "/"
         query = "&".join(piece for piece in (query, self.query) if piece)
@@ -428,7 +434,7 @@ def _malformed(provider: str, url: str) -> ConfigError:
 
 
 def proxy_for(address: Address, environ: Mapping[str, str]) -> str:
-    """Return the proxy for an address from the standard variables, or "" if there is none."""
+    """Return the proxy URL that the standard variables set for an address, or "" if none."""
 
     def variable(name: str) -> str:
         # Under CGI, HTTP_PROXY comes from a header of the client, so it is not trusted.

@@ -52,7 +52,7 @@ BAD_SHAPE = (
 
 
 def dumps(value: Json) -> bytes:
-    """Return compact JSON; a lone surrogate becomes a question mark, and NaN becomes null."""
+    """Encode a value as compact JSON; half a surrogate pair becomes "?", and NaN becomes null."""
     try:
         text = _encode_strictly(value)
     except ValueError:
@@ -61,18 +61,18 @@ def dumps(value: Json) -> bytes:
 
 
 def join(values: Iterable[Json]) -> bytes:
-    """Return values as JSON, joined with commas, for use inside an array."""
+    """Encode values as JSON and join them with commas, for use inside an array."""
     return b",".join(map(dumps, values))
 
 
 def quote(text: str) -> bytes:
-    """Return a string as JSON."""
+    """Encode a string as JSON, with quotes."""
     quoted: str = encode_basestring(text)
     return quoted.encode("utf-8", "replace")
 
 
 def loads(data: bytes) -> Json:
-    """Parse JSON bytes, faster than json.loads; raise one of BAD_SHAPE if they are invalid.
+    """Parse JSON bytes, faster than json.loads; raise one of BAD_SHAPE if the JSON is invalid.
 
     Half a surrogate pair becomes a replacement character.
     """
@@ -97,11 +97,11 @@ _PAIRS = re.compile(
 
 
 def assemble(fields: Mapping[str, Json], options: Mapping[str, Json] | None = None) -> bytes:
-    """Return the JSON body of a request.
+    """Encode fields and the user's options as the JSON body of a request.
 
-    Fields that are None are left out. Bytes are JSON already; a list of bytes becomes an array.
-    Options replace fields of the same name, but objects are merged, and `tools` and `include` are
-    appended.
+    Fields that are None are left out. A value of bytes is JSON already; a list of bytes becomes an
+    array. An option replaces the field of the same name, but objects are merged, and the lists
+    `tools` and `include` are appended.
     """
     body = {name: value for name, value in fields.items() if value is not None}
     for name, value in (options or {}).items():
@@ -130,7 +130,7 @@ def assemble(fields: Mapping[str, Json], options: Mapping[str, Json] | None = No
 
 
 def merged(ours: Mapping[str, Json], theirs: Mapping[str, Json]) -> dict[str, Json]:
-    """Return two objects merged recursively; values of `theirs` win."""
+    """Return both objects merged recursively; on a conflict the value of `theirs` is used."""
     result = dict(ours)
     for name, value in theirs.items():
         inner = result.get(name)
@@ -143,7 +143,7 @@ def merged(ours: Mapping[str, Json], theirs: Mapping[str, Json]) -> dict[str, Js
 
 
 def arguments(call: ToolCall) -> dict[str, Json]:
-    """Return the arguments of a call as a dict; wrap them if they are not a JSON object."""
+    """Return the arguments of a call as a dict; wrap other JSON values and invalid JSON in one."""
     if not call.arguments.strip():
         return {}
     try:
@@ -158,7 +158,10 @@ _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def call_name(name: str) -> str:
-    """Return a tool name that every server accepts, for names such as `functions.look` or ""."""
+    """Return a tool name that every server accepts; replace characters that some refuse.
+
+    For example, `functions.look` becomes `functions_look`, and "" becomes `unknown`.
+    """
     return (
         name if _PLAIN.fullmatch(name) else re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "unknown"
     )
@@ -173,7 +176,7 @@ BLOCK = 32
 
 
 def blocks(messages: Sequence[Message]) -> Iterator[tuple[Message, ...]]:
-    """Yield the messages of a history in blocks of equal size; the last block may be shorter.
+    """Split the messages of a history into blocks of equal size; the last block may be shorter.
 
     A history only grows, so every block but the last stays the same from request to request.
     """
@@ -182,7 +185,10 @@ def blocks(messages: Sequence[Message]) -> Iterator[tuple[Message, ...]]:
 
 
 def block_memo(block: tuple[Message, ...], key: str) -> Json:
-    """Return the value stored for a full block if it still contains the same messages."""
+    """Return the value that `keep_block` stored under a key for a full block of messages.
+
+    Return None if no value is stored or the block contains other messages now.
+    """
     kept = block[-1].memo.get(("block", key)) if len(block) == BLOCK else None
     return kept[1] if kept is not None and kept[0] == block[:-1] else None
 
@@ -194,13 +200,13 @@ def keep_block(block: tuple[Message, ...], key: str, value: Json) -> None:
 
 
 def kept_of(part: Part, wire: str) -> dict[str, Json]:
-    """Return the opaque fields that a part has for this wire, or {} if it has none."""
+    """Return the opaque fields that a part keeps for a wire, or {} if it keeps none."""
     opaque = part if isinstance(part, Opaque) else getattr(part, "opaque", None)
     return object_of(opaque.data) if isinstance(opaque, Opaque) and opaque.wire == wire else {}
 
 
 def short_id(text: str, length: int = 9) -> str:
-    """Return an id of letters and digits that depends only on the text."""
+    """Return an id of `length` letters and digits, always the same for the same text."""
     from hashlib import blake2b  # start-up: it loads OpenSSL, which most requests do not need
 
     digits = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -215,12 +221,12 @@ def short_id(text: str, length: int = 9) -> str:
 
 
 def safe_id(text: str) -> str:
-    """Return the text if it is a valid id (1 to 64 of A-Z a-z 0-9 _ -), else a short id for it."""
+    """Return the text if it is a valid id (1 to 64 of A-Z a-z 0-9 _ -), else a short hash of it."""
     return text if _PLAIN.fullmatch(text) else "call_" + short_id(text, 20)
 
 
 def unique_calls(messages: Sequence[Message]) -> Sequence[Message]:
-    """Rename calls whose id an earlier reply used, and their results.
+    """Return messages in which every call has its own id; rename repeated ids and their results.
 
     Some servers count from call_0 in each reply. Usually the messages are returned unchanged.
     """
@@ -295,12 +301,12 @@ def merge_users(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def description(tool: ToolSpec) -> dict[str, str]:
-    """Return the description field of a tool, or {} if it is blank (some servers refuse that)."""
+    """Return the description field of a tool, or {} if it is blank, which some servers refuse."""
     return {"description": tool.description} if tool.description.strip() else {}
 
 
 def used_tools(messages: Iterable[Message]) -> tuple[ToolSpec, ...]:
-    """Return specs, with names only, for the tools that a history calls."""
+    """Return tool specs that have only names, for the tools that a history calls."""
     replies = [message for message in messages if isinstance(message, AssistantMessage)]
     names = {call_name(call.name) for reply in replies for call in reply.calls}
     return tuple(ToolSpec(name=name) for name in sorted(names))
@@ -322,7 +328,7 @@ _STRICT_DEPTH = 10  # of nested schemas
 
 
 def is_strict_tool(schema: Json) -> bool:
-    """Return whether OpenAI can force the arguments of a call to fit the schema of a tool.
+    """Return whether OpenAI's strict mode accepts the schema of a tool's parameters.
 
     Every object must be closed and require all its properties, so a tool with an optional parameter
     is not strict.
@@ -352,7 +358,7 @@ def _is_strict_schema(schema: Json, depth: int) -> bool:
 
 
 def schema_name(schema: Mapping[str, Json]) -> str:
-    """Return the title of a schema if it is a valid id, else "output"."""
+    """Return the name to send for an output schema: its title if it is a valid id, or "output"."""
     title = schema.get("title")
     return title if isinstance(title, str) and title == safe_id(title) else "output"
 
@@ -376,7 +382,10 @@ def is_strict(schema: Json) -> bool:
 def rewritten(
     schema: Json, dropped: Collection[str], finish: Callable[[Mapping[str, Json], Json], Json]
 ) -> Json:
-    """Return a schema without the dropped keywords; `finish` rewrites each subschema."""
+    """Return a copy of a schema without the `dropped` keywords, at every level.
+
+    `finish(original, copy)` returns the final form of each subschema.
+    """
     if isinstance(schema, (list, tuple)):
         return [rewritten(item, dropped, finish) for item in schema]
     if not isinstance(schema, Mapping):
@@ -392,9 +401,9 @@ def rewritten(
 
 
 def lower(effort: Effort | None, levels: Sequence[str]) -> str | None:
-    """Return the effort, or the next lower of `levels`, or the lowest of them.
+    """Return the reasoning level to send: the effort if `levels` has it, or the next lower level.
 
-    Returns None if the request should not name a level.
+    If no level is lower, return the lowest. Return None if the request should not name a level.
     """
     if effort is None or effort in levels:
         return effort
@@ -427,13 +436,13 @@ def image_type(part: Image) -> str:
 
 
 def is_text(part: File) -> bool:
-    """Return whether a file is text, which can be sent to any server."""
+    """Return whether the media type of a file is text, JSON or XML."""
     kind = part.media_type.partition(";")[0]
     return kind.startswith("text/") or kind in ("application/json", "application/xml")
 
 
 def taken(parts: Iterable[Part], facts: Facts) -> Iterator[Said]:
-    """Yield the parts that a server accepts, and a text description of each other part."""
+    """Yield the parts of a message that a model accepts, and a text in place of each other part."""
     for part in parts:
         if isinstance(part, Image) and not accepts(facts.images, image_type(part)):
             yield Text(text="(an image)")
@@ -458,7 +467,7 @@ def base64_text(data: bytes) -> str:
 
 
 def text_of(value: Json) -> str:
-    """Return the value if it is a string, else ""."""
+    """Return a JSON value if it is a string, else ""."""
     return value if isinstance(value, str) else ""
 
 
@@ -470,12 +479,12 @@ def json_text(value: Json) -> str:
 
 
 def object_of(value: Json) -> dict[str, Json]:
-    """Return the value if it is an object, else {}."""
+    """Return a JSON value if it is an object, else {}."""
     return value if isinstance(value, dict) else {}
 
 
 def list_of(value: Json) -> list[Json]:
-    """Return the value if it is a list, else []."""
+    """Return a JSON value if it is a list, else []."""
     return value if isinstance(value, list) else []
 
 

@@ -32,7 +32,8 @@ def advised_wait(
 ) -> float | None:
     """Return the seconds that the server advises to wait, or None if it advises nothing.
 
-    Header names must be in lower case.
+    The advice is in a header, in `delay` from the body, or in the text. If `reset` is true, the
+    headers with the reset times of rate limits count too. Header names must be in lower case.
     """
     clock = time.time() if now is None else now
     milliseconds = _real(headers.get("retry-after-ms"))
@@ -49,7 +50,7 @@ def advised_wait(
 
 
 def seconds(text: str) -> float | None:
-    """Parse a duration such as '26s', '45.8s', '20ms', '6m0s', '114h18m0s' or '33 seconds'."""
+    """Parse a duration such as '45.8s', '20ms', '6m0s' or '33 seconds'; None for another text."""
     if not re.fullmatch(f"(?:{_AMOUNT})+", text.strip()):
         return None
     amounts = re.findall(_AMOUNT, text)
@@ -68,7 +69,10 @@ def _reset_wait(headers: Mapping[str, str], now: float) -> float | None:
 
 
 def _wait(value: str, now: float) -> float | None:
-    """Parse a wait: a duration, a Unix time in seconds or milliseconds, or a date."""
+    """Return the seconds from now of a duration, a Unix time in seconds or milliseconds, or a date.
+
+    Return None if the value is none of them.
+    """
     wait = _real(value) if seconds(value) is None else seconds(value)
     if wait is not None:
         wait = wait / 1000 if wait > 1e11 else wait
@@ -94,7 +98,7 @@ def _real(value: str | None) -> float | None:
 
 @dataclass(slots=True)
 class ErrorBody:
-    """The facts in an error body of any vendor."""
+    """The message, codes and other facts that the body of an error response contains."""
 
     message: str = ""
     code: str | None = None  # the first code or type, as the server writes it
@@ -106,7 +110,7 @@ class ErrorBody:
 
 
 def read_body(text: str) -> ErrorBody:
-    """Parse an error body of any vendor."""
+    """Parse the body of an error response, whichever vendor sent it."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -200,7 +204,7 @@ def _message(place: Mapping[str, Json]) -> str:
 def _signs() -> tuple[dict[str, frozenset[str]], dict[str, re.Pattern[str]]]:
     """Read errors.json: the names and the texts by which each kind of error is recognised.
 
-    All are in lower case. "too many tokens" is not among the texts of context_overflow, because
+    All of them are in lower case. "too many tokens" is not a text of context_overflow, because
     Bedrock uses it for throttling. llama.cpp refuses an image with HTTP 500, which no retry fixes.
     """
     signs = json.loads(Path(__file__).with_name("errors.json").read_bytes())
@@ -253,7 +257,7 @@ def classify(
 def classify_event(
     error: Json, *, provider: str = "", model: str = "", usage: Usage | None = None
 ) -> ProviderError:
-    """Return the ProviderError for an error object in a stream with status 200."""
+    """Return the ProviderError for an error object inside a stream whose status is 200."""
     text = error if isinstance(error, str) else json.dumps(error, ensure_ascii=False)
     said = read_body(text)
     raised = _error(
@@ -281,13 +285,13 @@ def _error(
 
 
 def is_refused_call(error: ProviderError) -> bool:
-    """Return whether the server refused a tool call because its arguments do not fit."""
+    """Return whether the server refused the model's tool call because its arguments are invalid."""
     names, _ = _signs()
     return error.kind == "invalid_request" and (error.code or "").lower() in names["refused_call"]
 
 
 def kind_of(status: int | None, said: ErrorBody) -> tuple[ErrorKind, bool | None]:
-    """Return the kind of an error, and `retryable` if it differs from the kind's default."""
+    """Return the kind of an error, and whether to retry it; None is the default of the kind."""
     names, texts = _signs()
 
     def named(kind: ErrorKind) -> bool:

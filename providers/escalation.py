@@ -17,20 +17,20 @@ Ladder: TypeAlias = Literal["double"] | int | Sequence[int]
 def with_escalation(
     provider: Provider, *, ladder: Ladder = "double", attempts: int = 2, ceiling: int | None = None
 ) -> Escalation:
-    """Return a provider that raises `max_tokens` and asks again while a reply is cut by it.
+    """Return a provider that asks again with a higher `max_tokens` if a reply was cut off.
 
     >>> from glue.testing import Script
     >>> provider = with_escalation(Script("hello"), ladder=[4096, 16_384], ceiling=10_000)
     >>> provider.name
     'script'
 
-    A request without `max_tokens` is passed on unchanged. The deltas of a discarded reply have been
-    streamed by then; the `Attempt` event carries the id of the discarded message.
+    A request without `max_tokens` is passed on unchanged. The deltas of a cut-off reply are
+    streamed before it is discarded; the `Attempt` event has the id of the discarded message.
 
     Args:
         provider: the provider to wrap.
         ladder: how the cap grows: "double", a number of tokens to add, or a list of caps.
-        attempts: requests to repeat at most, for one reply.
+        attempts: how often a request is repeated at most, for one reply.
         ceiling: the highest cap to ask for.
     """
     return Escalation(provider, ladder, attempts, ceiling)
@@ -85,7 +85,7 @@ class Escalation(Wrapper):
             request = replace(request, max_tokens=higher)
 
     def _next(self, cap: int) -> int | None:
-        """Return the next cap, or None if the ladder or the ceiling allows no higher one."""
+        """Return the next higher `max_tokens`, or None if ladder or ceiling allow none."""
         if isinstance(self._ladder, int):
             higher: int | None = cap + self._ladder
         elif isinstance(self._ladder, str):

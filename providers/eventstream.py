@@ -21,7 +21,7 @@ _BYTES, _STRING = 6, 7
 class Frame(NamedTuple):
     """One message of an event stream."""
 
-    headers: dict[str, str]  # only those of type string; the others do not matter
+    headers: dict[str, str]  # only headers of type string; the others do not matter
     payload: bytes
 
 
@@ -40,7 +40,7 @@ class EventStream:
         self.is_body = False
 
     def feed(self, block: bytes) -> Iterator[Frame]:
-        """Yield the frames that the new block completes; raise at the first damaged frame."""
+        """Yield the frames that a new block of bytes completes; raise if a frame is damaged."""
         self._buffer += block
         if self._fresh and block:
             self._fresh = False
@@ -74,11 +74,11 @@ class EventStream:
 
     @property
     def body(self) -> bytes | None:
-        """The whole body if it is JSON in place of frames, else None."""
+        """The whole response if it is JSON instead of frames, else None."""
         return bytes(self._buffer) if self.is_body else None
 
     def end(self) -> tuple[Frame, ...]:
-        """Raise if the stream ended inside a frame; return no frames otherwise."""
+        """Raise ProviderError if the stream ended inside a frame; otherwise return ()."""
         if self._buffer:
             raise self._error(
                 f"the stream ended inside a frame (after {len(self._buffer)} bytes of it)"

@@ -47,7 +47,7 @@ def open_entry(
         wire: the wire to use in place of the entry's.
         deadlines: the timeouts of a request.
         retries: whether a failed request is repeated (`with_retries`).
-        engine: "httpx" or "httpx2"; if empty, the installed one.
+        engine: "httpx" or "httpx2"; if empty, the one that is installed.
         transport: sends the requests in place of glue's own connections.
         tools: "prompt" describes the tools in the prompt, for models without tool calls; if None,
             the provider's default.
@@ -96,7 +96,7 @@ def open_entry(
 
 
 def find_base_url(entry: Entry, environ: Mapping[str, str]) -> str:
-    """Return the base URL of a provider: NAME_BASE_URL if it is set, else that of the entry.
+    """Return the base URL of a provider: the variable NAME_BASE_URL, or the URL of its entry.
 
     Placeholders such as {AZURE_OPENAI_ENDPOINT} are filled in from the environment. Raises
     ConfigError if a variable without a default is not set.

@@ -64,16 +64,16 @@ def with_failover(
     - unreachable, timed out or overloaded: as long as the server advises, else 30 seconds, doubled
       with each failure in a row up to 5 minutes.
 
-    If every provider is cooling down, those that failed with a transient error are asked anyway. If
-    all fail, FailoverError carries the attempts.
+    If every provider is cooling down, the providers that failed with a transient error are asked
+    anyway. If all fail, FailoverError is raised with the attempts.
 
     Args:
         providers: the providers, in the order in which they are asked.
         on_refusal: whether a refusal of the model also switches to the next provider.
         buffer: whether the pieces of a reply are held back until it is complete.
         clock: returns the time in seconds.
-        skipped: providers that were left out because no key is set, each with the variables that
-            may hold its key. The first request reports them as `Attempt` events.
+        skipped: names of providers that were left out because no key is set, each with the
+            variables for its key. The first request reports them as `Attempt` events.
     """
     return Failover(
         providers, on_refusal=on_refusal, buffer=buffer, clock=clock, skipped=skipped or {}
@@ -170,12 +170,15 @@ class Failover(Closeable):
         raise self._all_failed(failed, order)
 
     def _is_passed_on(self, done: Done) -> bool:
-        """Return whether the next provider is asked because this reply is a refusal or empty."""
+        """Return whether a reply is empty, or a refusal that another provider shall answer."""
         is_refusal = done.message.stop_reason is StopReason.REFUSAL
         return (self._on_refusal and is_refusal) or is_empty(done.message)
 
     def _order(self) -> list[int]:
-        """Return the positions of the providers to ask, in order."""
+        """Return the positions of the providers to ask, without providers that are cooling down.
+
+        If all of them are, return the positions of those that failed with a transient error.
+        """
         now, every = self._clock(), range(len(self.providers))
         ready = [index for index in every if self._cold_until.get(index, 0.0) <= now]
         return ready or [
@@ -183,7 +186,10 @@ class Failover(Closeable):
         ]
 
     def _cool_down(self, index: int, error: ProviderError) -> float:
-        """Skip a provider for a while if asking it again soon is useless; return the seconds."""
+        """Start the cooldown of a provider after an error, and return its length in seconds.
+
+        Return 0 if the kind of error needs no cooldown.
+        """
         if error.kind in ("auth", "quota"):
             cooldown: float | None = inf
         elif error.kind == "rate_limited":
@@ -239,7 +245,7 @@ class Failover(Closeable):
 
 
 def _skipped_attempt(name: str, variables: Sequence[str]) -> Attempt:
-    """Return the report of a provider that is not in the list because no key is set."""
+    """Return the Attempt that reports a provider which was left out because no key is set."""
     hint = f"; set {' or '.join(variables)}" if variables else ""
     detail = f"{name}: left out because no key is set{hint}"
     return Attempt(provider=name, kind="auth", detail=detail, cooldown=inf)

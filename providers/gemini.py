@@ -134,7 +134,7 @@ class GeminiDecoder(wire.Decoder):
 
 
 def _named(place: dict[str, Json]) -> dict[str, Json]:
-    """Return fields with camelCase names and without nulls; some proxies send snake_case."""
+    """Return fields with names in camelCase and without nulls; some proxies send snake_case."""
     if "_" not in "".join(place) and None not in place.values():
         return place  # the names are Google's own
     return {_camel_case(name): value for name, value in place.items() if value is not None}
@@ -215,7 +215,7 @@ class GeminiEncoder(wire.TurnEncoder):
 
     @property
     def version(self) -> float:
-        """The version in the model's name, such as 2.5; 0 if it is not a Gemini model."""
+        """The version in the model's name, such as 2.5; 0 if the model is not a Gemini model."""
         if found := re.search(r"gemini-(\d+(?:\.\d+)?)", self.model):
             return float(found[1])
         # Names without a version, such as gemini-flash-latest, belong to new models. Gemma is not
@@ -338,7 +338,7 @@ class GeminiEncoder(wire.TurnEncoder):
 
 
 def _schema(schema: Json) -> Json:
-    """Return a schema without the keywords that Gemini refuses; the loop still checks them."""
+    """Return a schema without the keywords that Gemini refuses; the loop checks these later."""
     return encoding.rewritten(schema, _UNKNOWN_KEYWORDS, _finish)
 
 

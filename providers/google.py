@@ -25,7 +25,7 @@ from glue.text import one_line
 VARIABLES = ("VERTEX_ACCESS_TOKEN", "GOOGLE_OAUTH_ACCESS_TOKEN", "CLOUDSDK_AUTH_ACCESS_TOKEN")
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _TOKEN_URI = "https://oauth2.googleapis.com/token"
-_OWN = ("authorized_user", "service_account")  # the types of logins that this module can do
+_OWN = ("authorized_user", "service_account")  # types of logins that need no google-auth
 _EARLY = 60.0  # a token is renewed so many seconds before it expires
 
 # Sends a form to a URL and returns the body of the response.
@@ -77,7 +77,7 @@ class Tokens:
         return self._token
 
     def _login(self) -> dict[str, Json] | None:
-        """Return a login that this module can do, or None if google-auth has to do it."""
+        """Return the login that this module performs itself, or None if google-auth must."""
         try:
             login = find_login(self._environ)
         except ConfigError:
@@ -92,7 +92,7 @@ class Tokens:
         return self._environ is os.environ and _google_auth()
 
     def _delegate(self) -> None:
-        """Get a token through google-auth. This may send requests and block."""
+        """Get a token through google-auth and store it. This may send requests and block."""
         auth = import_module("google.auth")
         transport = import_module("google.auth.transport.requests")
         try:
@@ -116,7 +116,7 @@ def _failed(step: str, error: Exception) -> ProviderError:
 
 
 def _google_auth() -> bool:
-    """Return whether google-auth is installed with the HTTP client that it needs."""
+    """Return whether google-auth and its HTTP client, requests, are installed."""
     return find_spec("google") is not None and all(
         find_spec(name) is not None for name in ("google.auth", "requests")
     )
@@ -184,7 +184,7 @@ def _form(login: Mapping[str, Json], now: float) -> dict[str, str]:
 
 
 def _assertion(login: Mapping[str, Json], now: float) -> str:
-    """Return a claim signed with the key of a service account (a JWT)."""
+    """Return a JWT for a token request, signed with the private key of a service account."""
     try:
         hashes, serialization, padding = (
             import_module(f"cryptography.hazmat.primitives.{name}")

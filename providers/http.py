@@ -81,7 +81,7 @@ class Sent:
     body: str
 
 
-# Called with each request before it is sent, from the context that sends it.
+# A function that is called with each request before it is sent, in the context that sends it.
 on_request: ContextVar[Callable[[Sent], object] | None] = ContextVar(
     "glue.providers.on_request", default=None
 )
@@ -101,11 +101,11 @@ class HTTPResponse:
 
     @property
     def retry_after(self) -> float | None:
-        """The seconds that the server asks to wait, from a header or the text of the body."""
+        """The seconds that the server asks to wait, from a header or the body; None if unknown."""
         return advised_wait(self.headers, None, self.text[:2000].lower(), True)
 
     def json(self) -> Json:
-        """Return the decoded body, or None if it is empty; raise ValueError if it is not JSON."""
+        """Parse the body as JSON; return None if it is empty, raise ValueError if it is invalid."""
         try:
             return json.loads(self.body) if self.body.strip() else None
         except RecursionError as error:
@@ -123,10 +123,10 @@ class TransportResponse(Protocol):
 
 
 class Transport(Protocol):
-    """The way in which requests are sent, if it is not glue's own connections.
+    """A user's own way to send requests, in place of glue's connections.
 
     `send` returns an async context manager that sends one request and yields the response. The
-    transport decides about timeouts, proxies and TLS. An exception that it raises counts as a
+    transport decides about timeouts, proxies and TLS. An exception of the transport counts as a
     failed connection, a TimeoutError as a timeout.
     """
 
@@ -247,11 +247,11 @@ class HTTP:
 
     @property
     def authorized(self) -> bool:
-        """True if every request carries an authorization header."""
+        """Whether every request has an authorization header."""
         return any(name == b"authorization" for name, _ in self._headers)
 
     def hide(self, secret: str) -> None:
-        """Mask another secret in logs and errors, such as a token that was fetched later."""
+        """Add a secret to mask in logs and errors, such as a token that was fetched later."""
         if len(secret) > 3 and secret not in self._secrets:
             escaped = secret.replace("/", "\\/")  # some servers escape slashes in JSON
             self._secrets = (*self._secrets, secret, escaped)
@@ -320,9 +320,9 @@ class HTTP:
 class Exchange:
     """One request and its response.
 
-    No cancel scope stays open while the caller handles a block, so a generator may yield inside.
-    This class is not a generator itself: when the event loop ends, it would be closed too early,
-    before the generator that reads from it.
+    No cancel scope stays open while the caller handles a block, so the caller may be a generator.
+    This class is not a generator: when the event loop ends, a generator would be closed too early,
+    before the caller that reads from it.
     """
 
     http: HTTP
@@ -368,7 +368,7 @@ class Exchange:
         return await self._send(http._new_connection())
 
     async def _send(self, connection: Connection) -> Exchange:
-        """Send the request and read the head of the response."""
+        """Send the request on a connection and read the status and headers of the response."""
         http, watch = self.http, connection.watch
         self._connection = connection
         watch.start(http.deadlines.total, http.deadlines.progress, self.most)
@@ -437,7 +437,7 @@ class Exchange:
             await self._response.stream.aclose()
 
     def _request_headers(self) -> list[tuple[bytes, bytes]]:
-        """Return the headers of the request, and report it to observers and to the log."""
+        """Return the headers of the request; report the request to the observer and the log."""
         http = self.http
         extra = http._encode(self.extra or {})
         own = {name for name, _ in extra}
@@ -483,7 +483,7 @@ class Exchange:
         log.debug("%s", "\n".join(lines))
 
     async def _refusal(self, watch: Watch) -> ProviderError:
-        """Return the error for a response that is not a success."""
+        """Read the body of a response that is not a success, and return the error for it."""
         http = self.http
         watch.shorten(_ERROR_SECONDS)
         body = b""
@@ -518,7 +518,7 @@ class Exchange:
         return classify(self.status, self.headers, body, provider=http.provider, model=self.model)
 
     def _retype(self, error: BaseException, watch: Watch) -> None:
-        """Raise a ProviderError if the connection failed; return if it is another error."""
+        """Raise ProviderError if the error is a failed connection; return for any other error."""
         http = self.http
         if not isinstance(error, _errors(http.engine)):
             return
@@ -617,7 +617,7 @@ class Delegated(Exchange):
 
 
 def _is_stale(error: ProviderError, watch: Watch, size: int) -> bool:
-    """Return whether a reused connection was closed before the server sent anything."""
+    """Return whether a request failed because the server had closed the idle connection."""
     return error.kind == "transient" and not watch.answered and watch.left == size
 
 
@@ -677,7 +677,10 @@ def _explain(error: Exception, http: HTTP, watch: Watch) -> tuple[str, ErrorKind
 
 
 def load_engine(name: str = "") -> ModuleType:
-    """Import and return httpcore of the named client; if none is named, of httpx2 or httpx."""
+    """Import and return the HTTP engine: httpcore2 for httpx2, httpcore for httpx.
+
+    Without a name, return httpcore2 if it is installed, otherwise httpcore.
+    """
     if name:
         return import_module({"httpx": "httpcore", "httpx2": "httpcore2"}[name])
     try:
@@ -687,7 +690,7 @@ def load_engine(name: str = "") -> ModuleType:
 
 
 def ssl_context(engine: ModuleType) -> ssl.SSLContext:
-    """Return the shared TLS context, with the certificates of SSL_CERT_FILE or of the engine."""
+    """Return the shared TLS context; SSL_CERT_FILE and SSL_CERT_DIR replace its certificates."""
     return _ssl_context(
         engine, os.environ.get("SSL_CERT_FILE", ""), os.environ.get("SSL_CERT_DIR", "")
     )
@@ -713,7 +716,7 @@ def _ssl_context(engine: ModuleType, file: str, folder: str) -> ssl.SSLContext:
 
 
 def _proxied(engine: ModuleType, proxy: str, origin: Any, options: dict[str, Any]) -> Any:
-    """Return a connection that goes through a proxy."""
+    """Return a connection to an origin through a proxy; raise ConfigError for a bad proxy URL."""
     try:
         parts = urlsplit(proxy)
         url = engine.URL(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}")

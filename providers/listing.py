@@ -17,10 +17,10 @@ from glue.providers.registry import key_available, known, lookup, new, plugins
 
 
 def list_providers(environ: Mapping[str, str] = os.environ) -> list[dict[str, Any]]:
-    """Return a dict for each provider, as a row of the table of providers.
+    """Return a row for each provider, as a dict.
 
-    The keys are name, wire, key variable, whether the key is set (None if no key is needed),
-    default model and its context window.
+    The keys are name, wire, key (its variable), key_set (None if no key is needed), model (the
+    default) and window.
     """
     return [_provider(name, environ) for name in known()]
 
@@ -50,7 +50,7 @@ def list_models(
     """Return a row for each known model of a provider, or of all providers.
 
     Prices are in USD per million tokens. If `words` are given, the name of the model must contain
-    all of them. If a reasoning level is given, the row has the level that the model gets for it.
+    all of them. If a reasoning level is given, "becomes" is the level that the model gets instead.
     """
     rows: list[dict[str, Any]] = []
     wanted = [word.lower() for word in words]
@@ -82,7 +82,7 @@ def list_models(
 
 
 async def server_models(spec: str, **options: Any) -> list[str]:
-    """Return the names of the models that a provider's server lists."""
+    """Ask a provider's server for its models, and return their names."""
     provider: Any = new(
         spec if lookup(spec).model or ":" in spec else f"{spec}:any", retries=False, **options
     )
@@ -96,7 +96,7 @@ async def server_models(spec: str, **options: Any) -> list[str]:
 
 
 async def check(spec: str, **options: Any) -> tuple[int, str]:
-    """Send one tiny request; return an exit code and one line that reports the result."""
+    """Send one small request to a provider; return an exit code and a line with the result."""
     started, provider = time.monotonic(), None
     try:
         provider = new(spec, retries=False, **options)

@@ -35,8 +35,8 @@ _lock = threading.Lock()
 class LocalModel(OpenAIChat):
     """A provider that starts its own server at the first request, on loopback with a random key.
 
-    llama.cpp drops tools without a word if the chat template of the model has none. They are then
-    described in the prompt (see `glue.providers.prompt_tools`).
+    llama.cpp silently drops tools if the chat template of the model does not support them. They are
+    then described in the prompt (see `glue.providers.prompt_tools`).
     """
 
     _has_tools: bool | None = None  # whether the chat template has tools, once it is known
@@ -73,7 +73,7 @@ class LocalModel(OpenAIChat):
 
 
 class _Native:
-    """The provider without the fallback for tools."""
+    """A LocalModel that sends tools to its server, and never describes them in the prompt."""
 
     def __init__(self, outer: LocalModel, stream: Callable[..., Any]) -> None:
         self.name, self.model, self.capabilities = outer.name, outer.model, outer.capabilities

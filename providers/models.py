@@ -1,7 +1,7 @@
-"""Facts about models: context windows, prices, reasoning levels, and what each model refuses.
+"""Facts about models: context windows, prices, reasoning levels, and features they accept.
 
-Two data files contain them: `models.json` (windows and prices; `make models` writes it) and
-`facts.json` (what a model accepts; edited by hand). This module is the only one that reads them.
+Two data files contain the facts: `models.json` (windows and prices; `make models` writes it) and
+`facts.json` (accepted features; edited by hand). Only this module reads the files.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class Model(NamedTuple):
     def price_at(self, size: int, minute: int = -1) -> tuple[float | None, ...]:
         """Return the prices for a prompt of `size` tokens at a minute of the day in UTC.
 
-        A tier applies to the whole prompt. A minute of -1 is outside of all special hours.
+        The price of a tier applies to all tokens of the prompt. A minute of -1 means that no
+        special hours apply.
         """
         for start, end, *prices in self.hours:
             if (start or 0) <= minute < (end or _DAY):
@@ -59,7 +60,7 @@ class Model(NamedTuple):
         )
 
     def is_retired(self, today: str = "") -> bool:
-        """Return whether the vendor has shut the model down or announced that it will."""
+        """Return whether the model is deprecated, or its last day is `today` or earlier."""
         return self.deprecated or bool(self.ends and self.ends <= (today or _today()))
 
 
@@ -81,7 +82,7 @@ class _Table:
                     self._rules.append((index, rule))
 
     def find(self, name: str) -> Model | None:
-        """Return the first model whose rule matches a name in lower case."""
+        """Return the first model with a rule that matches a name in lower case, or None."""
         index = self._exact.get(name, len(self.models))
         for at, rule in self._rules:
             if at >= index:
@@ -131,7 +132,7 @@ def _file() -> bytes:
 
 
 def _value(name: str) -> Json:
-    """Return the value of a key of the file, or None if there is no such key.
+    """Return the value of a top-level key of models.json, or None if the key does not exist.
 
     Only this value is parsed, because the whole file takes some milliseconds. A key is at the start
     of a line, and so is the key or the brace after its value.
@@ -141,14 +142,14 @@ def _value(name: str) -> Json:
 
 
 def date() -> str:
-    """Return the day on which the data was written, as 2026-01-31."""
+    """Return the day on which models.json was written, such as "2026-01-31"."""
     day: str = _value("date")
     return day
 
 
 @functools.cache
 def _fallbacks() -> dict[str, list[str]]:
-    """Return, for each provider, others whose models it may serve under the same names."""
+    """Return for each provider the other providers in whose tables its models are looked up too."""
     found: dict[str, list[str]] = _value("fallbacks")
     for name, source in _MODELS_FROM.items():
         found[name] = [source, *found.get(source, ()), *found.get(name, ())]
@@ -161,13 +162,13 @@ def _table(provider: str) -> _Table:
 
 
 def providers_with_models() -> list[str]:
-    """Return the names of the providers whose models the data file lists, sorted."""
+    """Return the sorted names of the providers that have models in models.json."""
     return sorted(name.decode() for name in re.findall(rb'\n"([^"]+)": \[\n', _file()))
 
 
 @functools.cache
 def models_of(provider: str) -> Mapping[str, Model]:
-    """Return the models to list for a provider, by name in lower case."""
+    """Return the models of a provider that are not hidden, by name in lower case."""
     models = {model.name.lower(): model for model in _table(provider).models if not model.hidden}
     source = _MODELS_FROM.get(provider)
     return {**models_of(source), **models} if source else models
@@ -175,9 +176,10 @@ def models_of(provider: str) -> Mapping[str, Model]:
 
 @functools.lru_cache(maxsize=256)
 def find(provider: str, model: str) -> Model | None:
-    """Return the data of a model by the rules of the data file, or None if it is unknown.
+    """Return the window and prices of a provider's model, or None if the model is unknown.
 
-    The rules know dates, regions and the prefixes of vendors, such as `us.anthropic.`.
+    The rules of models.json also match names with a date, a region or the prefix of a vendor, such
+    as `us.anthropic.`.
     """
     name = model.lower()
     dashed = _COMPACT_DATE.sub(r"\1-\2-\3", name)
@@ -189,7 +191,7 @@ def find(provider: str, model: str) -> Model | None:
 
 
 def vendors_of(model: str) -> list[str]:
-    """Return the vendors that have a model of exactly this name; a date in it is ignored."""
+    """Return the vendors that have a model of exactly this name; ignore a date in the name."""
     name = model.lower()
     plain = _DATED.sub("", name)
     names = (name, plain, plain.removesuffix("-latest"), f"{plain}-latest")
@@ -237,7 +239,7 @@ def _today() -> str:
     return time.strftime("%Y-%m-%d", time.gmtime())
 
 
-# What a model accepts
+# Features that a model accepts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,11 +255,11 @@ class Facts:
     max_output: int = 8192  # `max_tokens` of requests that set none, where the wire requires it
     sampling: bool = True  # whether the model accepts a temperature
     # Whether a tool may be forced while the model thinks. If not, a forced tool switches thinking
-    # off: by leaving it out, or, if the model thinks by default, by saying so.
+    # off: the request leaves it out or, if the model thinks by default, disables it.
     forced_thinking: bool = True
     thinks: bool = False  # whether the model thinks by default
     output: bool = True  # whether the reply can be forced to fit a schema
-    output_with_tools: bool = True  # whether it can also in a request with tools
+    output_with_tools: bool = True  # whether it can be forced in a request with tools too
     encrypted: bool = True  # Responses: whether encrypted reasoning may be asked for
     images: tuple[str, ...] = ()  # the media types that are sent as images
     files: tuple[str, ...] = ()  # if empty, text files are sent as text
@@ -270,7 +272,7 @@ def _facts_file() -> dict[str, Json]:
 
 
 def facts(entry: Entry, model: str) -> Facts:
-    """Return the facts about a model, from the rules of facts.json and the quirks of its entry."""
+    """Return the features that a model accepts, by facts.json and the quirks of its provider."""
     return _facts(entry.name, entry.models_from, entry.wire, entry.quirks, model)
 
 
@@ -297,7 +299,7 @@ def _facts(name: str, source: str, wire: str, quirks: Quirks, model: str) -> Fac
 
 
 def _fits(rule: dict[str, Json], model: str) -> bool:
-    """Return whether a rule is about a model: by a pattern, and by the version of its family."""
+    """Return whether a rule of facts.json applies to a model: by name, family and version."""
     if "match" in rule and not re.search(rule["match"], model):
         return False
     if "family" not in rule:

@@ -1,4 +1,4 @@
-"""A provider without a model: it answers by rules, or plays an agent and says that it does."""
+"""A provider without a model: it answers by rules, or imitates an agent and tells the user."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ _MAX_DEPTH = 20  # of a schema that contains itself
 
 
 class Offline:
-    """A provider that answers with `rules(request)`; without rules it plays an agent.
+    """A provider that answers with `rules(request)`; without rules it imitates an agent.
 
-    Replies that it plays are marked: `result.notice` states that no model answered.
+    If it imitates an agent, `result.notice` states that no model answered.
     """
 
     capabilities = Capabilities(
@@ -125,11 +125,14 @@ def is_watched(environ: Mapping[str, str] = os.environ) -> bool:
     return os.isatty(1) and all(stream is not None and stream.isatty() for stream in streams)
 
 
-# Playing an agent
+# Imitating an agent
 
 
 def play(request: Request) -> str | tuple[Part, ...]:
-    """Call the tool that shares most words with the prompt, then answer with its results."""
+    """Return the reply of the stand-in: a call of the tool that fits best, or an answer.
+
+    The tool shares most words with the prompt. After its result, the answer repeats the results.
+    """
     messages = [message for message in request.messages if not message.excluded]
     prompts = [
         at
@@ -160,7 +163,7 @@ _PLACES = frozenset("dir directory file filename folder path root".split())
 
 
 def _choose(prompt: str, tools: Sequence[ToolSpec], choice: str) -> ToolSpec | None:
-    """Return the tool that shares most words with the prompt.
+    """Return the tool that shares most words with the prompt, or None if none fits.
 
     Tools that run commands are never chosen, nor are tools that need a path if the prompt has none.
     A short prompt such as "hi" must share a word with the tool.
@@ -187,7 +190,7 @@ def _choose(prompt: str, tools: Sequence[ToolSpec], choice: str) -> ToolSpec | N
 
 
 def _arguments(prompt: str, tool: ToolSpec) -> list[Json]:
-    """Return the arguments of a call; of two calls for a prompt such as "compare Oslo and Rome"."""
+    """Return the arguments of one call, or of two calls for "compare Oslo and Rome"."""
     first, second = _Values(prompt), _Values(prompt)
     second.names = first.names[1:]
     calls = [each.fill(tool.parameters) for each in (first, second)]
@@ -202,7 +205,7 @@ _COMMON = frozenset(
 
 
 def _words(text: str) -> set[str]:
-    """Return the words of a text that are not too common, in lower case."""
+    """Return the words of a text in lower case, without common words such as "the"."""
     return set(re.findall(r"[a-z0-9]+", text.lower())) - _COMMON
 
 
@@ -222,7 +225,7 @@ _WHOLE = frozenset("body content message note prompt query question task text ti
 
 
 class _Values:
-    """Values for the fields of a schema: from a text, else from the schema's own examples."""
+    """Invents values for a schema: from the words of a text, or from the schema's examples."""
 
     def __init__(self, text: str) -> None:
         self.text = " ".join(text.split())
@@ -237,7 +240,7 @@ class _Values:
         self.names: list[str] = re.findall(r"(?<=[^.?!\s] )[A-Z][\w'-]*(?: [A-Z][\w'-]*)*", text)
 
     def fill(self, schema: Json, name: str = "", root: Json = None, depth: int = 0) -> Json:
-        """Return a value for a schema; `name` is that of the field, `root` contains `$defs`."""
+        """Return a value for a schema; `name` is its field, `root` the schema with `$defs`."""
         root = schema if root is None else root
         if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
             return None
@@ -269,7 +272,7 @@ class _Values:
         return next(iter(_given(schema)), False if kind == "boolean" else None)
 
     def _object(self, schema: Mapping[str, Json], root: Json, depth: int) -> dict[str, Json]:
-        """Fill the required fields, and optional ones of which the text names a value."""
+        """Return an object with the required fields, and optional fields that the text mentions."""
         required = schema.get("required") or ()
         return {
             key: self.fill(each, key, root, depth + 1)
@@ -312,6 +315,6 @@ class _Values:
 
 
 def _given(schema: Mapping[str, Json]) -> list[Json]:
-    """Return the examples of a schema, and its default."""
+    """Return the example values of a schema, then its default value."""
     default = [schema["default"]] if schema.get("default") is not None else []
     return [*(schema.get("examples") or ()), *default]

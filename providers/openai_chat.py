@@ -42,7 +42,7 @@ class ChatDecoder(wire.Decoder):
     noun = "completion"
     end_mark = "a finish_reason or [DONE]"
     done_closes = True
-    # The words of all servers on this wire. Gateways pass on those of the server behind them.
+    # The words of all servers on this wire. Gateways pass on the words of other servers.
     stops: ClassVar = {
         StopReason.END_TURN: "stop eos eos_token end_turn stop_sequence",
         StopReason.TOOL_USE: "tool_calls function_call tool_use",
@@ -166,7 +166,7 @@ class ChatDecoder(wire.Decoder):
                 self._add("text", text, events)
 
     def _take_details(self, details: list[dict[str, Json]], thought: Json) -> Json:
-        """Store reasoning details; return their text unless another field repeats it."""
+        """Store reasoning details; return `thought`, or the text of the details if it is empty."""
         texts = []
         for detail in details:
             texts.append(
@@ -192,7 +192,7 @@ class ChatDecoder(wire.Decoder):
             self._add("thinking" if is_thought else "text", text, events)
 
     def _take_calls(self, fragments: list[Json], events: list[ProviderEvent]) -> None:
-        """Add the fragments of tool calls to their calls; ids and indexes differ by server."""
+        """Append fragments of tool calls to their calls; servers differ in ids and indexes."""
         for fragment in fragments:
             function = fragment.get("function") or {}
             custom = {} if function else fragment.get("custom") or {}  # arguments in plain text
@@ -347,13 +347,13 @@ _MARK = {"cache_control": {"type": "ephemeral"}}
 
 
 class OpenAIEncoder(wire.Encoder):
-    """The encoder methods that chat completions and Responses share."""
+    """The encoder methods that the chat completions and the Responses wire share."""
 
     @abstractmethod
     def block(self, part: Said) -> dict[str, Json]: ...
 
     def content(self, said: Sequence[Said]) -> str | list[Json]:
-        """Return a string if the content is a single text, else a list of blocks."""
+        """Encode content: as a string if it is a single text, otherwise as a list of blocks."""
         return (
             said[0].text
             if len(said) == 1 and isinstance(said[0], Text)
@@ -365,7 +365,7 @@ class OpenAIEncoder(wire.Encoder):
         return ({"role": "user", "content": said},) if said else ()
 
     def call_id(self, text: str) -> str:
-        """Return the id of a call, replaced by a short id if the server would refuse it."""
+        """Return the id of a call, or a short id in its place if the server would refuse it."""
         if self.quirks.tool_ids == "nine":
             return (
                 text
@@ -379,7 +379,10 @@ class OpenAIEncoder(wire.Encoder):
         )
 
     def offered(self, named: Json) -> tuple[list[bytes], Json]:
-        """Return the encoded tools and the tool choice; `named` is the choice of one tool."""
+        """Return the encoded tools and the tool choice of the request.
+
+        `named` is the encoded choice if the request forces one tool by name.
+        """
         tools = self.tools(self.request.tools) if self.quirks.tools else []
         if self.request.tools and not tools:
             self.notes.append(
@@ -389,7 +392,7 @@ class OpenAIEncoder(wire.Encoder):
         return tools, _CHOICES.get(self.request.tool_choice, named) if tools else None
 
     def is_strict(self, tool: ToolSpec) -> bool:
-        """Return whether the server is asked to force the arguments of a tool to fit its schema."""
+        """Return whether a tool is sent as strict, which makes its arguments match its schema."""
         return self._serves_openai and encoding.is_strict_tool(tool.parameters)
 
     @property
@@ -401,7 +404,7 @@ class OpenAIEncoder(wire.Encoder):
         return f"{self.wire} strict" if self._serves_openai else self.wire
 
     def cache_key(self) -> str | None:
-        """Return the key of the cached prefix, for servers that group caches by a key."""
+        """Return the prompt cache key: a hash of instructions and tools; None if none is sent."""
         if not self.request.cache or self.quirks.cache != "key":
             return None
         return encoding.short_id(
@@ -409,9 +412,10 @@ class OpenAIEncoder(wire.Encoder):
         )
 
     def output_format(self) -> dict[str, Json] | None:
-        """Return the field that asks for an answer that fits the schema, or None.
+        """Return the field that asks for an answer that matches the output schema.
 
-        `strict` is set if both the schema and the server support it.
+        Return None if the request has no schema or the server cannot. `strict` is set if both the
+        schema and the server support it.
         """
         schema, quirks = self.request.output_schema, self.quirks
         if schema is None or not quirks.output:
@@ -428,7 +432,7 @@ class OpenAIEncoder(wire.Encoder):
 
 
 def argument_text(call: ToolCall) -> str:
-    """Return the arguments of a call as the JSON text of an object, as servers require."""
+    """Return the arguments of a call as the text of a JSON object, which servers require."""
     value = encoding.arguments(call)
     return (
         call.arguments
@@ -438,7 +442,7 @@ def argument_text(call: ToolCall) -> str:
 
 
 def data_url(part: Image | File) -> str:
-    """Return the URL of an image or file: its own, or a data URL with its bytes."""
+    """Return the URL of an image, or a data URL with the bytes of an image or file."""
     if isinstance(part, Image) and part.url is not None:
         return part.url
     return f"data:{part.media_type};base64,{encoding.base64_text(part.data or b'')}"
@@ -448,7 +452,7 @@ class ChatEncoder(OpenAIEncoder):
     """An encoder for chat completions."""
 
     wire = WIRE
-    searches = ("openrouter", "perplexity", "xai")  # xAI's is sent on the Responses wire
+    searches = ("openrouter", "perplexity", "xai")  # a search of xAI is sent on the Responses wire
 
     def body(self) -> bytes:
         request, quirks = self.request, self.quirks
@@ -616,7 +620,7 @@ class ChatEncoder(OpenAIEncoder):
 
 
 def _marked(encoded: bytes) -> bytes:
-    """Return an encoded message with the cache mark on its last block."""
+    """Return an encoded message with the cache mark on the last block of its content."""
     body = encoding.loads(encoded)
     content = body.get("content")
     if isinstance(content, str) and content:
@@ -635,7 +639,7 @@ class OpenAIChat(wire.Wire):
     decoder = ChatDecoder
 
     def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
-        """Send a request as `Wire.stream` does; xAI searches only on the Responses wire."""
+        """Send a request as `Wire.stream` does; use the Responses wire for a web search of xAI."""
         provider: wire.Wire = self
         if self.entry.quirks.search == "xai" and any(
             tool.kind == "web_search" for tool in request.tools

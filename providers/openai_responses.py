@@ -116,7 +116,10 @@ class ResponsesDecoder(wire.Decoder):
             raise self.error(event.get("error") or event)
 
     def _index(self, event: dict[str, Json]) -> Json:
-        """Return the key of an event's item: its index, its id, or the key of the last item."""
+        """Return the key of the item that an event belongs to.
+
+        The key is the item's index, or its id, or the key of the last item if it has neither.
+        """
         index = event.get("output_index")
         if index is not None:
             return index
@@ -207,7 +210,7 @@ class ResponsesDecoder(wire.Decoder):
         return content
 
     def _check_answerable(self) -> None:
-        """Raise ProviderError if the model waits for an answer that glue cannot give."""
+        """Raise ProviderError if the model called a tool of the server that glue cannot answer."""
         items = self._items.values()
         answered = {
             item.get("call_id") or item.get("approval_request_id")
@@ -249,7 +252,7 @@ class ResponsesDecoder(wire.Decoder):
 
 
 def _citations(items: Iterable[dict[str, Json]]) -> Iterator[Json]:
-    """Yield the addresses that the texts of a response cite."""
+    """Yield the URL citations in the texts of a response."""
     for item in items:
         for block in encoding.list_of(item.get("content")):
             for note in encoding.list_of(encoding.object_of(block).get("annotations")):
@@ -258,7 +261,7 @@ def _citations(items: Iterable[dict[str, Json]]) -> Iterator[Json]:
 
 
 def identity(item: Json) -> Json:
-    """Return the key of an item that stays the same when it is encoded again."""
+    """Return the id of an item, or its type; both stay the same if the item is encoded again."""
     return (
         (item.get("call_id") or item.get("id") or item.get("type"))
         if isinstance(item, dict)
@@ -306,7 +309,7 @@ def _parts(item: dict[str, Json], following: Json, *, complete: bool) -> Iterato
 
 
 class ResponsesEncoder(OpenAIEncoder):
-    """An encoder of typed items. The API does not know stop sequences."""
+    """An encoder for the Responses API: requests of typed items, without stop sequences."""
 
     wire = WIRE
     searches = ("openai", "xai")
@@ -355,7 +358,7 @@ class ResponsesEncoder(OpenAIEncoder):
         return {"type": f"{kind}_output", "call_id": call_id, "output": output or ""}
 
     def _is_custom(self, call_id: str) -> bool:
-        """Return whether the call of a result is a custom call of this model."""
+        """Return whether the call with this id is a custom call that this model made."""
         for message in reversed(self.messages):
             if isinstance(message, AssistantMessage) and self._is_own(message):
                 for call in message.calls:
@@ -391,10 +394,10 @@ class ResponsesEncoder(OpenAIEncoder):
         return items
 
     def _reasoning_before(self, sealed: Sequence[tuple[Json, Json]], follower: Json) -> list[Json]:
-        """Return the reasoning items that may be sent back before an item.
+        """Return the reasoning items of `sealed` that may be sent back before an item.
 
-        The server refuses reasoning without the item that followed it, and, if it stores nothing,
-        without its encrypted content.
+        The server refuses a reasoning item if the item after it is not the one that followed it
+        originally. A server that stores nothing also refuses one without encrypted content.
         """
         kept: list[Json] = []
         for item, wanted in reversed(sealed):
@@ -436,9 +439,9 @@ class ResponsesEncoder(OpenAIEncoder):
 
 
 def _messages_after(messages: Sequence[Message], response: str) -> Sequence[Message]:
-    """Return the messages after the reply with this response id, which the server has stored.
+    """Return the messages after the reply with a response id; the server has stored the others.
 
-    All messages are returned if none has the id: the response is not part of this conversation.
+    Return all messages if none has the id, because the response belongs to another conversation.
     """
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]
@@ -456,7 +459,10 @@ class OpenAIResponses(wire.Wire):
     decoder = ResponsesDecoder
 
     async def settled(self, decoder: wire.Decoder, model: str) -> wire.Decoder:
-        """Wait until a response that the server makes in the background is complete."""
+        """Wait until a response that the server makes in the background is complete.
+
+        Return the decoder of the complete response. Raise ProviderError after the total deadline.
+        """
         polls, started = 0, time.monotonic()
         while decoder.failure is None and (waiting := _background_id(decoder)):
             polls += 1
@@ -472,7 +478,7 @@ class OpenAIResponses(wire.Wire):
 
 
 def _background_id(decoder: wire.Decoder) -> str:
-    """Return the id of a response that is not complete yet, or "" if the body is complete."""
+    """Return the id of a response that the server is still making, or "" if it is complete."""
     if not decoder.parser.is_body:
         return ""
     try:

@@ -110,7 +110,7 @@ class PromptTools(Wrapper):
 
 
 def _plain(request: Request) -> Mapping[str, Json]:
-    """Return the fields of a request that tells of calls and results as texts."""
+    """Return request fields without tools, and with earlier calls and results as plain texts."""
     return {"tools": (), "tool_choice": "auto", "messages": tuple(_texts(request.messages))}
 
 
@@ -134,7 +134,7 @@ def _system(request: Request) -> str:
 
 
 def _call_schema(tools: Sequence[ToolSpec]) -> dict[str, Json]:
-    """Return a schema of one call of one of the tools."""
+    """Return the JSON schema of a reply that calls one of the tools once."""
     calls: list[Json] = [
         {
             "type": "object",
@@ -148,7 +148,7 @@ def _call_schema(tools: Sequence[ToolSpec]) -> dict[str, Json]:
 
 
 def _texts(messages: Iterable[Message]) -> Iterable[Message]:
-    """Yield the messages with calls and results as texts; neighbouring results are one message."""
+    """Yield messages with calls and results as texts; join neighbouring results in one message."""
     results: list[Part] = []
     for message in messages:
         if isinstance(message, ToolMessage):
@@ -198,14 +198,14 @@ def _arguments(call: ToolCall) -> Json:
 
 
 class _Splitter:
-    """A filter that shows the text before the first call and holds back the calls."""
+    """A filter for streamed text: it passes on the text before the first call, not the calls."""
 
     def __init__(self, *, is_forced: bool) -> None:
         self._held = ""
         self._called = is_forced  # the whole reply is a call
 
     def feed(self, text: str) -> str:
-        """Return the part of the text that may be shown already."""
+        """Return the part of the text so far that is certainly not a call and can be shown."""
         if self._called:
             return ""
         text = self._held + text
@@ -222,13 +222,16 @@ class _Splitter:
         return text[: len(text) - length]
 
     def end(self) -> str:
-        """Return the rest of a text that ended without a call."""
+        """Return the text that `feed` held back, or "" if it belongs to a call."""
         held, self._held = self._held, ""
         return "" if self._called else held
 
 
 def _parsed(message: AssistantMessage, *, is_forced: bool) -> AssistantMessage:
-    """Return a reply with the calls in its text as calls."""
+    """Return a reply in which calls that were written as text are tool calls.
+
+    If a call is malformed, keep the text and set the stop reason MALFORMED_CALL.
+    """
     text = message.text
     bodies = [text] if is_forced else _bodies(text)
     if not bodies:
@@ -250,12 +253,12 @@ def _parsed(message: AssistantMessage, *, is_forced: bool) -> AssistantMessage:
 
 
 def _bodies(text: str) -> list[str]:
-    """Return the texts between the tags; a tag that is not closed ends with the reply."""
+    """Return the texts between the call tags; a tag that is not closed ends with the reply."""
     return [piece.partition(CLOSE)[0] for piece in text.split(OPEN)[1:]]
 
 
 def _call(body: str) -> ToolCall | None:
-    """Return the call that a text describes, or None if it is malformed."""
+    """Parse the text between call tags; return the call, or None if the text is malformed."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):

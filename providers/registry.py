@@ -1,4 +1,4 @@
-"""The registry of providers: built-in entries, the user's own, and those of other packages."""
+"""The registry of providers: built-in providers, the user's own, and those of other packages."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def register(
     Args:
         name: the name, without ':', '/', ',' and spaces. A known name is replaced.
         factory: called by `new` as `factory(model, **options)`; returns a provider.
-        key: the environment variables that may hold the key.
+        key: the environment variables for the key; the first that is set is used.
         model: the default model.
         window: the context window of the default model in tokens.
         entry: everything known about the provider, instead of `key`, `model` and `window`.
@@ -78,8 +78,8 @@ def new(spec: str = "", **options: Any) -> Provider:
 
     - "name:model" and "name/model" name a provider and a model; "name" uses the default model.
     - A model without a provider ("claude-haiku-4-5") is asked at its vendor, if it has only one.
-    - Several names with commas become a failover list (`with_failover`) of those whose key is set:
-      `new("anthropic,gemini:gemini-2.5-flash")`.
+    - Several names with commas become a failover list (`with_failover`) of the providers whose key
+      is set: `new("anthropic,gemini:gemini-2.5-flash")`.
     - Without a name, GLUE_MODEL is used, or else the first provider whose key is set.
 
     Failed requests are repeated (`with_retries`). Nothing is sent before the first request, but a
@@ -88,7 +88,7 @@ def new(spec: str = "", **options: Any) -> Provider:
 
     Args:
         spec: the provider and its model, or several with commas.
-        options: passed to the provider's factory. The built-in ones accept `key`, `base_url`,
+        options: passed to the provider's factory. Built-in providers accept `key`, `base_url`,
             `headers`, `wire`, `deadlines`, `transport`, `tools`, and `retries=False` to raise
             every error at once. A failover list accepts `buffer=True` too (see `with_failover`).
     """
@@ -139,7 +139,7 @@ def aliases() -> Mapping[str, str]:
 
 
 def split(spec: str) -> list[str]:
-    """Split names at commas, and replace each alias by its names."""
+    """Split a list of providers at commas, and replace each alias by the names that it means."""
     found: list[str] = []
     for name in filter(None, (part.strip() for part in spec.split(","))):
         found += [name] if _is_known(parse(name)[0]) else _aliases.get(name, name).split(",")
@@ -147,16 +147,19 @@ def split(spec: str) -> list[str]:
 
 
 def parse(spec: str) -> tuple[str, str]:
-    """Split "name:model" or "name/model" at the first ':' or '/'; the model may contain both."""
+    """Split "name:model" or "name/model" at the first ':' or '/'; return name and model.
+
+    The model may contain these characters; it is "" if the spec has none.
+    """
     spec = spec.strip()
     at = min((spec.index(sign) for sign in ":/" if sign in spec), default=len(spec))
     return spec[:at].strip().lower(), spec[at + 1 :].strip()
 
 
 def resolve(spec: str) -> tuple[str, str]:
-    """Return the provider's name and the model, as `parse` does.
+    """Return the provider's name and the model of a spec; replace aliases first.
 
-    A bare model name means the provider of its vendor if exactly one vendor has such a model.
+    A model name without a provider belongs to its vendor if exactly one vendor has such a model.
     """
     spec = next(iter(split(spec)), "")
     name, model = parse(spec)
@@ -180,7 +183,7 @@ def lookup(name: str) -> Entry:
 
 
 def check_names(spec: str) -> None:
-    """Raise UnknownProvider if a name in a spec is not that of a provider, model or alias.
+    """Raise UnknownProvider if a name in a spec is not a known provider, model or alias.
 
     Nothing is opened, no key is needed, and no other package is loaded.
     """
@@ -196,8 +199,9 @@ def known() -> tuple[str, ...]:
     >>> "openai" in known()
     True
 
-    They are the built-in ones, those of the user's config.toml, registered ones, and those that
-    other packages offer through the entry-point group `glue.providers`.
+    The names include built-in providers, providers in the user's config.toml, registered
+    providers, and providers that other packages offer through the entry-point group
+    `glue.providers`.
     """
     _register_built_in()
     _load_config()
@@ -218,7 +222,7 @@ def plugins() -> tuple[str, ...]:
 
 
 def key_available(name: str, environ: Mapping[str, str] = environ) -> bool:
-    """Return whether a provider can be used: its key is set, or it needs none."""
+    """Return whether a provider can be used: its key or login is set, or it needs no key."""
     entry = lookup(name)
     if not entry.key or entry.quirks.local or any(environ.get(each) for each in entry.key):
         return True
@@ -229,7 +233,7 @@ def key_available(name: str, environ: Mapping[str, str] = environ) -> bool:
 
 
 def is_stand_in(model: object) -> bool:
-    """Return whether a model is the stand-in of an agent whose user has set no key."""
+    """Return whether a model is "offline:stand-in", which answers if the user has set no key."""
     return isinstance(model, str) and parse(model) == ("offline", "stand-in")
 
 
@@ -248,7 +252,10 @@ def capabilities(spec: str) -> Capabilities:
 
 
 def default(environ: Mapping[str, str] = environ, *, otherwise: str = "") -> str:
-    """Return GLUE_MODEL, or the first provider whose key is set, or else `otherwise`.
+    """Return the default model: GLUE_MODEL, or the first provider with a key, or `otherwise`.
+
+    Raise MissingKey if none of them is set.
+
 
     `otherwise="offline:stand-in"` is for programs that people try without a key: a stand-in answers
     on a terminal, and everywhere else the missing key is an error when the model is first used.
@@ -339,7 +346,10 @@ def _open_offline(model: str = "", **options: Any) -> Provider:
 
 
 def _load_plugin(name: str) -> None:
-    """Load the provider that another package offers: a module that registers it, or a factory."""
+    """Load and register a provider of another package, from its entry point.
+
+    The entry point is a module that registers the provider, or a factory.
+    """
     point = _entry_points()[name]
     try:
         loaded = point.load()

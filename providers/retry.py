@@ -42,9 +42,9 @@ REFUSED = (
     "Call again with arguments that fit, or answer without it."
 )
 
-# The cause of a repeated request, by what was lost: no reply began, because the server is busy or
-# cannot be reached; the reply was empty; the reply broke before any output; or the server refused a
-# tool call of the model.
+# Why a request is repeated. "unanswered": no reply began, because the server is busy or cannot be
+# reached. "empty": the reply was empty. "lost": the reply broke before any output. "call": the
+# server refused a tool call of the model.
 _Cause: TypeAlias = Literal["unanswered", "empty", "lost", "call"]
 _BACKOFFS: dict[_Cause, Backoff] = {
     "empty": Backoff(first=0.25, cap=0.5, attempts=3, jitter=0),
@@ -70,7 +70,7 @@ def with_retries(
     >>> provider.name
     'script'
 
-    How often and when depends on what was lost:
+    The number of attempts and the waits depend on the failure:
 
     - No reply began (connection refused or reset, DNS or TLS failure, rate limited, overloaded,
       HTTP 5xx, timeout before the response): `attempts` attempts in all with the same request. The
@@ -138,14 +138,17 @@ class Retries(Wrapper):
     def _delay(
         self, cause: _Cause, error: ProviderError, failures: Counter[_Cause]
     ) -> float | None:
-        """Return the seconds to wait before the next attempt, or None to give up."""
+        """Count a failure; return the seconds before the next attempt, or None to give up."""
         failures[cause] += 1
         advised = error.retry_after if cause == "unanswered" else None
         return self._backoffs[cause].delay(failures[cause], advised)
 
 
 def _is_output(event: ProviderEvent) -> bool:
-    """Return whether an event rules out another attempt: thinking and blank text do not."""
+    """Return whether an event is output that forbids another attempt.
+
+    Thinking, blank text, attempts and notices are not.
+    """
     if isinstance(event, TextDelta):
         return bool(event.text.strip())
     return not isinstance(event, (Attempt, Notice, ThinkingDelta))
@@ -168,7 +171,7 @@ def _adapted(request: Request, cause: _Cause | None, error: ProviderError) -> Re
 def attempt_of(
     error: ProviderError, provider: Provider, request: Request, started: float, **more: Any
 ) -> Attempt:
-    """Return the report of a failed attempt that began at `started` (monotonic seconds)."""
+    """Return the Attempt event for a failed attempt that began at `started` (monotonic seconds)."""
     return Attempt(
         provider=error.provider or provider.name,
         model=error.model or model_of(provider, request),
@@ -181,7 +184,7 @@ def attempt_of(
 
 
 def model_of(provider: Provider, request: Request) -> str:
-    """Return the model that a request asks for, or the provider's default."""
+    """Return the model that a request names, or the provider's default model."""
     return request.model or getattr(provider, "model", "")
 
 
@@ -214,7 +217,7 @@ def no_reply(
 
 
 def _cause(error: ProviderError) -> _Cause | None:
-    """Return the cause for which a request may be repeated, or None if it must not be."""
+    """Return why a request may be repeated after an error, or None if it must not be repeated."""
     if error.kind == "empty":
         return "empty"
     if is_refused_call(error):

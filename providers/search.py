@@ -13,10 +13,10 @@ from glue.messages import Json, ToolSpec
 
 
 class Form(NamedTuple):
-    """How one server is asked to search."""
+    """The fields with which one server is asked to search the web."""
 
     tool: Mapping[str, Json]  # the fields that are always sent
-    # For each setting of the tool, the place of its value; a setting without a place is left out.
+    # For each setting of the tool, the path of its field; a setting without a path is left out.
     places: Mapping[str, str]
 
 
@@ -47,7 +47,7 @@ FORMS: Mapping[str, Form] = {
 
 
 def search_fields(form: str, tool: ToolSpec) -> dict[str, Json]:
-    """Return the search as the server expects it, with the settings that it knows."""
+    """Return the request fields of a web search, with the settings that the server knows."""
     known = FORMS[form]
     fields: dict[str, Json] = {
         name: dict(value) if isinstance(value, Mapping) else value
@@ -67,14 +67,14 @@ def search_fields(form: str, tool: ToolSpec) -> dict[str, Json]:
 
 
 def unsent_settings(form: str, tool: ToolSpec) -> list[str]:
-    """Return the settings of a search that the server does not know."""
+    """Return the names of a web search's settings that the server does not know."""
     return [name for name in tool.settings if name not in FORMS[form].places]
 
 
 def sources_of(found: Iterable[Json]) -> list[dict[str, Json]]:
-    """Return the addresses and titles of search results, each address once.
+    """Return the URLs and titles of search results, each URL once.
 
-    A result is an address, or an object with `url` (or `uri`) and perhaps `title`.
+    A result is a URL, or an object with `url` (or `uri`) and perhaps `title`.
     """
     sources: dict[str, dict[str, Json]] = {}
     for url, title in _pairs(found):

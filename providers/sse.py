@@ -1,4 +1,4 @@
-"""Parsers of server-sent events, and of JSON objects in a stream, out of blocks of bytes."""
+"""Parsers that split a stream of bytes into server-sent events, or into JSON objects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ _OTHER_FIELDS = (b"", b"event", b"id", b"retry")  # the empty name is that of a 
 
 
 class Parser:
-    """A parser that returns the data of each complete event; blocks may be cut anywhere.
+    """A parser of server-sent events that returns the data of each complete event.
+
+    Blocks of bytes may be cut anywhere.
 
     The name of an event is dropped: every wire repeats it inside the data. Some servers answer a
     streaming request with JSON. Such a body is kept for `body`, or split into its outermost objects
@@ -42,7 +44,7 @@ class Parser:
         self.stray = b""  # the first line that is not part of an event stream
 
     def feed(self, block: bytes) -> list[bytes]:
-        """Parse the next bytes and return the data of the events that they complete."""
+        """Parse the next bytes of the stream; return the data of events that are now complete."""
         self._total += len(block)
         if self._total > self._total_limit:
             raise self._too_long("a stream", self._total_limit)
@@ -91,7 +93,7 @@ class Parser:
 
     @property
     def body(self) -> bytes | None:
-        """The whole body if it is JSON in place of events, else None."""
+        """The whole response if it is JSON instead of events, else None."""
         return b"".join(self._parts) if self.is_body and self._objects is None else None
 
     def _newlines(self, block: bytes) -> bytes:
@@ -135,7 +137,10 @@ _QUOTE, _ESCAPE, _OPEN = b'"\\{'
 
 
 class Objects:
-    """A parser that returns each complete outermost JSON object; blocks may be cut anywhere."""
+    """A parser that splits a stream of bytes into its outermost JSON objects.
+
+    Blocks of bytes may be cut anywhere.
+    """
 
     def __init__(self, provider: str = "") -> None:
         self._provider = provider
@@ -145,7 +150,7 @@ class Objects:
         self._in_string = False
 
     def feed(self, block: bytes) -> list[bytes]:
-        """Parse the next bytes and return the objects that they complete."""
+        """Parse the next bytes of the stream; return the objects that are now complete."""
         self._buffer += block
         if len(self._buffer) > EVENT_LIMIT:
             raise ProviderError(

@@ -1,4 +1,4 @@
-"""Whether the chat template of a local model knows tools: if not, tools never reach the model."""
+"""A check whether a local model's chat template supports tools; if not, it drops them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from glue.tasks import in_thread
 
 _SECONDS = 3.0
 _KEY = b"tokenizer.chat_template"  # in the metadata of a GGUF file
-_STRING = 8  # the type of its value
+_STRING = 8  # the type of the value of _KEY
 
 
 async def knows_tools(provider: Any) -> bool | None:
-    """Return whether the template of a local model knows tools; None if that cannot be found out.
+    """Return whether the chat template of a local model supports tools; None if that is unknown.
 
-    Ollama lists the abilities of a model, llama.cpp returns its chat template, and a GGUF file
-    contains it. The servers of other providers are not asked.
+    Ollama lists the abilities of a model, llama.cpp returns the chat template, and a GGUF file
+    contains the template. The servers of other providers are not asked.
     """
     entry, http = getattr(provider, "entry", None), getattr(provider, "http", None)
     if not capabilities(provider).local or entry is None or http is None:
@@ -49,7 +49,7 @@ async def knows_tools(provider: Any) -> bool | None:
 
 
 def _of_llamacpp(props: HTTPResponse) -> bool | None:
-    """Return whether the properties of a llama.cpp server report a template with tools."""
+    """Return whether a llama.cpp server's `/props` report a chat template with tools, or None."""
     if props.status != 200:
         return None
     found = props.json()

@@ -49,7 +49,7 @@ from glue.text import one_line
 
 
 class Encoder(ABC):
-    """The base class of encoders: it walks over the messages, and a subclass encodes each.
+    """The base class of encoders: it iterates over messages and tools, a subclass encodes them.
 
     The bytes of messages and tools that were encoded before are reused.
     """
@@ -67,7 +67,7 @@ class Encoder(ABC):
         self.quirks = entry.quirks
         self.model = model
         self.facts = facts(entry, model)
-        # Texts of what this request lacks, because the server or the model refuses it.
+        # Notices about settings that were left out, because the server or the model refuses them.
         self.notes: list[str] = []
         self.messages = encoding.unique_calls(request.messages)
         # The key of the stored bytes of a message. A string, because its hash is computed once.
@@ -76,32 +76,32 @@ class Encoder(ABC):
 
     @abstractmethod
     def body(self) -> bytes:
-        """Return the body of the request."""
+        """Return the encoded body of the request."""
 
     @abstractmethod
     def tool(self, tool: ToolSpec) -> Json:
-        """Return an encoded tool definition."""
+        """Encode a tool definition."""
 
     @abstractmethod
     def user(self, message: UserMessage, content: Sequence[Said]) -> Iterable[Json]:
-        """Return an encoded user message; `content` has only parts that the server accepts."""
+        """Encode a user message; `content` has only the parts that the server accepts."""
 
     @abstractmethod
     def reply(self, message: AssistantMessage) -> Iterable[Json]:
-        """Return an encoded reply."""
+        """Encode a reply of the model that is sent back to the server."""
 
     @abstractmethod
     def result(self, message: ToolMessage, content: Sequence[Said]) -> Json:
-        """Return an encoded tool result; `content` has only parts that the server accepts."""
+        """Encode a tool result; `content` has only the parts that the server accepts."""
 
     def pictures(self, message: ToolMessage, content: Sequence[Said]) -> Iterable[Json]:
-        """Return the parts of a tool result that must be sent as a user message, encoded."""
+        """Encode the images and files of a tool result that must be sent as a user message."""
         return ()
 
     def level(self) -> str | None:
-        """Return the reasoning level to ask for, and note it if the model refuses the given one.
+        """Return the reasoning level to send, or None if the request should not name a level.
 
-        None means that the request should not name a level.
+        If the model does not have the level that the user wants, add a note.
         """
         effort, levels = self.request.reasoning, self.facts.efforts
         level = encoding.lower(effort, levels)
@@ -116,7 +116,10 @@ class Encoder(ABC):
         return level
 
     def is_forced(self) -> bool:
-        """Return whether the request forces a tool that excludes thinking, and note it."""
+        """Return whether the request forces a tool and the model cannot think meanwhile.
+
+        If this removes reasoning that the user wants, add a note.
+        """
         request = self.request
         if self.facts.forced_thinking or not request.tools:
             return False
@@ -128,7 +131,7 @@ class Encoder(ABC):
         return forced
 
     def temperature(self, *, thinks: bool = False) -> float | None:
-        """Return the temperature to send, and note it if the model refuses one."""
+        """Return the temperature to send; if the model accepts none, return None and add a note."""
         temperature = self.request.temperature
         if temperature is None or (self.facts.sampling and not thinks):
             return temperature
@@ -137,22 +140,25 @@ class Encoder(ABC):
         return None
 
     def takes_output(self, schema: Json, *, tools: bool = False) -> bool:
-        """Return whether the server can force a reply to fit a schema."""
+        """Return whether the server can force a reply to match a schema."""
         return self.quirks.output == "json_schema" and self.facts.output
 
     def refused_search(self) -> str:
-        """Return why a web search cannot be sent, or "" if it can."""
+        """Return the reason why a web search cannot be sent, or "" if it can be sent."""
         can = self.quirks.search in self.searches and self.quirks.search
         return "" if can else f"{self.entry.name} has no search of its own"
 
     def search_fields(self) -> dict[str, Json]:
-        """Return the web search as the server expects it, or {} if none is sent."""
+        """Return the request fields of the web search, or {} if no search is sent."""
         if self.search is None or self.refused_search():
             return {}
         return search_fields(self.quirks.search, self.search)
 
     def search_notes(self) -> list[str]:
-        """Return a line for each setting of a web search that is left out of the request."""
+        """Return a line for each setting of the web search that is left out of the request.
+
+        If the whole search is left out, return one line with the reason.
+        """
         if self.search is None:
             return []
         if reason := self.refused_search():
@@ -163,7 +169,7 @@ class Encoder(ABC):
         ]
 
     def tools(self, tools: Iterable[ToolSpec]) -> list[bytes]:
-        """Return encoded tool definitions; each is encoded once and then reused."""
+        """Return encoded tool definitions; the bytes of each tool are stored and reused."""
         encoded, key = [], self.tool_key
         for tool in tools:
             if key not in tool.memo:
@@ -173,11 +179,14 @@ class Encoder(ABC):
 
     @property
     def tool_key(self) -> str:
-        """The key of the stored bytes of a tool definition."""
+        """The key under which the encoded bytes of a tool definition are stored."""
         return self.wire
 
     def turns(self, messages: Iterable[Message]) -> list[tuple[str, bytes]]:
-        """Return a role and encoded content for each message."""
+        """Return the role and the encoded content of each message, in order.
+
+        Images of tool results become a user turn after the results.
+        """
         key, waiting = self.key, self.waiting
         turns: list[tuple[str, bytes]] = []
         for message in messages:
@@ -227,7 +236,7 @@ class Encoder(ABC):
         return encoding.join(self.user(message, content)), b""
 
     def _note_attachments(self, parts: Iterable[Part]) -> None:
-        """Note the images and files that the server gets as a description only."""
+        """Add a note for each image or file that the server gets only as a description."""
         for part in parts:
             if isinstance(part, Image):
                 kinds, kind = self.facts.images, encoding.image_type(part)
@@ -250,7 +259,10 @@ class TurnEncoder(Encoder):
 
     @abstractmethod
     def block(self, part: Said | Thinking | ToolCall, kept: dict[str, Json]) -> dict[str, Json]:
-        """Encode a part, or return {} to leave it out; `kept` has fields that are sent back."""
+        """Encode a part of a message, or return {} to leave it out.
+
+        `kept` has the opaque fields that the server sent with the part and gets back.
+        """
 
     def blocks(
         self, message: UserMessage | ToolMessage, content: Iterable[Said]
@@ -280,9 +292,9 @@ class TurnEncoder(Encoder):
         return [block for block in blocks if block]
 
     def conversation(self, turns: Iterable[tuple[str, bytes]]) -> bytes:
-        """Return turns as a JSON array that starts with a user turn.
+        """Encode turns as a JSON array in which roles alternate, beginning with a user turn.
 
-        Neighbouring turns of the same role are merged.
+        Neighbouring turns of the same role are merged, and a missing first user turn is added.
         """
         parts: list[bytes] = []
         last = ""
@@ -316,7 +328,7 @@ SHOWN = ("text", "thinking", "call")
 
 
 class Block:
-    """A part of a reply that is being decoded."""
+    """A part of a reply while it is being decoded."""
 
     __slots__ = ("closed", "fields", "given", "id", "index", "kind", "name", "pieces", "texts")
 
@@ -336,7 +348,7 @@ class Block:
         self.pieces.setdefault(key, []).append(piece)
 
     def kept(self) -> dict[str, Json]:
-        """Return the fields to send back, with their pieces joined."""
+        """Return the fields to send back to the server, with streamed pieces joined."""
         for key, pieces in self.pieces.items():
             self.fields[key] = encoding.text_of(self.fields.get(key)) + "".join(pieces)
         self.pieces.clear()
@@ -344,7 +356,7 @@ class Block:
 
 
 class Decoder:
-    """The base class of decoders: it decodes one reply, a stream of events or one JSON body.
+    """The base class of decoders: it decodes one reply, from a stream of events or one JSON body.
 
     Errors are raised only by `finish`, so that events before an error in the same block are kept.
     """
@@ -380,7 +392,7 @@ class Decoder:
         self.parser: Any = self.parse(provider)
 
     def feed(self, block: bytes) -> list[ProviderEvent]:
-        """Decode the next bytes of the body and return their events."""
+        """Decode the next bytes of the body and return the events in them."""
         events: list[ProviderEvent] = []
         data: Any = b""
         if self.failure is None and not self.ended:
@@ -398,14 +410,14 @@ class Decoder:
         return events
 
     def _fail(self, error: ProviderError) -> None:
-        """Store an error; ignore bytes that cannot be parsed after a complete reply."""
+        """Store an error for `finish`; ignore a parse error after a complete reply."""
         if self.closed and error.kind == "protocol":
             self.ended = True
         else:
             self.failure = error
 
     def finish(self) -> Done:
-        """Return the reply after the end of the body, or raise the stored error."""
+        """Return the complete reply after the end of the body, or raise the stored error."""
         if self.failure is None:
             body = self.parser.body
             try:
@@ -420,22 +432,22 @@ class Decoder:
         raise self.failure
 
     def decode(self, body: bytes) -> Done:
-        """Return the reply in a complete body."""
+        """Decode a complete body and return its reply."""
         self.feed(body)
         return self.finish()
 
     # For subclasses
 
     def _event(self, event: Json, events: list[ProviderEvent]) -> None:
-        """Decode one event; an exception of BAD_SHAPE becomes a protocol error."""
+        """Decode one event; the caller turns an exception of BAD_SHAPE into a protocol error."""
         raise NotImplementedError
 
     def _whole(self, reply: Json) -> None:
-        """Decode a reply that is one JSON body; by default it has the shape of an event."""
+        """Decode a reply that is one JSON body; by default the body is decoded as an event."""
         self._event(reply, self.late)
 
     def _learn(self, place: Mapping[str, Json], *names: str, **renamed: str) -> None:
-        """Store fields of a response for the reply's `meta`, some of them under a new name."""
+        """Store fields of a response in the reply's `meta`; `renamed` maps fields to new names."""
         for name in names:
             if place.get(name):
                 self.facts[name] = place[name]
@@ -444,7 +456,7 @@ class Decoder:
                 self.facts[name] = place[key]
 
     def _cite(self, found: Iterable[Json]) -> None:
-        """Add search results to `meta["sources"]` of the reply, each address once."""
+        """Add search results to `meta["sources"]` of the reply, each URL once."""
         if sources := sources_of((*self.facts.get("sources", ()), *found)):
             self.facts["sources"] = sources
 
@@ -467,11 +479,11 @@ class Decoder:
         )
 
     def _content(self, *, cut: bool) -> Iterable[Part]:
-        """Return the parts of the reply; if it was cut, mark incomplete calls."""
+        """Return the parts of the reply; if the reply was cut off, mark incomplete calls."""
         return self._parts([self.blocks[at] for at in sorted(self.blocks)], cut=cut)
 
     def _sealed(self, block: Block) -> Json:
-        """Return the fields of a block to send back, or None if the block was cut."""
+        """Return the fields of an opaque block to send back, or None if the block was cut off."""
         kept, text = block.kept(), "".join(block.texts)
         try:
             return {**kept, "input": encoding.loads(text.encode())} if text else kept
@@ -481,7 +493,7 @@ class Decoder:
     # Blocks
 
     def _say(self, block: Block, text: str, events: list[ProviderEvent]) -> None:
-        """Append text to a block and emit it as an event."""
+        """Append text to a block, and append the delta event for it to `events`."""
         if not text:
             return
         block.texts.append(text)
@@ -509,7 +521,7 @@ class Decoder:
         return block
 
     def _made_up_id(self, index: int) -> str:
-        """Return an id for a call that has none; it is stable if the response has an id."""
+        """Return an id for a call without one; the id is reproducible if the response has an id."""
         seed = encoding.text_of(self.facts.get("id"))
         return "call_" + (encoding.short_id(f"{seed} {index}", 20) if seed else new_id())
 
@@ -617,7 +629,7 @@ class Decoder:
         return classify_event(error, provider=self.provider, model=self.model, usage=self._usage())
 
     def broken(self, what: str, body: bytes = b"", kind: ErrorKind = "protocol") -> ProviderError:
-        """Return the error for a malformed response; the message quotes its first bytes."""
+        """Return the error for a malformed response; its message quotes the start of `body`."""
         text = body[:2000].decode("utf-8", "replace")
         if text:
             what = f"{what}: {one_line(text, 200)}"
@@ -642,7 +654,7 @@ def _count(raw: Mapping[str, Json], places: Sequence[str]) -> int | None:
 
 
 def _is_amount(value: Json) -> TypeGuard[float]:
-    """Return whether a value is a usable count: a number from 0 that is neither NaN nor a bool."""
+    """Return whether a JSON value is a usable amount: a number from 0 to 1e15, not a bool."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e15
 
 
@@ -651,9 +663,9 @@ CONDITIONS = ("if", "not", "allOf", "patternProperties", "dependentRequired", "d
 
 
 class ToolRules(NamedTuple):
-    """Faults of a tool definition that models on a wire refuse or ignore.
+    """Limits of a wire on tool definitions: keywords and names that models refuse or ignore.
 
-    Faults that the encoder fixes are not among them.
+    Faults that the encoder fixes itself are not listed.
     """
 
     keywords: tuple[str, ...] = ()  # schema keywords that are refused everywhere
@@ -664,7 +676,7 @@ class ToolRules(NamedTuple):
 
 
 class RequestLogin(Protocol):
-    """A source of access tokens."""
+    """A source of access tokens for requests, used if no key is set."""
 
     async def headers(self) -> Mapping[str, str]:
         """Return the headers that authorize a request; a token is renewed before it expires."""
@@ -690,11 +702,11 @@ class Wire(Closeable):
 
     @classmethod
     def encode(cls, request: Request, entry: Entry, model: str) -> bytes:
-        """Return the body of a request."""
+        """Return the encoded body of a request to a model."""
         return cls.encoder(request, entry, model).body()
 
     def _notices(self, texts: Iterable[str], model: str) -> list[Notice]:
-        """Return the notices that this provider has not sent yet."""
+        """Return a Notice for each text that this provider has not sent before."""
         found = []
         for text in texts:
             if text not in self._noted:
@@ -703,13 +715,13 @@ class Wire(Closeable):
         return found
 
     def target(self, model: str, stream: bool) -> str:
-        """Return the path to send a request to."""
+        """Return the path below the base URL to which a request is sent."""
         return self.path
 
     async def headers(
         self, options: Mapping[str, Json], target: str, body: bytes
     ) -> Mapping[str, str]:
-        """Return the headers of this request, in addition to those of every request."""
+        """Return the headers of one request, in addition to the headers that all requests have."""
         if self.login is None:
             return {}
         headers = await self.login.headers()
@@ -718,7 +730,7 @@ class Wire(Closeable):
         return headers
 
     async def settled(self, decoder: Decoder, model: str) -> Decoder:
-        """Return the decoder of the complete body; a subclass may have to fetch the rest of it."""
+        """Return the decoder of the complete response; a subclass may fetch the response later."""
         return decoder
 
     @property
@@ -729,7 +741,7 @@ class Wire(Closeable):
         await self.http.aclose()
 
     async def models(self) -> list[str]:
-        """Return the names of the models that the server lists."""
+        """Ask the server for its list of models, and return their names."""
         headers = await self.headers({}, self.models_path, b"")
         async with self.http.get(self.models_path, headers) as blocks:
             body = b"".join([block async for block in blocks])
@@ -772,7 +784,10 @@ class Wire(Closeable):
                     )
 
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
-        """Send a request and yield the events of the reply, `Done` last; raise ProviderError."""
+        """Send a request and yield the events of the reply, `Done` last.
+
+        Raise ProviderError if the request fails.
+        """
         model = request.model or self.model
         self._check(request, model)
         decoder = self.decoder(self.entry.quirks, self.name, model)
@@ -816,7 +831,10 @@ class Wire(Closeable):
 
 
 def wire_class(name: str) -> type[Wire]:
-    """Import the module of a wire and return its provider class; raise ConfigError if unknown."""
+    """Import the module of a wire and return its provider class.
+
+    Raise ConfigError if no wire has this name.
+    """
     wires = sorted({entry.wire for entry in ENTRIES})
     if name not in wires:
         raise ConfigError(f"there is no wire {name!r}; there are: {', '.join(wires)}")
@@ -830,7 +848,7 @@ def wire_class(name: str) -> type[Wire]:
 
 
 def tool_rules() -> dict[str, ToolRules]:
-    """Return the rules for tool definitions of each wire that has any, by the wire's name."""
+    """Return the limits on tool definitions by the name of the wire, for wires that have any."""
     wires = {entry.wire: wire_class(entry.wire) for entry in ENTRIES}
     return {
         name: wire.tool_rules for name, wire in sorted(wires.items()) if "tool_rules" in vars(wire)
@@ -838,7 +856,7 @@ def tool_rules() -> dict[str, ToolRules]:
 
 
 def capabilities_of(entry: Entry, model: str = "") -> Capabilities:
-    """Return the capabilities and prices of a model of an entry, by default its default model."""
+    """Return the capabilities and prices of a provider's model; "" is the default model."""
     model = model or entry.model
     found = find(entry.name, model)
     price = found.price if found else (None, None)
