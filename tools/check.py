@@ -17,7 +17,7 @@ NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolProblem:
-    """A problem of a tool; `wires` are the wires of providers that refuse the tool for it."""
+    """A problem of a tool; `wires` are the wires on which models refuse the tool because of it."""
 
     tool: str
     text: str
@@ -28,7 +28,7 @@ class ToolProblem:
 
 
 def check_tools(tools: Iterable[AnyTool]) -> tuple[ToolProblem, ...]:
-    """Return the problems of tools.
+    """Return the problems of tools, such as missing descriptions.
 
     >>> check_tools([])
     ()
@@ -91,7 +91,7 @@ def _check(tool: AnyTool) -> Iterator[ToolProblem]:
 
 
 def _wires_that_refuse(parameter: str, patterns: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the wires whose pattern for names of parameters does not match a name."""
+    """Return the wires that refuse the name of a parameter; `patterns` has the valid names."""
     return tuple(wire for wire, pattern in patterns.items() if not re.fullmatch(pattern, parameter))
 
 
@@ -110,7 +110,7 @@ _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 
 
 def _walk(schema: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield a schema and every schema inside it, each with its place as words for a message."""
+    """Yield a schema and every schema inside it, each with its place, such as " in 'city'"."""
     if not isinstance(schema, Mapping):
         return
     yield path, schema

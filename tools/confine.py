@@ -1,4 +1,4 @@
-"""The program that confines itself with Landlock and seccomp and then becomes another program.
+"""A program that confines its process with Landlock and seccomp, then executes a command.
 
 `glue.tools.sandbox` starts it as `python -c PROGRAM PLAN ARGV...`. It runs in a process of its own,
 because no step can be undone: dropping capabilities, Landlock rules, a filter of system calls.
@@ -58,12 +58,12 @@ NUMBER, ARCH, FIRST, SECOND = 0, 4, 16, 24  # offsets in the data of a system ca
 
 
 def version() -> int:
-    """Return the version of Landlock that the kernel has, or 0."""
+    """Return the version of Landlock that the kernel has, or 0 if it has none."""
     return max(syscall(CREATE_RULESET, None, 0, 1), 0) if is_known_linux() else 0
 
 
 def main() -> None:
-    """Confine this process by the plan in the first argument, then run the other arguments."""
+    """Confine this process by the plan in the first argument, then execute the other arguments."""
     plan, argv = json.loads(sys.argv[1]), sys.argv[2:]
     try:
         confine(plan)
@@ -90,7 +90,7 @@ def confine(plan: dict[str, Any]) -> None:
 
 
 def _drop_capabilities(machine: str) -> None:
-    """Drop every capability, also of root, so that the ptrace rules of Landlock hold."""
+    """Drop every capability of the process, even as root, so that Landlock's ptrace rules apply."""
     for capability in range(64):
         syscall(PRCTL[machine], CAPBSET_DROP, capability, 0, 0, 0)
     header = struct.pack("=Ii", CAPABILITIES_VERSION, 0)
@@ -124,12 +124,12 @@ def _allow(rules: int, path: str, rights: int) -> None:
 
 
 def make_filter(machine: str, *, sockets: str, metadata: bool = True) -> bytes:
-    """Return the seccomp program that refuses system calls by which a command reaches out.
+    """Return the seccomp program that refuses system calls which lead out of the sandbox.
 
     Args:
         machine: the processor, as `os.uname` names it.
-        sockets: "none", "internet", or "all". A pair of connected sockets is allowed, unless it is
-            of datagrams: these can be sent to others.
+        sockets: "none", "internet", or "all". A pair of connected sockets is allowed, but not a
+            pair of datagram sockets, which can send to other processes.
         metadata: whether modes, times and extended attributes of files may be changed.
     """
     refused = [IO_URING_SETUP, *SHARED[machine], *(() if metadata else METADATA[machine])]

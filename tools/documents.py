@@ -27,7 +27,7 @@ PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from glue.tools.pdf_process i
 
 
 def picture_type(data: bytes) -> str:
-    """Return the media type of a picture that models can see, from its first bytes, or "".
+    """Return the media type of a picture by its first bytes, or "" if models cannot see it.
 
     >>> picture_type(b"GIF89a...")
     'image/gif'
@@ -56,7 +56,7 @@ def picture_size(data: bytes) -> str:
 
 
 def read_pdf(data: bytes, stop: StopFlag | None = None, seconds: float = SECONDS) -> str:
-    """Return the text of a PDF, with a line before each page; raise ToolError if that fails."""
+    """Return the text of a PDF, with a line before each page; raise ToolError if unreadable."""
     if find_spec("pypdf") is None:
         raise ToolError(
             "a PDF can be read only if pypdf is installed: pip install 'glue-agents[documents]'"

@@ -188,7 +188,7 @@ def web_search(
     Args:
         allow: only results from these domains.
         block: no results from these domains; not together with `allow`.
-        max_uses: the most searches of one request.
+        max_uses: the maximum number of searches in one request.
     """
     allowed, blocked = _hosts("allow", allow), _hosts("block", block)
     if allowed and blocked:
@@ -212,7 +212,10 @@ def web_search(
 
 
 def _hosts(name: str, hosts: Iterable[str]) -> tuple[str, ...]:
-    """Return host names in lower case; raise if an entry is an address such as https://a.org."""
+    """Return host names in lower case; raise an error for an entry such as https://a.org.
+
+    `name` is the parameter that the error names.
+    """
     if isinstance(hosts, str):
         raise TypeError(f"{name} must be a list of hosts, such as [{hosts!r}], not a string")
     check_list(name, hosts, "['docs.python.org']")
@@ -231,7 +234,7 @@ def _hosts(name: str, hosts: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A checked URL, in the parts that a request needs."""
+    """A valid URL, split into the parts that a request needs."""
 
     url: str  # without a fragment
     origin: str
@@ -240,7 +243,7 @@ class Target:
 
 
 def parse_url(url: str) -> Target:
-    """Return the parts of a URL; raise ToolError unless it is a plain http or https address."""
+    """Split a URL into its parts; raise ToolError if it is not a plain http or https URL."""
     shown = one_line(url, 200)
     if len(url) > MAX_URL:
         raise ToolError(f"the url has {len(url)} characters; at most {MAX_URL} are allowed")
@@ -268,7 +271,7 @@ def parse_url(url: str) -> Target:
 
 
 def is_public(address: str) -> bool:
-    """Return whether an IP address belongs to a public host, and not to a network of its own.
+    """Return whether an IP address is public, and not private, local or reserved.
 
     >>> [is_public(each) for each in ("1.1.1.1", "127.0.0.1", "169.254.169.254", "::1")]
     [True, False, False, False]
@@ -298,7 +301,7 @@ def system_addresses(host: str, port: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Response:
-    """The end of a chain of redirects."""
+    """The response to a request that was not redirected further."""
 
     target: Target
     media_type: str
@@ -308,7 +311,7 @@ class _Response:
 
 
 class _Moved(Exception):
-    """Raised for a redirect; its argument is the new URL."""
+    """A redirect; the argument of the exception is the new URL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -326,7 +329,10 @@ class _Fetcher:
         return any(matches_text(host, pattern) for pattern in self.allow)
 
     async def addresses(self, host: str, port: int) -> Sequence[str]:
-        """Return the addresses of a host; raise ToolError if one of them is not public."""
+        """Return the IP addresses of a host; raise ToolError if one of them is not public.
+
+        A host in `private` may have any address.
+        """
         try:
             found = list(dict.fromkeys(await in_thread(self.resolver, host, port)))
         except (OSError, UnicodeError) as error:
@@ -345,7 +351,7 @@ class _Fetcher:
         return found
 
     async def read(self, target: Target) -> str | list[Part]:
-        """Return the text of an address with a line about it, or the parts of a picture."""
+        """Fetch a URL; return its text after a line about it, or the parts of a picture."""
         until = time.monotonic() + self.seconds
         try:
             with anyio.fail_after(self.seconds + 1):  # the deadlines of the requests come first
@@ -355,7 +361,7 @@ class _Fetcher:
         return await in_stoppable_thread(lambda stop: _shown(response, self.most, stop))
 
     async def _follow(self, target: Target, until: float) -> _Response:
-        """Send requests until one is not a redirect; each address is checked again."""
+        """Send a request and follow redirects; check the address of each new host."""
         for _ in range(REDIRECTS + 1):
             try:
                 return await self._request(target, until)
@@ -375,7 +381,7 @@ class _Fetcher:
             raise TimeoutError
         deadlines = Deadlines(connect=min(10.0, left), read=left, write=left, total=left)
         try:
-            # No proxy: it would look up the name itself, and nobody would check the address.
+            # No proxy: it would look up the name itself, and the address would not be checked.
             http = HTTP(target.origin, deadlines=deadlines, environ={}, resolve=self.addresses)
             try:
                 return await self._receive(http, target)
@@ -496,7 +502,11 @@ def _text(response: _Response) -> str:
 
 
 def _decoded(response: _Response) -> str:
-    """Return the body as text: by its byte-order mark, its header, its meta element, or UTF-8."""
+    """Decode the body of a response as text.
+
+    The encoding comes from the byte-order mark, the header or the HTML meta element. Without any of
+    them the body is decoded as UTF-8, or as cp1252 if it is not valid UTF-8.
+    """
     body = response.body
     if body.startswith((b"\xff\xfe", b"\xfe\xff")):
         return body.decode("utf-16", "replace")
@@ -519,7 +529,7 @@ def _decoded(response: _Response) -> str:
 
 
 def _wrapped(line: str) -> Iterable[str]:
-    """Yield the pieces of a long line, cut at blanks."""
+    """Split a line that is longer than `LINE` characters, at blanks if possible."""
     while len(line) > LINE:
         at = line.rfind(" ", LINE // 2, LINE) + 1 or LINE
         yield line[:at].rstrip()

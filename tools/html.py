@@ -1,7 +1,7 @@
 """Convert an HTML page to readable text: headings, lists, links, tables and code, as in Markdown.
 
-The reader takes any input, and its time grows with the length of the input and not faster, whatever
-the page contains. Nothing is fetched or run.
+Any input is accepted, and the time is linear in the length of the input, whatever the page
+contains. Nothing is fetched or run.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def html_to_text(page: str, base_url: str = "") -> tuple[str, str]:
 
 
 def _tokens(page: str) -> Iterator[tuple[str, str, str]]:
-    """Yield the parts of a page: ("text", "", text), ("start", name, tag), ("end", name, "").
+    """Split a page into tokens: ("text", "", text), ("start", name, tag), ("end", name, "").
 
-    The content of a script and the like is one ("raw", name, text).
+    The content of an element such as `script` or `title` is one token ("raw", name, text).
     """
     at, size = 0, len(page)
     while at < size:
@@ -97,9 +97,9 @@ def _tokens(page: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _tag_end(page: str, at: int) -> int:
-    """Return the place of the `>` that ends a tag, or -1; a quoted value may contain others.
+    """Return the position of the `>` that ends a tag, or -1; skip a `>` inside a quoted value.
 
-    At most eight are tried, so that a page of broken quotes takes no longer than another page.
+    At most eight `>` are tried, so that a page of broken quotes takes no longer than another page.
     """
     first = end = page.find(">", at)
     for _ in range(8):
@@ -112,7 +112,7 @@ def _tag_end(page: str, at: int) -> int:
 
 
 class _Writer:
-    """A collector of the text of a page, line by line."""
+    """Builds the text of a page from its tokens, line by line."""
 
     def __init__(self, base_url: str) -> None:
         self.base = base_url
@@ -124,11 +124,11 @@ class _Writer:
         self.bullet = ""  # before the next line
         self.link: tuple[int, str] | None = None  # where an open link starts, and its address
         self.skipping = ""  # the element whose content is left out
-        self.depth = 0  # of elements of that name inside it
+        self.depth = 0  # of nested elements of that name
         self.code: list[str] | None = None  # the content of an open `pre`
 
     def add(self, text: str) -> None:
-        """Add text of the page."""
+        """Add a text of the page to the current line, with white space collapsed."""
         if self.skipping:
             return
         text = unescape(text)
@@ -142,7 +142,7 @@ class _Writer:
             self.words.append(text)
 
     def raw(self, name: str, text: str) -> None:
-        """Use the content of a raw element: only that of the first title is shown."""
+        """Store the content of the first `title` element; ignore other raw elements."""
         if name == "title" and not self.title:
             self.title = " ".join(unescape(text).split())
 
@@ -179,7 +179,7 @@ class _Writer:
             self.base = self.address(given["href"]) or self.base
 
     def start_block(self, name: str) -> None:
-        """Handle the start of an element that begins a line, or of marked text."""
+        """Handle the start of a block, list item, table row or heading, or of bold or code text."""
         if name in _MARKS:
             self.words.append(_MARKS[name])
         elif name == "li":
@@ -231,14 +231,14 @@ class _Writer:
             self.main = max(self.main - (name in ("main", "article")), 0)
 
     def close_mark(self, mark: str) -> None:
-        """End bold, italic or code text; remove a mark around nothing."""
+        """End bold, italic or code text; remove its first mark if there is no text after it."""
         if self.words and self.words[-1] == mark:
             self.words.pop()
         else:
             self.words.append(mark)
 
     def close_link(self) -> None:
-        """End a link: `[text](address)`."""
+        """End the open link, if any: write it as `[text](address)`."""
         if self.link is None:
             return
         (start, address), self.link = self.link, None
@@ -249,7 +249,7 @@ class _Writer:
             self.words[start:] = [f"{before}[{inner}]({address}){after}"]
 
     def address(self, href: str) -> str:
-        """Return the absolute address of a link, or "" if it leads nowhere else."""
+        """Return the absolute URL of a link, or "" if it is not a link to a web page."""
         if not href or href.startswith("#"):
             return ""
         try:
@@ -259,7 +259,7 @@ class _Writer:
         return found if found.startswith(("http://", "https://")) else ""
 
     def end_line(self) -> None:
-        """End the current line."""
+        """End the current line and store it, with its indentation; drop an empty line."""
         line = "".join(self.words).strip()
         self.words.clear()
         self.link = self.link and (0, self.link[1])
@@ -281,7 +281,7 @@ class _Writer:
         self.lines.append((self.main > 0, line))
 
     def finish(self) -> tuple[str, str]:
-        """Return the title and the text."""
+        """Return the title and the text of the page; only its main part if that is long enough."""
         if self.code is not None:
             self.end("pre")
         self.end_line()
@@ -291,12 +291,12 @@ class _Writer:
 
 
 def _heading(name: str) -> int:
-    """Return the level of a heading element, or 0."""
+    """Return the level of a heading element such as "h2", or 0 for other elements."""
     return int(name[1]) if len(name) == 2 and name[0] == "h" and name[1] in "123456" else 0
 
 
 def _attributes(tag: str) -> dict[str, str]:
-    """Return the attributes in the text of a tag; names in lower case, the first of each counts."""
+    """Return the attributes of a tag; names in lower case, the first of equal names is used."""
     found: dict[str, str] = {}
     for name, value in _ATTRIBUTE.findall(tag):
         if value[:1] in ("'", '"'):

@@ -34,7 +34,7 @@ def has_landlock() -> bool:
 
 
 def make_ruleset(program: str, readable: Iterable[str | int]) -> int:
-    """Return a descriptor of rules that let `program` run and read some folders.
+    """Return a descriptor of Landlock rules under which `program` can only read some folders.
 
     Args:
         program: the program's absolute path.
@@ -49,10 +49,10 @@ def make_ruleset(program: str, readable: Iterable[str | int]) -> int:
 def start_confined(
     rules: int, popen: Callable[[], subprocess.Popen[bytes]]
 ) -> subprocess.Popen[bytes]:
-    """Call `popen` in a new thread that the rules confine, and return the confined process.
+    """Start a process that Landlock rules confine, and return it; `popen` starts the process.
 
-    A process inherits the rules of the thread that starts it. The other threads of this process are
-    not confined.
+    `popen` is called in a new thread to which the rules apply, and the child inherits them. The
+    other threads of this process are not confined.
     """
 
     def work() -> subprocess.Popen[bytes]:
@@ -68,9 +68,9 @@ def start_confined(
 
 @cache
 def _can_start(program: str) -> bool:
-    """Return whether a program can start under rules, which may hide its libraries from it.
+    """Return whether a program can start under Landlock rules, which may hide its libraries.
 
-    Only a program outside the system's own folders is tried.
+    A program in the folders of the system can; any other program is tried out.
     """
     if os.path.realpath(program).startswith(tuple(f"{folder}/" for folder in SYSTEM)):
         return True
@@ -117,7 +117,7 @@ def _allow(rules: int, path: str | int, access: int) -> None:
 
 
 def is_known_linux() -> bool:
-    """Return whether system calls may be made by number: on Linux, on a known processor."""
+    """Return whether this is Linux on a processor whose system call numbers are known here."""
     return sys.platform.startswith("linux") and os.uname().machine in PRCTL
 
 

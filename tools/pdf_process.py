@@ -8,7 +8,10 @@ import sys
 
 
 def main() -> None:
-    """Print the text of each page, page by page, so that a killed process has printed the first."""
+    """Read a PDF from stdin and print the text of each page, one page at a time.
+
+    If the process is killed, the first pages have been printed.
+    """
     import pypdf  # an optional dependency, which only this process needs
 
     logging.disable()  # pypdf reports each small damage

@@ -55,8 +55,8 @@ def run(
     Args:
         argv: the program and its arguments.
         env: the child's whole environment.
-        cwd: the folder that it runs in.
-        deadline: seconds until it is killed.
+        cwd: the folder in which the child runs.
+        deadline: seconds until the child is killed.
         cap: bytes of standard output; the child is killed when it prints more.
         feed: bytes for its standard input.
         sink: receives standard output block by block instead of `Finished.out`, and returns
@@ -64,7 +64,7 @@ def run(
         merged: add standard error to standard output.
         stop: a flag that kills the child when another thread sets it.
         pass_fds: descriptors that the child inherits.
-        memory: bytes of data that it may allocate; 0 for no limit.
+        memory: bytes of data that the child may allocate; 0 for no limit.
         mark: an entry of `env`, as `NAME=value`. Every process that has the entry is a descendant
             and is killed too, even if it left the group. The group gets SIGTERM first.
         rules: Landlock rules from `glue.tools.landlock.make_ruleset`; -1 for none.
@@ -116,7 +116,10 @@ def _read_output(
     out: bytearray,
     err: bytearray,
 ) -> str:
-    """Read a child's output into `out` and `err` or the sink; return why reading stopped."""
+    """Read a child's output into `out` and `err`, or pass it to the sink.
+
+    Return why reading stopped: "deadline", "cancelled", "cap" or "enough"; "" if the child ended.
+    """
     silent = 0
     with selectors.DefaultSelector() as selector:
         for pipe in filter(None, (child.stdout, child.stderr)):

@@ -27,7 +27,7 @@ def start(
     memory: int = 0,
     rules: int = -1,
 ) -> subprocess.Popen[bytes]:
-    """Start a program in a process group of its own; the caller ends it with `end_group`."""
+    """Start a program in its own process group; the caller must end the group with `end_group`."""
 
     def popen() -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -52,7 +52,7 @@ def start(
 
 
 def find_marked(mark: str) -> dict[int, str]:
-    """Return the command lines, by process id, of processes with a variable `NAME=value`.
+    """Return the processes that have an environment entry `NAME=value`: command line by id.
 
     Only Linux shows the environment of other processes; elsewhere the result is empty.
     """
@@ -84,9 +84,9 @@ def end_marked(mark: str) -> None:
 
 
 def has_exited(child: subprocess.Popen[bytes]) -> bool:
-    """Return whether a child has ended, without reaping it.
+    """Return whether a child has ended, without reaping the child.
 
-    The system must not reuse the number of its process group before the group is killed.
+    So the system does not reuse the number of its process group before the group is killed.
     """
     if child.returncode is not None:
         return True

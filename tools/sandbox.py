@@ -64,19 +64,19 @@ LAUNCHER = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sandbox:
-    """The files, variables and network that a command may use, besides the system and the project.
+    """The files, variables and network that a command may use in addition to the project.
 
     >>> Sandbox(read=["/srv/models"], network=True).network
     True
 
     Attributes:
-        read: more folders and files that it may read.
-        write: more folders and files that it may write.
-        network: whether it may use the network.
-        env: names of environment variables that it inherits, besides the usual few.
-        writable_root: whether it may write to the project.
+        read: more folders and files that a command may read.
+        write: more folders and files that a command may write.
+        network: whether a command may use the network.
+        env: names of environment variables that a command inherits, in addition to a usual few.
+        writable_root: whether a command may write to the project.
         backend: "bubblewrap" or "landlock"; by default the first of them that works.
-        required: whether to raise ConfigError if no backend works, instead of using none.
+        required: raise ConfigError if no backend works; otherwise commands run without a sandbox.
     """
 
     read: Sequence[str | os.PathLike[str]] = ()
@@ -99,27 +99,27 @@ class Backend(Protocol):
     """A way to confine a command."""
 
     name: str
-    note: str  # what it does not do, in a few words, or ""
+    note: str  # the gaps of the backend in a few words, or ""
 
     def works(self) -> bool:
-        """Return whether this machine can use it."""
+        """Return whether the backend works on this machine."""
 
     def wrap(self, argv: Sequence[str], root: str, view: View) -> list[str]:
-        """Return the arguments that run a command confined."""
+        """Return the argument list that runs a command confined; `view` has the visible paths."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """The absolute paths that a command sees."""
+    """The absolute paths that a confined command can read and write."""
 
     read: tuple[str, ...]
     write: tuple[str, ...]
-    private: str  # holds `home` and `tmp`, which belong to the commands
+    private: str  # the folder with the `home` and `tmp` folders of the commands
     network: bool
 
 
 class Bubblewrap:
-    """Namespaces of the kernel, through the program bwrap."""
+    """The backend that uses namespaces of the kernel, through the program bwrap."""
 
     name, note = "bubblewrap", ""
 
@@ -162,7 +162,10 @@ class Bubblewrap:
 
 
 class Landlock:
-    """Rules of the kernel for files, and a filter that refuses sockets; needs no other program."""
+    """The backend that uses Landlock rules for files, and a filter that refuses sockets.
+
+    It needs no other program.
+    """
 
     name = "landlock"
     note = ".git is writable, names of processes are visible, no loopback network"
@@ -188,7 +191,7 @@ BACKENDS: dict[str, Backend] = {"bubblewrap": Bubblewrap(), "landlock": Landlock
 
 
 class SandboxRunner:
-    """A sandbox for the commands of one project; a runner for `glue.tools.shell.tools`."""
+    """A runner for `glue.tools.shell.tools` that confines the commands of one project."""
 
     def __init__(self, sandbox: Sandbox, backend: Backend, root: str) -> None:
         self.sandbox, self.backend, self.root = sandbox, backend, root
@@ -205,21 +208,21 @@ class SandboxRunner:
 
     @property
     def text(self) -> str:
-        """The sandbox in a few words, for the person who is asked for permission."""
+        """A description of the sandbox in a few words, for a permission question."""
         writable = "" if self.sandbox.writable_root else "read-only, "
         network = "with network" if self.sandbox.network else "no network"
         return f"sandbox: {self.backend.name}, {writable}{network}"
 
     @property
     def limits(self) -> str:
-        """What a command can do, for a model whose command failed."""
+        """The rights of a command in a few words, for a model whose command failed."""
         network = "network" if self.sandbox.network else "no network"
         folder = "only this folder" if self.sandbox.writable_root else "no folder but $TMPDIR"
         return f"{network}; {folder} can be written"
 
     @property
     def env(self) -> dict[str, str]:
-        """The variables that a command gets in addition to the usual ones."""
+        """The environment variables that a command gets in addition to the usual variables."""
         kept = {name: os.environ[name] for name in self.sandbox.env if name in os.environ}
         folders = {"HOME": f"{self.private}/home", "TMPDIR": f"{self.private}/tmp"}
         return {**folders, **kept}
@@ -228,9 +231,9 @@ class SandboxRunner:
         return self.backend.wrap(argv, root, self.view)
 
     def read_only(self) -> SandboxRunner:
-        """Return a runner with the same private folders that can neither write nor use a network.
+        """Return a stricter runner: commands cannot use a network, and write only private folders.
 
-        Only the private folders can be written.
+        Both runners have the same private folders.
         """
         strict = copy(self)
         strict.sandbox = replace(self.sandbox, write=(), network=False, writable_root=False)
@@ -240,7 +243,7 @@ class SandboxRunner:
         return strict
 
     def _make_home(self, home: str) -> None:
-        """Make the private folders, with links to the toolchains of the user's home folder."""
+        """Create the private folders, with links to the toolchains of the user's home folder."""
         for name in ("home", "tmp"):
             os.mkdir(os.path.join(self.private, name))
         for path in self.toolchains:
@@ -249,7 +252,7 @@ class SandboxRunner:
             os.symlink(path, link)
 
     def _view(self, more: Sequence[str] = ()) -> View:
-        """Return the paths that commands see; `more` are paths that they may read too."""
+        """Return the paths that commands can read and write; `more` are further paths to read."""
         read = [_absolute(path) for path in self.sandbox.read]
         read += [*more, *_git_folders(self.root)]
         write = [_absolute(path) for path in self.sandbox.write]
@@ -270,7 +273,7 @@ class SandboxRunner:
 
 
 def remove_private_folders() -> None:
-    """Remove the private folders of all sandboxes; for a process that skips the exit of Python."""
+    """Remove the private folders of all sandboxes, for a process that ends with `os._exit`."""
     for folder in tuple(PRIVATE):
         _remove(folder)
 
@@ -281,11 +284,13 @@ def _remove(folder: str) -> None:
 
 
 def open_sandbox(sandbox: Sandbox | str, root: str | os.PathLike[str]) -> SandboxRunner | None:
-    """Return the runner of a sandbox, or None if there is none.
+    """Return a runner that confines commands, or None if commands run without a sandbox.
+
+    Raise ConfigError if a required sandbox does not work.
 
     Args:
-        sandbox: a Sandbox, or "auto" for the usual one if any works, "require" for the usual one,
-            "off" for none. Raise ConfigError if a required one does not work.
+        sandbox: a Sandbox, or "auto" for the usual sandbox if one works, "require" for the usual
+            sandbox, "off" for none.
         root: the folder of the project.
     """
     if isinstance(sandbox, str) and sandbox not in ("auto", "require", "off"):
@@ -303,14 +308,14 @@ def open_sandbox(sandbox: Sandbox | str, root: str | os.PathLike[str]) -> Sandbo
 
 
 def find_backend(name: str = "") -> Backend | None:
-    """Return the backend of a name, or the best one, or None if it does not work here."""
+    """Return the backend with a name, or the best backend; None if it does not work here."""
     wanted = [BACKENDS[name]] if name else BACKENDS.values()
     return next((backend for backend in wanted if backend.works()), None)
 
 
 @cache
 def _bubblewrap_works() -> bool:
-    """Return whether bwrap can run a program; some systems forbid its namespaces."""
+    """Return whether bwrap is installed and can run a program; some systems forbid it."""
     program = shutil.which("bwrap", path=PROGRAMS)
     return program is not None and _succeeds(
         [program, "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "/bin/sh", "-c", ":"]
@@ -340,7 +345,8 @@ def _succeeds(argv: Sequence[str]) -> bool:
 def _etc() -> tuple[list[str], list[str], list[str]]:
     """Return three lists of paths in /etc: readable files, hidden files, and their folders.
 
-    Hidden is what users other than the owner may not read; without a sandbox, root can read it.
+    A file is hidden if users other than its owner may not read it; without a sandbox, a command of
+    root could read it.
     """
     public, hidden, mixed = list[str](), list[str](), list[str]()
 
@@ -387,7 +393,7 @@ def _absolute(path: str | os.PathLike[str]) -> str:
 def _program_folders() -> Iterable[str]:
     """Return the program folders in use: the folders of PATH, and the folder of this Python.
 
-    A folder of programs is shown together with its virtual environment, if it is part of one.
+    For a folder inside a virtual environment, return the folder of the whole environment.
     """
     folders = [each for each in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(each)]
     for folder in (*folders, os.path.dirname(sys.executable)):
@@ -397,7 +403,10 @@ def _program_folders() -> Iterable[str]:
 
 
 def _git_folders(root: str) -> list[str]:
-    """Return the git directories of a linked worktree or submodule, which are outside of it."""
+    """Return the git directories of a linked worktree or submodule, which are outside its root.
+
+    Return [] for other checkouts.
+    """
     if not os.path.isfile(os.path.join(root, ".git")):
         return []
     try:
@@ -413,7 +422,7 @@ def _git_folders(root: str) -> list[str]:
 
 
 def _outermost(paths: Iterable[str], written: Sequence[str]) -> tuple[str, ...]:
-    """Return the existing paths that no other path or system folder contains, each once."""
+    """Return the existing paths that are not inside another path or a system folder, sorted."""
     known = {path for path in paths if _exists(path)}
     covered = (*known, *SYSTEM, *written)
     kept = [
@@ -426,7 +435,7 @@ def _outermost(paths: Iterable[str], written: Sequence[str]) -> tuple[str, ...]:
 
 
 def _sockets(folders: Iterable[str]) -> list[str]:
-    """Return the paths of the host's sockets in the folders."""
+    """Return the paths of the host's sockets that are inside the folders or the system's."""
     try:
         with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as file:
             names = {

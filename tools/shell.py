@@ -1,10 +1,11 @@
-"""Tools that run shell commands, each with permission and, where one works, in a sandbox.
+"""Tools that run shell commands, each with permission and, if a sandbox works, in a sandbox.
 
     from glue.tools import shell
 
     agent = glue.Agent("openai", tools=shell.tools("."), permission=policy)
 
-A permission is not a sandbox: without one, an allowed command can do whatever the user can do.
+A permission is not a sandbox: without a sandbox, an allowed command can do everything that the user
+can do.
 """
 
 from __future__ import annotations
@@ -112,13 +113,13 @@ def tools(
         env: variables to add to the few that a command inherits.
         sandbox: "auto" confines commands with bubblewrap or Landlock if one works, "require" raises
             ConfigError if none works, "off" confines nothing. A `Sandbox` names more folders, the
-            network or variables, and must work. The permission question says which one is used.
+            network or variables, and must work. The permission question names the sandbox.
         runner: a function that wraps the argument list to confine the command, instead of a
             sandbox: the result of `docker("python:3.12")`, or your own.
-        questions: "all" asks for permission before each command. "writes" first runs a command that
-            only a person can allow without a question, in a sandbox that can neither write to the
-            project nor use a network. If it fails because of that, the question comes. If no
-            sandbox works, every command asks.
+        questions: "all" asks for permission before each command. "writes" first runs the command
+            without a question, in a sandbox that can neither write to the project nor use a
+            network, and asks only if the command fails because of that. This applies to commands
+            that only a person can allow. If no sandbox works, every command asks.
     """
     if questions not in get_args(Questions):
         raise ValueError(f"questions must be 'all' or 'writes', not {questions!r}")
@@ -176,7 +177,7 @@ def tools(
         return ShellCommand(argv, known, home, runner, seconds)
 
     async def trial(given: Mapping[str, Any]) -> str | None:
-        """Run a command that cannot change anything; return None if it needs permission."""
+        """Run a command in the read-only sandbox; return None if it needs permission."""
         if given.get("background"):
             return None
         started = prepare(strict, **given)
@@ -227,14 +228,14 @@ def tools(
 
 
 def describe_runner(runner: Runner | None) -> str:
-    """Return in a few words how commands are confined, or that they are not."""
+    """Return a few words about the sandbox of commands, such as "no sandbox"."""
     if runner is None:
         return "no sandbox"
     return str(getattr(runner, "text", "sandbox: the caller's runner"))
 
 
 def environment() -> dict[str, str]:
-    """Return the variables that a command inherits, with a PATH of absolute folders only."""
+    """Return the environment variables that a command inherits; PATH has only absolute folders."""
     kept = {key: os.environ[key] for key in PASSED if key in os.environ}
     folders = [
         folder for folder in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(folder)
@@ -248,7 +249,7 @@ def environment() -> dict[str, str]:
 
 
 def verbatim(command: str | Sequence[str]) -> str:
-    """Return a command exactly as it will run; escaped as JSON if some of it is unprintable."""
+    """Return a command as text exactly as it will run; as JSON if some of it is unprintable."""
     text = command if isinstance(command, str) else shlex.join(command)
     if text.isprintable() and not text.startswith("escaped: "):
         return text
@@ -256,7 +257,9 @@ def verbatim(command: str | Sequence[str]) -> str:
 
 
 def docker(image: str, *, program: str = "", options: Sequence[str] = ()) -> Runner:
-    """Return a runner that starts each command in a new container, with the project and no network.
+    """Return a runner that starts each command in a new container without a network.
+
+    The container can read and write the project.
 
     Args:
         image: the container image.
@@ -295,13 +298,13 @@ class _Container:
         return [*made, *self.options, self.image, *argv]
 
     def end(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
-        """Kill the container of a command that was stopped; killing its client is not enough."""
+        """Kill the container of a stopped command; killing the docker client is not enough."""
         name = argv[argv.index("--name") + 1]
         run([self.program, "kill", name], env=env, cwd="/", deadline=10.0, cap=4096)
 
 
 def _resolve_folder(home: str, cwd: str) -> str:
-    """Return the absolute path of a folder; raise ToolError if it is not below the root."""
+    """Return the absolute path of the folder `cwd`; raise ToolError if it is not below `home`."""
     try:
         with Root(home) as root, root.directory(cwd) as place:
             return os.path.join(home, *place.names)
@@ -314,7 +317,7 @@ def _resolve_folder(home: str, cwd: str) -> str:
 
 
 def _argv(command: str | list[str]) -> list[str]:
-    """Return the argument list of a command; a command line is run by bash, or else by sh."""
+    """Return the argument list of a command; bash or sh runs a command that is one text."""
     words = [command] if isinstance(command, str) else command
     if not words or not words[0]:
         raise ToolError("the command is empty")
@@ -328,12 +331,12 @@ def _argv(command: str | list[str]) -> list[str]:
 
 
 def _with_environment(argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
-    """Return the arguments of a command that has exactly these variables, whoever starts it."""
+    """Return an argument list that runs a command with exactly these environment variables."""
     return ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in env.items()), *argv]
 
 
 class ShellCommand:
-    """A command with its output so far: the start of it, and the end if there is more."""
+    """A shell command, with the start and the end of its output so far."""
 
     def __init__(
         self,
@@ -402,10 +405,10 @@ class ShellCommand:
         return self.seen < KILLED
 
     def wanted_more(self, network: bool) -> bool:
-        """Return whether the output has a message about a sandbox that is too strict.
+        """Return whether the output shows that the command failed because of the sandbox.
 
         Args:
-            network: count messages about the network too.
+            network: whether messages about the network count too.
         """
         with self.lock:
             text = (self.head + self.tail).decode("utf-8", "replace")
@@ -413,7 +416,7 @@ class ShellCommand:
         return found is not None and found is not False
 
     def report(self, note: str) -> str:
-        """Return the output since the last report, with a note below it."""
+        """Return the output of the command since the last report, with a note after it."""
         with self.lock:
             tail = self.seen - len(self.tail)  # the position at which the tail starts
             lost = max(tail - max(self.read, len(self.head)), 0)
@@ -431,7 +434,7 @@ class ShellCommand:
 
 
 class _Jobs:
-    """Background commands by their numbers; they are killed with this object, and at exit."""
+    """Background commands by number. They are killed when this object is deleted, and at exit."""
 
     def __init__(self) -> None:
         self.jobs: dict[int, ShellCommand] = {}
@@ -440,7 +443,7 @@ class _Jobs:
         weakref.finalize(self, _end_all, self.jobs)
 
     def start(self, command: ShellCommand) -> str:
-        """Start a command in a thread and return a note with its number."""
+        """Start a command in the background and return a note with its job number."""
         with self.lock:
             running = [number for number, job in self.jobs.items() if job.thread.is_alive()]
             if len(running) >= MAX_JOBS:
@@ -458,7 +461,10 @@ class _Jobs:
             return f"[started in the background as job {self.count}; {limit}]"
 
     def report(self, flag: StopFlag, number: int, stop: bool, wait: float) -> str:
-        """Return the new output of a job; wait for its end until `flag` is set."""
+        """Return the new output of a job and its state.
+
+        Wait up to `wait` seconds for its end, unless `flag` is set. `stop` ends the job.
+        """
         job = self.jobs.get(number)
         if job is None:
             raise ToolError(

@@ -55,7 +55,7 @@ PLACEHOLDER = re.compile(
     r"|\W*(?:unchanged|existing code|rest unchanged|code omitted)\W*(?:\.\.\.|…)\W*",
     re.IGNORECASE,
 )
-# A line of dots, perhaps in a comment, that stands for lines of the file.
+# A line of dots, perhaps in a comment, in place of lines of the file.
 DOTS = re.compile(r"\s*(?:#|//|--|/\*|<!--)?\s*(?:\.\.\.|…)\s*(?:\*/|-->)?\s*")
 MAX_LINES = 500_000  # lines of a file that is matched line by line
 MAX_PLACES = 10_000
@@ -75,7 +75,7 @@ class Replacement:
 
 
 def read_edits(given: Mapping[str, Any]) -> list[Replacement]:
-    """Return the replacements that the arguments of edit_file describe."""
+    """Return the replacements that the arguments of an edit_file call describe."""
     several = [Replacement(old=each["old"], new=each["new"]) for each in given.get("edits") or ()]
     if given.get("old") or not several:
         whole = bool(given.get("replace_all"))
@@ -87,7 +87,7 @@ def read_edits(given: Mapping[str, Any]) -> list[Replacement]:
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """The result of an edit."""
+    """The result of an edit: the new content, how the quotes matched, and a diff."""
 
     content: bytes
     rung: str  # the loosest rung of LADDER that a quote needed
@@ -96,7 +96,7 @@ class Edited:
 
 
 class _Text:
-    """A file's text with its lines, which are computed at first use."""
+    """The text of a file, with its lines and their positions, which are computed at first use."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -128,9 +128,10 @@ class _Text:
 
 
 def edit_all(content: bytes, replacements: Sequence[Replacement]) -> Edited:
-    """Make all replacements or none; every quote is searched in the file as it is before the edit.
+    """Make all replacements in the content of a file, or none, and return the result.
 
-    Raise a ToolError, with the text of the file, if a quote matches no place or several.
+    Every quote is searched in the original content. Raise a ToolError, with the text of the file,
+    if a quote matches no place or several.
     """
     decoded, encode = decode(content)
     # Quotes are matched with "\n"; `_apply` converts positions to those of the original text.
@@ -161,7 +162,8 @@ def edit_all(content: bytes, replacements: Sequence[Replacement]) -> Edited:
 def refuse_placeholder(new: str, known: str) -> None:
     """Raise a ToolError if the new text has a line such as "... rest unchanged".
 
-    Such a line would replace the text that it leaves out. A line that is in the file is allowed.
+    The line would be written to the file in place of the text that it leaves out. A line that is
+    already in the file (`known`) is allowed.
     """
     for line in new.split("\n"):
         if len(line) < 200 and PLACEHOLDER.fullmatch(line.strip()) and line.strip() not in known:
@@ -172,7 +174,10 @@ def refuse_placeholder(new: str, known: str) -> None:
 
 
 def _locate(flat: _Text, given: Replacement) -> tuple[int, list[Span]]:
-    """Return the number of the first rung that finds a quote, and the spans that it found."""
+    """Return the number of the first rung of LADDER that finds a quote, and the spans it found.
+
+    Raise ToolError if no rung finds the quote, or if a rung finds several places.
+    """
     if not given.old:
         raise ToolError("old is empty; quote the text to be replaced, or use write_file")
     if len(given.old) > MAX_QUOTE:
@@ -207,10 +212,10 @@ def _locate(flat: _Text, given: Replacement) -> tuple[int, list[Span]]:
 def _elided(flat: _Text, old: str, new: str) -> list[Span]:
     """Return the spans of a quote that leaves out lines by `...`; [] if its extent is not certain.
 
-    The quote "a\n...\nz" with the new text "b\na\n...\nz" stands for all lines from "a" to "z".
+    The quote "a\n...\nz" with the new text "b\na\n...\nz" means all lines from "a" to "z".
     Both texts must have the same `...` lines, and the lines next to each `...` must be the same in
-    both, so that it can only stand for text that stays. Each part of the quote must be in the file
-    exactly once, in this order, and the file must not contain such a `...` itself.
+    both, so that `...` can only mean text that stays. Each part of the quote must be in the file
+    exactly once, in this order, and the file itself must not contain such a `...` line.
     """
     parts, news = _split_at_dots(old), _split_at_dots(new)
     dots = [line for line in old.split("\n") if DOTS.fullmatch(line)]
@@ -251,7 +256,7 @@ def _is_whole_lines(flat: _Text, at: int, text: str) -> bool:
 
 
 def _extend_deletion(flat: _Text, span: Span) -> Span:
-    """If a span deletes all text of whole lines, extend it by their blanks and the newline."""
+    """Return a span; if it deletes all text of whole lines, extend it to delete the lines too."""
     start, end, new = span
     if new or flat.text[end - 1 : end] == "\n":
         return span
@@ -279,7 +284,7 @@ def _exact(flat: _Text, old: str, new: str) -> list[Span]:
 
 
 def _typographic(flat: _Text, old: str, new: str) -> list[Span]:
-    """Find a quote that differs in quotation marks, dashes or spaces from the file.
+    """Return the spans of a quote that differs from the file in quotation marks, dashes or spaces.
 
     Characters that the edit does not change stay as they are in the file.
     """
@@ -292,7 +297,10 @@ def _typographic(flat: _Text, old: str, new: str) -> list[Span]:
 
 
 def _keep_characters(block: list[str], wanted: list[str], lines: list[str]) -> str:
-    """Return the new lines, with the file's own characters in the parts that the edit keeps."""
+    """Return the new lines, with the characters of the file in the parts that the edit keeps.
+
+    `block` has the lines of the file, `wanted` the quoted lines, `lines` the new ones.
+    """
     made: list[str] = []
     lines = _plain_like(block, wanted, lines)
     old = [line.translate(LOOKALIKES) for line in wanted]
@@ -315,10 +323,10 @@ def _keep_characters(block: list[str], wanted: list[str], lines: list[str]) -> s
 
 
 def _plain_like(block: list[str], wanted: list[str], lines: list[str]) -> list[str]:
-    """Return the new lines without typographic characters that the model put into the quote too.
+    """Return the new lines with plain characters in place of wrong typographic ones.
 
-    If the quote has “ where the file has ", the model writes “ for ", also in the lines that it
-    adds. A character that these lines of the file contain is kept.
+    If the quote has “ at a place of the file's ", the model probably writes “ for " in the new
+    lines too. A character that these lines of the file contain is kept.
     """
     own, quoted = "\n".join(block), "\n".join(wanted)
     odd = {here for here, there in zip(quoted, own, strict=False) if here != there}
@@ -328,7 +336,7 @@ def _plain_like(block: list[str], wanted: list[str], lines: list[str]) -> list[s
 
 
 def _by_lines(flat: _Text, old: str, new: str, key: Callable[[str], str]) -> list[Span]:
-    """Find lines that `key` maps to the same texts as the lines of the quote.
+    """Return the spans of lines that `key` maps to the same texts as the lines of the quote.
 
     The replacements get the indentation of the file. Each line becomes one character, so that
     `str.find` can search for several lines in linear time, even in a file of repeated lines.
@@ -354,9 +362,9 @@ def _by_lines(flat: _Text, old: str, new: str, key: Callable[[str], str]) -> lis
 def _rewrite(
     flat: _Text, wanted: list[str], block: list[str], new: str, old: str, key: Callable[[str], str]
 ) -> str | None:
-    """Return the new lines for a place; lines that the edit keeps stay as they are in the file.
+    """Return the new text for one place of the file, indented like the file.
 
-    Return None if the indentation cannot be carried over.
+    Lines that the edit keeps stay unchanged. Return None if the indentation is not certain.
     """
     if not new:
         return ""
@@ -406,7 +414,7 @@ def _indent(line: str) -> str:
 def _reindent(
     flat: _Text, lines: list[str], wanted: list[str], block: list[str]
 ) -> list[str] | None:
-    """Return the new lines, indented like the file; None if their indentation is not clear."""
+    """Return the new lines, indented like the file; None if the indentation is not certain."""
     pairs = [
         (_indent(quoted), _indent(own))
         for quoted, own in zip(wanted, block, strict=True)
@@ -478,8 +486,8 @@ def _map_indentations(
 def _has_same_steps(flat: _Text, quoted: str, own: str, others: set[str]) -> bool:
     """Return whether quote and file are indented by steps of equal width.
 
-    It is called if only one indentation of the quote is known. That one shows how far the quote was
-    moved, but not how wide its steps are.
+    The caller knows only one indentation of the quote. It shows how far the quote was moved, but
+    not how wide its steps are.
     """
     in_quote = "".join([quoted, *others])
     if "\t" not in in_quote + own:
@@ -490,9 +498,9 @@ def _has_same_steps(flat: _Text, quoted: str, own: str, others: set[str]) -> boo
 
 
 def _positions(text: str, old: str) -> list[int]:
-    """Return the positions of `old`, and for each the first match that overlaps it.
+    """Return the positions of `old` in a text, and for each the first match that overlaps it.
 
-    An overlapping match makes the quote ambiguous, as "aa" in "aaa".
+    An overlapping match makes the quote ambiguous, such as "aa" in "aaa".
     """
     found: list[int] = []
     at = text.find(old)
@@ -514,13 +522,13 @@ def _split_lines(text: str) -> list[str]:
 
 
 def _common_prefix(one: str, other: str) -> int:
-    """Return the length of the common start of two texts."""
+    """Return the number of characters with which both texts begin."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (left, right) in pairs if left != right), min(len(one), len(other)))
 
 
 def _without_overlaps(spans: list[Span]) -> Iterator[Span]:
-    """Drop spans that overlap an earlier one."""
+    """Yield the spans in order, without spans that overlap an earlier span."""
     end = -1
     for span in sorted(spans):
         if span[0] >= end:
@@ -529,7 +537,10 @@ def _without_overlaps(spans: list[Span]) -> Iterator[Span]:
 
 
 def _apply(text: str, flat: _Text, spans: list[Span]) -> str:
-    """Return the original text with the spans replaced; their positions are those of `flat`."""
+    """Return the original text with the spans replaced.
+
+    The positions of the spans count in `flat`, the text without carriage returns.
+    """
     # The position of each "\r\n", counted in `flat`, which is shorter by 1 for each one before it.
     ends = array("I", (found.start() - at for at, found in enumerate(re.finditer("\r\n", text))))
     windows = 2 * len(ends) > flat.text.count("\n")
@@ -556,7 +567,7 @@ def _apply(text: str, flat: _Text, spans: list[Span]) -> str:
 
 
 def _diff(flat: _Text, spans: list[Span]) -> str:
-    """Return the removed and added lines, with new line numbers and two lines of context."""
+    """Return the removed and added lines for the model, with line numbers and some context."""
     shown: list[str] = []
     shift = 0  # new line numbers minus old ones
     done = 0  # old lines that are shown or skipped already
@@ -594,7 +605,7 @@ def _diff(flat: _Text, spans: list[Span]) -> str:
 
 
 def _join_by_line(flat: _Text, spans: list[Span]) -> Iterator[Span]:
-    """Join spans that share a line, so that the diff shows the line once."""
+    """Yield the spans; join spans that share a line, so that the diff shows the line once."""
     start, end, news = 0, 0, list[str]()
     for first, last, new in spans:
         if news and flat.line_at(first) == flat.line_at(max(end - 1, start)):
@@ -608,7 +619,7 @@ def _join_by_line(flat: _Text, spans: list[Span]) -> Iterator[Span]:
 
 
 def compare(old: str, new: str) -> str:
-    """Return a diff of two texts; "" if they are too long to compare."""
+    """Return a unified diff of two texts, or "" if they are too long to compare."""
     before, after = old.split("\n"), new.split("\n")
     if len(before) * len(after) > 100 * MAX_COMPARED:
         return ""
@@ -644,10 +655,10 @@ def _not_found_message(flat: _Text, old: str) -> str:
 
 
 def _most_similar_line(lines: list[str], wanted: list[str]) -> int | None:
-    """Return the line at which a quote probably starts, or None if no line resembles it.
+    """Return the index of the line at which a quote probably starts, or None if none is similar.
 
-    Lines of the quote that are in the file decide; if there are none, the words in common with the
-    quote's longest line.
+    Lines that are both in the quote and in the file decide. If there are none, the line that shares
+    most words with the longest line of the quote decides.
     """
     votes: Counter[int] = Counter()
     places: dict[str, list[int]] = {line: [] for line in wanted if line}

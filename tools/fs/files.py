@@ -53,7 +53,7 @@ def read_page(
     start: int = 0,
     numbers: bool = False,
 ) -> str:
-    """Return the lines from `offset` that fit a page, with a note on how to continue.
+    """Return a page of a file: the lines from `offset`, with a note on how to continue.
 
     `start` skips that many bytes of the first line, for a line that is longer than a page.
     """
@@ -93,10 +93,10 @@ def read_page(
 
 
 class Pager:
-    """A collector that takes a text block by block and keeps the lines of one page.
+    """Receives a text block by block and keeps the lines of one page.
 
-    Args of the constructor: `offset` is the first line, `cap` the most bytes, `limit` the most
-    lines, `start` the bytes to skip in the first line, `what` the text's name in messages. Without
+    `offset` is the first line, `cap` the maximum of bytes, `limit` the maximum of lines, `start`
+    the bytes to skip in the first line, and `what` the name of the text in messages. Without
     `start`, a line that does not fit is cut.
     """
 
@@ -117,7 +117,7 @@ class Pager:
         self.kept = bytearray()
 
     def feed(self, block: bytes) -> bool:
-        """Add a block; return whether another one is needed."""
+        """Add a block of the text; return whether the page needs another block."""
         if wanted := self.offset - 1 - self.passed:
             count = block.count(b"\n")
             if count < wanted:
@@ -136,7 +136,7 @@ class Pager:
         return len(self.kept) <= self.cap
 
     def take(self) -> tuple[bytes, int, str]:
-        """Return the page, the number of its last line, and a hint to continue, "" at the end."""
+        """Return the page, the number of its last line, and a hint how to continue, or ""."""
         if self.offset > 1 and self.is_past:
             count = self.passed + (not self.ended)
             raise ToolError(f"offset {self.offset} is past the end: {self.what} has {count} lines")
@@ -175,7 +175,7 @@ def _noted(text: str, note: str) -> str:
 
 
 def lines_that_fit(lines: Iterable[str], cap: int) -> list[str]:
-    """Return the first lines that fit into `cap` bytes."""
+    """Return the first lines, as many as fit into `cap` bytes."""
     kept: list[str] = []
     for line in lines:
         cap -= len(line.encode("utf-8", "replace")) + 1
@@ -186,18 +186,18 @@ def lines_that_fit(lines: Iterable[str], cap: int) -> list[str]:
 
 
 def count_lines(content: bytes) -> int:
-    """Return the number of lines; the last one need not end with a newline."""
+    """Return the number of lines of a content; the last line need not end with a newline."""
     return content.count(b"\n") + (not content.endswith(b"\n") and bool(content))
 
 
 def show_name(name: str) -> str:
-    """Return a file name on one line; an unusual name as JSON text, which tools accept as well."""
+    """Return a file name for a message; quote an unusual name as JSON, so that it is one line."""
     plain = name.isprintable() and name == name.strip() and not name.startswith(('"', "["))
     return name if plain else json.dumps(name)
 
 
 def suggest(near: Iterable[str]) -> str:
-    """Return the end of a message that suggests files: "; did you mean a.py?" or ""."""
+    """Return the end of an error message, such as "; did you mean a.py?", or "" without names."""
     names = " or ".join(map(show_name, near))
     return f"; did you mean {names}?" if names else ""
 
@@ -233,7 +233,10 @@ def _encode(mark: bytes, name: str, errors: str, text: str) -> bytes:
 
 
 def guess_encoding(content: bytes) -> str:
-    """Return "utf-8" (also if some characters are broken), "latin-1", or "ascii" if unknown."""
+    """Return the probable encoding of a content: "utf-8", "latin-1", or "ascii" if unknown.
+
+    The result is "utf-8" also if some characters are broken.
+    """
     try:
         content.decode("utf-8")
     except UnicodeDecodeError:
@@ -259,7 +262,7 @@ def write(
 ) -> tuple[bool, Mark]:
     """Write a file in one step and create its folders; return whether it is new, and its mark.
 
-    A link is followed as long as it stays below the root: the file that it names is replaced.
+    A link that stays below the root is followed, and the file that it names is replaced.
 
     Args:
         root: the root of the path.
@@ -294,7 +297,7 @@ def write(
 
 
 def folds_to_git(name: str) -> bool:
-    """Return whether some file system treats a name as `.git`."""
+    """Return whether a file name is `.git`, or a name that some file system treats as `.git`."""
     # HFS+ and others drop these characters: joiners, direction marks, variation selectors.
     dropped = ("Cf", "Cc", "Cs")
     plain = "".join(
@@ -310,7 +313,10 @@ def folds_to_git(name: str) -> bool:
 def _target(
     parent: int, name: str, path: str, mark: Mark | None, is_new: bool
 ) -> os.stat_result | None:
-    """Return the stat result of the file that a write replaces, or None if there is none."""
+    """Return the stat result of the file that a write replaces, or None if no file exists.
+
+    Raise an error if the file must not be replaced: it changed, is read-only, or is not regular.
+    """
     try:
         old = os.stat(name, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:
@@ -368,10 +374,10 @@ def _replace(
 
 
 def _copy_attributes(parent: int, name: str, fd: int) -> None:
-    """Copy the extended attributes of a file, such as access lists, to the file of a descriptor.
+    """Copy the extended attributes of a file, such as access lists, to another open file.
 
-    Python offers them only on Linux. The right to use capabilities is not copied: the kernel takes
-    it from every file whose content changes.
+    Python supports them only on Linux. File capabilities are not copied, because the kernel removes
+    them from every file whose content changes.
     """
     if not hasattr(os, "listxattr"):
         return
@@ -390,7 +396,7 @@ def _copy_attributes(parent: int, name: str, fd: int) -> None:
 
 
 def _check_still_there(root: Root, parent: int, place: ResolvedPath) -> None:
-    """Raise UnsafePath if the folder was moved after it was opened: it may be outside now."""
+    """Raise UnsafePath if the open folder was moved, because it may be outside the root now."""
     try:
         with root.place("/".join(place.names[:-1]) or ".", links=False) as again:
             there = again.name is None and is_same_file(os.fstat(again.fd), os.fstat(parent))

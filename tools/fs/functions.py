@@ -58,9 +58,9 @@ class QuotedEdit(TypedDict):
 
 
 class _Permit:
-    """A record of the files that were shown in permission questions.
+    """A record of the files that permission questions have shown to the user.
 
-    A write goes only to a file that was shown, and only if the file is still in that state.
+    A file is written only if it was shown and has not changed since then.
     """
 
     def __init__(self, root: Root, blocklist_guard: Guard | None = None) -> None:
@@ -69,7 +69,10 @@ class _Permit:
         self.shown: dict[str, list[tuple[str, str]]] = {}
 
     def target(self, given: Mapping[str, Any]) -> PermissionTarget:
-        """Return the place that a call would write to, with a diff if the edit is possible."""
+        """Return the file that a call would write, for a permission question, with a diff.
+
+        The diff is left out if the edit is not possible.
+        """
         path = given["path"]
         with _tool_errors(path):
             found = path_target(self.root, path)
@@ -88,7 +91,7 @@ class _Permit:
             return found
 
     def guard(self, path: str, content: bytes, mark: Mark | None) -> Guard:
-        """Return a guard that refuses any file but the one that was shown, in the same state.
+        """Return a guard that refuses to write any file but the one that was shown, unchanged.
 
         A folder of the path may have become a link after permission was given, and another program
         may have saved the file.
@@ -113,7 +116,7 @@ class _Permit:
 
 
 def _digest(content: bytes, mark: Mark | None) -> str:
-    """Return a text that identifies the state of a file; a large file is known by its mark."""
+    """Return a hash of a file's content, or of its mark if the content was not read."""
     return hashlib.sha256(content or repr(mark).encode()).hexdigest()[:16]
 
 
@@ -123,7 +126,7 @@ def functions(
     permit: _Permit | None = None,
     pictures: bool = True,
 ) -> dict[str, Function]:
-    """Return the functions behind the tools by name."""
+    """Return the functions behind the file tools, by name."""
 
     blocklist_guard = None if blocklist is None else blocklist.guard
     permit = permit or _Permit(root, blocklist_guard)
@@ -354,12 +357,12 @@ def tools(
     ['read_file', 'list_dir', 'find_files', 'grep']
 
     Args:
-        root: the directory; it is opened once. No path leads outside.
+        root: the directory, which is opened once. No path leads outside it.
         write: add write_file and edit_file; each call asks for permission.
         blocklist: files that must not be read or written. Without a block list every file may be
             read, dotfiles included.
-        pictures: read_file shows PNG, JPEG, GIF and WebP files. False only names them, for a
-            server that fails if its model cannot see.
+        pictures: read_file shows PNG, JPEG, GIF and WebP files. If False, it only names them, for
+            a server that fails on pictures because its model cannot see.
     """
     opened = root if isinstance(root, Root) else Root(root)
     permit = _Permit(opened, None if blocklist is None else blocklist.guard)
@@ -386,7 +389,10 @@ def tools(
 
 
 def _show_picture(file: BufferedReader, kind: str, path: str) -> list[Part]:
-    """Return a picture as a part, after a line about it that every model can read."""
+    """Return a picture as message parts: a line of text about it, then the image.
+
+    If the picture is too large, return only the line.
+    """
     data = file.read(MAX_PICTURE + 1)
     size = file.seek(0, SEEK_END)
     pixels = picture_size(data)
@@ -411,7 +417,7 @@ def _spooled(path: str) -> BufferedReader | None:
 def _tool_errors(path: str, root: Root | None = None) -> Iterator[None]:
     """Translate an OSError to a ToolError of one line that names the path as the model gave it.
 
-    If the file is missing and a root is given, the line suggests files with similar names.
+    If the file does not exist and a root is given, the error suggests files with similar names.
     """
     try:
         yield
@@ -427,7 +433,7 @@ def _tool_errors(path: str, root: Root | None = None) -> Iterator[None]:
 
 
 def _similar_paths(root: Root, path: str) -> list[str]:
-    """Return at most three files with the same name elsewhere, or with a similar name."""
+    """Return at most three existing files with the name of a missing file, or a similar name."""
     wanted = path.rstrip("/").rpartition("/")[2]
     budget = walk.Budget(entries=20_000, deadline=time.monotonic() + 0.5)
     found: dict[str, list[str]] = {}
@@ -444,7 +450,7 @@ def _similar_paths(root: Root, path: str) -> list[str]:
 def _read_existing(
     root: Root, path: str, blocklist_guard: Guard | None
 ) -> tuple[bytes, Mark | None]:
-    """Return the content and mark of a file about to be replaced.
+    """Return the content and mark of a file that is about to be replaced.
 
     The content is b"" if the file cannot be read or is too large, the mark None if it is missing.
     """

@@ -31,9 +31,9 @@ PROGRAM = (
 def grep(
     root: Root, query: dict[str, object], stop: StopFlag | None = None, seconds: float = SECONDS
 ) -> str:
-    """Run a query in a worker process and return its hits and notes as text.
+    """Run a grep query in a worker process; return its hits and notes as text for the model.
 
-    The worker starts without site-packages and without an environment.
+    The worker starts without site-packages and without the environment variables of this process.
     """
     if not sys.executable:
         raise ToolError("grep needs a Python interpreter, and sys.executable names none")

@@ -16,7 +16,7 @@ from glue.tools.fs.root import Root
 def safe_open(
     root: Root | str | os.PathLike[str], path: str, *, blocklist: Blocklist | None = None
 ) -> io.BufferedReader:
-    """Open a regular file below a root for reading, or raise `UnsafePath`.
+    """Open a regular file below a root for reading; raise `UnsafePath` if the path leads outside.
 
     >>> with safe_open("/srv/project", "src/main.py") as file:  # doctest: +SKIP
     ...     content = file.read()
@@ -54,7 +54,7 @@ def relative_path(root: Root | str | os.PathLike[str], path: str) -> str:
 
 
 def path_target(root: Root | str | os.PathLike[str], path: str) -> PermissionTarget:
-    """Return a path for a permission policy: its own name, and the file that it links to."""
+    """Return the target for a permission policy: a path, and the file that it links to."""
     with _opened(root) as opened:
         with opened.place(path, final=False) as place:
             own = place.path

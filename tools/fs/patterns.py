@@ -20,7 +20,7 @@ SECRETS = tuple(Path(__file__).with_name("blocklist.txt").read_text().split())
 
 
 class Gitignore:
-    """The rules of one .gitignore for paths below its directory; the last matching rule decides.
+    """The rules of one .gitignore file; of the rules that match a path, the last one decides.
 
     As in git, a character is a byte, so `?` matches one byte of `ü`. Rules and names are therefore
     compared as Latin-1 text, in which each character is one byte.
@@ -48,7 +48,7 @@ class Gitignore:
             self.rules.append((keep, folder, anchored, pattern))
 
     def judge(self, names: Sequence[str], is_folder: bool) -> bool | None:
-        """Return whether a path is ignored, or None if no rule matches it."""
+        """Return whether the rules ignore a path, or None if no rule matches the path."""
         if not all(map(str.isascii, names)):
             names = [os.fsencode(name).decode("latin-1") for name in names]
         below, last = names[self.depth :], names[-1:]
@@ -65,7 +65,7 @@ class Gitignore:
 
 
 def is_ignored(rules: Sequence[Gitignore], names: Sequence[str], is_folder: bool) -> bool:
-    """Return whether a path is ignored; the nearest .gitignore with a matching rule decides."""
+    """Return whether a path is ignored; the last of `rules` with a matching rule decides."""
     for layer in reversed(rules):
         verdict = layer.judge(names, is_folder)
         if verdict is not None:
@@ -75,7 +75,9 @@ def is_ignored(rules: Sequence[Gitignore], names: Sequence[str], is_folder: bool
 
 @dataclass(frozen=True, slots=True)
 class Blocklist:
-    """Patterns of files that must not be read; `!pattern` allows files that an earlier one blocks.
+    """Patterns of files that must not be read.
+
+    `!pattern` allows files that an earlier pattern blocks.
 
     A pattern is compared with the whole path and with each component, ignoring case. `*` does not
     match `/`, `**` does.
@@ -95,7 +97,7 @@ class Blocklist:
     def merge(
         self, other: Blocklist | Iterable[str] = (), *, allow: Iterable[str] = ()
     ) -> Blocklist:
-        """Return a list with more patterns, which blocks every file that this list blocks.
+        """Return a block list with more patterns, which also blocks every file that this one does.
 
         Only `allow` can make an exception. A new pattern that starts with `!` is a ValueError,
         because it could unblock files that this list blocks.
@@ -119,7 +121,7 @@ class Blocklist:
         return Blocklist((*self.patterns, *new, *exceptions))
 
     def match(self, path: str) -> str | None:
-        """Return the pattern that blocks a path, or None."""
+        """Return the pattern that blocks a path, or None if the path is not blocked."""
         parts = [part for part in path.casefold().split("/") if part not in ("", ".")]
         names, paths = _screen(self.patterns)
         if not any(map(names.match, parts)) and not any(glob.matches(parts) for glob in paths):
@@ -146,7 +148,7 @@ class Blocklist:
 
 @lru_cache(maxsize=64)
 def _screen(patterns: tuple[str, ...]) -> tuple[re.Pattern[str], tuple[Glob, ...]]:
-    """Return one regular expression for all patterns of one component, and globs for the others."""
+    """Return one regular expression for all patterns without `/`, and globs for the others."""
     wanted = [each.strip("/").casefold() for each in patterns if not each.startswith("!")]
     names = [Glob(each).parts[0] for each in wanted if "/" not in each and each != "**"]
     sources = [

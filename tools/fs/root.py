@@ -48,9 +48,9 @@ Guard = Callable[[tuple[str, ...]], None]
 
 @dataclass(frozen=True, slots=True)
 class ResolvedPath:
-    """The place that a path leads to: `fd` is the directory itself, or the parent of `name`."""
+    """The result of resolving a path: an open directory, or a name in an open directory."""
 
-    fd: int
+    fd: int  # the directory itself, or the parent of `name`
     names: tuple[str, ...]  # components from the root, without links and `..`
     name: str | None  # None if the path is a directory
     missing: tuple[str, ...] = ()  # folders between `fd` and `name` that do not exist
@@ -60,7 +60,7 @@ class ResolvedPath:
         return "/".join(self.names) or "."
 
     def open(self, path: str) -> io.BufferedReader:
-        """Open the regular file at this place; `path` is its name in error messages."""
+        """Open the regular file that the path resolved to; `path` is its name in error messages."""
         if self.missing:
             raise path_error(errno.ENOENT, path)
         if self.name is None:
@@ -69,7 +69,9 @@ class ResolvedPath:
 
 
 class Root:
-    """An open directory. Close it, use it in `with`, or leave it to the garbage collector.
+    """An open root directory, below which all paths stay.
+
+    Close it, use it in `with`, or leave it to the garbage collector.
 
     >>> with Root(".") as root, root.open("README.md") as file:  # doctest: +SKIP
     ...     content = file.read()
@@ -93,10 +95,10 @@ class Root:
 
     @property
     def folds_names(self) -> bool:
-        """Whether the file system ignores the case of names, as that of macOS does by default.
+        """Whether the file system ignores upper and lower case in names, as macOS does by default.
 
-        A file of the root is looked up with the other case. If the root has no file whose name has
-        letters, the system decides.
+        A file of the root is looked up with the case of its name swapped. If no name in the root
+        has letters, the operating system decides.
         """
         try:
             with os.scandir(self.fd) as entries:
@@ -110,7 +112,7 @@ class Root:
         return found is not None and is_same_file(self._stat(name.swapcase()), found)
 
     def _stat(self, name: str) -> os.stat_result | None:
-        """Return the stat of a file in the root, or None if there is none. Tests override this."""
+        """Return the stat result of a file in the root, or None. Tests override this method."""
         return stat_or_none(name, self.fd)
 
     @classmethod
@@ -135,9 +137,9 @@ class Root:
         self.close()
 
     def relative(self, path: str) -> str:
-        """Return a path relative to the root; raise UnsafePath if it is not below the root.
+        """Return a path relative to the root; raise UnsafePath if it is invalid or not below it.
 
-        Nothing is stripped, unquoted, expanded or normalised.
+        The path is not stripped, unquoted, expanded or normalised.
         """
         if not isinstance(path, str) or not path:
             raise UnsafePath(
@@ -159,7 +161,7 @@ class Root:
         return below
 
     def below(self, path: str) -> str | None:
-        """Return a path relative to the root, or None if it is absolute and leads elsewhere."""
+        """Return a path relative to the root, or None if it is absolute and not below the root."""
         if not path.startswith("/"):
             return path
         for spelling in self.spellings:
@@ -169,13 +171,13 @@ class Root:
         return None
 
     def open(self, path: str, *, guard: Guard | None = None) -> io.BufferedReader:
-        """Open a regular file for reading; raise UnsafePath if it is outside or not regular."""
+        """Open a regular file below the root for reading; raise UnsafePath for any other file."""
         with self.place(path, guard=guard) as place:
             return place.open(path)
 
     @contextmanager
     def directory(self, path: str, *, guard: Guard | None = None) -> Iterator[ResolvedPath]:
-        """Open a directory for the duration of the block."""
+        """Open a directory below the root during a `with` block."""
         with self.place(path, guard=guard) as place:
             if place.name is not None:
                 there = not place.missing and stat_or_none(place.name, place.fd) is not None
@@ -186,7 +188,7 @@ class Root:
     def place(
         self, path: str, *, links: bool = True, final: bool = True, guard: Guard | None = None
     ) -> Iterator[ResolvedPath]:
-        """Resolve a path and keep its descriptors open for the duration of the block.
+        """Resolve a path below the root, and keep its descriptors open during a `with` block.
 
         Args:
             path: relative to the root, or absolute and below it. An OSError names it.
@@ -214,7 +216,7 @@ def shorten(path: str) -> str:
 
 
 def path_error(number: int, path: str, text: str | None = None) -> OSError:
-    """Return an OSError that names a path as the caller gave it."""
+    """Return an OSError for an error number, with the path as the caller gave it."""
     return OSError(number, text or os.strerror(number), path)
 
 
@@ -237,7 +239,7 @@ def open_at(parent: int, name: str, path: str) -> io.BufferedReader:
 
 
 def check_regular(found: os.stat_result, path: str) -> None:
-    """Raise UnsafePath unless a stat result is that of a regular file on a disk."""
+    """Raise an error if a stat result does not belong to a regular file on a disk."""
     if stat.S_ISDIR(found.st_mode):
         raise path_error(errno.EISDIR, path)
     if not stat.S_ISREG(found.st_mode):
@@ -267,7 +269,7 @@ def stat_or_none(
 
 
 def is_same_file(one: os.stat_result | None, other: os.stat_result) -> bool:
-    """Return whether two stat results are those of the same file."""
+    """Return whether two stat results belong to the same file."""
     return one is not None and os.path.samestat(one, other)
 
 
@@ -326,7 +328,11 @@ class _Walk:
         return os.open(part, DIRECTORY | os.O_PATH, dir_fd=self.here)
 
     def follow(self, part: str) -> bool:
-        """Follow a link and return True; return False for a file, or a link not to be followed."""
+        """Follow the component if it is a link, and return True.
+
+        Return False if it is a file, or a last link that shall not be followed. Raise UnsafePath if
+        the link leads outside the root.
+        """
         try:
             target = os.readlink(part, dir_fd=self.here)
         except OSError:
@@ -349,7 +355,7 @@ class _Walk:
         return True
 
     def absent(self, part: str) -> ResolvedPath:
-        """Return the place of a path whose component `part` does not exist."""
+        """Return the resolved path if its component `part` does not exist."""
         rest = [part, *(part for part in self.todo[::-1] if part not in ("", "."))]
         if ".." in rest:  # there is nothing above a folder that does not exist
             raise path_error(errno.ENOENT, self.path)
@@ -357,7 +363,7 @@ class _Walk:
 
 
 def truncate(text: str, cap: int, marker: str = "\n[truncated]") -> str:
-    """Return a text cut to at most `cap` bytes of UTF-8, marker included, never inside a character.
+    """Cut a text to at most `cap` bytes of UTF-8, marker included, but never inside a character.
 
     The marker is left out if it does not fit.
     """

@@ -35,9 +35,9 @@ SEES_AROUND = re.compile(r"\(\?|\\[AZz]|[*+?}]\+|\\B")
 
 
 def main() -> None:
-    """Run the query on standard input: print hits to stdout, and notes or an error to stderr.
+    """Read a query from stdin and run it: print hits to stdout, and notes or an error to stderr.
 
-    The process that started this one kills it if it takes too long.
+    The parent process kills this process if it takes too long.
     """
     query = json.load(sys.stdin)
     try:
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def search(query: dict[str, Any]) -> list[str]:
-    """Print hits as they are found, and return notes such as "the first 100 hits"."""
+    """Search files, print hits as they are found, and return notes such as "the first 100 hits"."""
     searcher = Searcher(query)
     root = Root.adopt(query["fd"], tuple(query["spellings"]))
     budget = walk.Budget(deadline=time.monotonic() + query["seconds"])
@@ -121,7 +121,10 @@ class Searcher:
         self.unreadable = self.withheld = 0
 
     def search_file(self, parent: int, names: tuple[str, ...], required: bool = False) -> None:
-        """Print the hits of one file; if it cannot be read, raise if `required`, else count it."""
+        """Print the hits of one file.
+
+        If the file cannot be read, raise an error if `required` is set, otherwise count the file.
+        """
         path, number = "/".join(names), 1
         hits: list[str] = []
         try:
@@ -139,7 +142,7 @@ class Searcher:
             write_lines(hits)
 
     def find_hits(self, name: str, lines: list[str], number: int) -> Iterator[str]:
-        """Yield the hits among lines, with lines of context; `number` is that of the first line."""
+        """Yield the hits among lines, with context; `number` is the number of the first line."""
         if lines[-1] == "":
             lines.pop()
         found = (at for at, line in enumerate(lines) if self.line.search(line))
@@ -155,7 +158,7 @@ class Searcher:
                 yield f"{name}{mark}{number + shown}{mark} {self.clip(lines[shown])}"
 
     def clip(self, line: str) -> str:
-        """Return a line, or, if it is long, the part around its first match."""
+        """Return a line for display; of a long line, only the part around its first match."""
         if len(line) <= LINE:
             return line
         found = self.line.search(line)
@@ -166,7 +169,7 @@ class Searcher:
 
 
 def read_texts(parent: int, name: str, path: str, literal: bytes) -> Iterator[str]:
-    """Return a file's text in blocks; nothing if it is binary or does not contain the literal."""
+    """Yield the text of a file in blocks; nothing if the file is binary or lacks the literal."""
     fd = os.open(name, FILE, dir_fd=parent)
     try:
         found = os.fstat(fd)
@@ -182,7 +185,7 @@ def read_texts(parent: int, name: str, path: str, literal: bytes) -> Iterator[st
 def read_blocks(file: io.BufferedReader, literal: bytes) -> Iterator[str]:
     """Yield a large file in blocks of whole lines; a line longer than a block comes in pieces.
 
-    A block without the literal is yielded as empty lines, which only count.
+    A block without the literal is yielded as empty lines, so that line numbers stay right.
     """
     with file:
         rest, chunk = b"", b"" if b"\0" in file.peek(SNIFF)[:SNIFF] else file.read(BLOCK)
@@ -197,7 +200,7 @@ def read_blocks(file: io.BufferedReader, literal: bytes) -> Iterator[str]:
 
 
 def decode(block: bytes) -> str:
-    """Decode a block as UTF-8, or as Latin-1 if it looks like it; `\\r\\n` becomes `\\n`."""
+    """Decode a block as UTF-8, or as Latin-1 if that is more likely; `\\r\\n` becomes `\\n`."""
     if b"\r\n" in block:
         block = block.replace(b"\r\n", b"\n")
     try:

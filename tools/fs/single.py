@@ -1,7 +1,7 @@
 """One function for each file tool, which returns that tool alone.
 
-A list that both reads and writes files is better made with `fs.tools(root, write=True)`: its tools
-share what they know, so that write_file refuses a file that changed after read_file read it.
+For an agent that reads and writes files, use `fs.tools(root, write=True)`: its tools share the
+state of files, so that write_file refuses a file that changed after read_file read it.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class WalkEntry:
-    """An entry of a directory; `parent` is closed when the walk continues."""
+    """An entry of a directory during a walk; `parent` is closed when the walk continues."""
 
     parent: int  # descriptor of its directory
     names: tuple[str, ...]
@@ -51,7 +51,7 @@ class WalkEntry:
 def walk(
     root: Root, place: ResolvedPath, budget: Budget, *, everything: bool = False
 ) -> Iterator[WalkEntry]:
-    """Yield the entries below a directory, sorted, each folder before its contents.
+    """Yield the entries below a directory recursively, sorted, each folder before its contents.
 
     Unless `everything` is set, .git and the files that a .gitignore excludes are skipped.
     """
@@ -107,7 +107,7 @@ def scan(fd: int, budget: Budget) -> Iterator[tuple[str, str]]:
 
 
 def _kind(entry: os.DirEntry[str]) -> str:
-    """Return the kind of an entry without following a link."""
+    """Return the kind of a directory entry: link, folder, file or other; follow no link."""
     try:
         if entry.is_symlink():
             return "link"

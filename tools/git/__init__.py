@@ -1,4 +1,4 @@
-"""Git tools that are safe in a hostile repository: they run none of its programs and only read.
+"""Git tools that are safe in a hostile repository: they only read, and run no program of it.
 
 from glue.tools import git
 

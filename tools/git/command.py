@@ -1,4 +1,4 @@
-"""The git program, and the environment and bounds that every git command runs with."""
+"""The git program, and the environment and limits with which every git command runs."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def check_output(
         command: the name of the command, for messages.
         finished: the process that ended.
         cap: the limit on bytes of output, for messages.
-        cut: return the output also if it was cut at the limit.
+        cut: if the output was cut at the limit, return it instead of raising an error.
         codes: exit codes that are not failures.
     """
     if finished.reason == "enough" or (finished.reason == "cap" and cut):

@@ -44,7 +44,7 @@ def tools(
     >>> [tool.name for tool in tools(".")]
     ['git_diff_branch', 'git_log_branch', 'git_show', 'git_blame']
 
-    They read only objects and are safe in a hostile repository.
+    The tools read only objects and are safe in a hostile repository.
 
     Args:
         root: the top folder of the checkout.
@@ -54,7 +54,7 @@ def tools(
         bases: other bases that the model may name in a call, such as `["develop", "release/*"]`.
             Without them the tools have no parameter for a base.
         includes: only files that match one of these patterns are shown; `["src", "*.md"]`.
-        excludes: files that match one of these patterns are not shown; they win over `includes`.
+        excludes: files that match one of these patterns are not shown, even if `includes` match.
         blocklist: files that the tools count but do not show.
     """
     checkout = _Checkout(root, base, bases, includes, excludes, blocklist, trust)
@@ -152,7 +152,7 @@ def _trusted(trust: bool) -> bool:
 
 
 class _Checkout:
-    """The arguments of the tools of one checkout, and the steps that the tools share."""
+    """The settings of the git tools of one checkout, and the methods that the tools share."""
 
     def __init__(
         self,
@@ -190,14 +190,20 @@ class _Checkout:
         return below
 
     def covered(self, path: str) -> str:
-        """Return the relative path of a file; raise ToolError if the scope does not have it."""
+        """Return the relative path of a file; raise ToolError if it may not be shown.
+
+        The file must not be blocked, and the patterns of the tools must include it.
+        """
         below = self.allowed(path)
         if not self.scope.covers(below):
             raise ToolError(f"{show_name(below)} is not among the files that this tool shows")
         return below
 
     def origin(self, repo: Repo, named: str) -> str:
-        """Return the base that the model named, if it is allowed, or else the caller's base."""
+        """Return the base that the model named, or the default base if `named` is empty.
+
+        Raise ToolError if the named base is not allowed.
+        """
         if not named:
             return self.base or repo.base_branch()
         # A pattern such as `release/*` must not allow an ancestor such as `release/1~40`.
@@ -211,7 +217,7 @@ class _Checkout:
         raise ToolError(f"{show_name(named)} is not an allowed base; allowed: {', '.join(known)}")
 
     async def within(self, job: Callable[[Repo], str]) -> str:
-        """Run a job in a thread, with a Repo and a deadline of its own, and return its text."""
+        """Open the repository, run a job on it in a thread with a deadline, and return its text."""
 
         def work(stop: StopFlag) -> str:
             until = time.monotonic() + SECONDS

@@ -32,10 +32,10 @@ OF_WORKTREE = ("HEAD", "refs/bisect/", "refs/worktree/", "refs/rewritten/")
 
 
 class Layout:
-    """The repository of the folder `path` itself; folders above it are not searched.
+    """The git directories of the checkout at `path`; folders above it are not searched.
 
-    `own` is the git directory with HEAD. `common` is the one with the other refs and the objects;
-    linked worktrees share it, and in other checkouts it is the same as `own`.
+    `own` is the git directory with HEAD. `common` is the git directory with the other refs and the
+    objects. Linked worktrees share `common`; in other checkouts it is the same as `own`.
     """
 
     def __init__(self, path: str, *, alternates: bool = False) -> None:
@@ -48,14 +48,14 @@ class Layout:
             self._stack = stack.pop_all()
 
     def close(self) -> None:
-        """Close the directories."""
+        """Close the open directories."""
         self._stack.close()
 
     def find(self, name: str) -> str | None:
-        """Return the hash of a name, or None if there is no such name.
+        """Return the hash that a name refers to, or None if the name does not exist.
 
         The name is HEAD, a full ref such as refs/heads/main, a branch, a remote branch or a tag;
-        they are tried in this order.
+        these are tried in this order.
         """
         if name in ("HEAD", "@"):
             return self.read("HEAD")
@@ -70,7 +70,7 @@ class Layout:
         return None
 
     def read(self, ref: str) -> str | None:
-        """Return the hash of a ref by its full name, or None; symbolic refs are followed."""
+        """Return the hash of a ref by its full name, or None; follow symbolic refs."""
         for _ in range(MAX_JUMPS):
             root = self.own if ref.startswith(OF_WORKTREE) else self.common
             content = read_small(root, ref, MAX_LINE)
@@ -92,13 +92,13 @@ class Layout:
         raise _unsafe("symbolic refs form a circle")
 
     def head_branch(self) -> str:
-        """Return the branch that is checked out; "" if HEAD is detached."""
+        """Return the name of the branch that is checked out, or "" if HEAD is detached."""
         text = (read_small(self.own, "HEAD", MAX_LINE) or b"").decode("utf-8", "replace").strip()
         ref = text.removeprefix("ref:").strip()
         return ref.removeprefix("refs/heads/") if ref.startswith("refs/heads/") else ""
 
     def packed(self, ref: str) -> str | None:
-        """Return the hash of a ref in packed-refs, or None.
+        """Return the hash of a ref in the file packed-refs, or None if the file lacks it.
 
         The file is searched as bytes: a dict of perhaps a million refs would take longer to build.
         """
@@ -162,9 +162,9 @@ def _open_git_directories(root: Root, path: str, stack: ExitStack) -> tuple[Root
 def _open_linked(
     root: Root, path: str, gitfile: os.stat_result, stack: ExitStack
 ) -> tuple[Root, Root]:
-    """Open the git directory that a .git file names.
+    """Open the git directory that a .git file names, and the directory that worktrees share.
 
-    That directory must name this checkout in turn; otherwise the .git file could name the
+    The git directory must name this checkout in turn; otherwise the .git file could name the
     repository of another user.
     """
     content = read_small(root, ".git", MAX_LINE) or b""
@@ -199,7 +199,7 @@ def _open_outside(path: str) -> Root:
 
 
 def _check_worktree(common: Root, own: Root, name: str) -> None:
-    """Raise GitError unless the shared directory lists this worktree under its name."""
+    """Raise GitError if the shared git directory does not list this worktree under its name."""
     try:
         with common.place(f"worktrees/{name}", links=False) as place:
             listed = os.fstat(place.fd) if place.name is None else None
@@ -210,7 +210,10 @@ def _check_worktree(common: Root, own: Root, name: str) -> None:
 
 
 def _check_objects(objects: int, alternates: bool) -> None:
-    """Raise GitError if the objects contain a link or special file, which git would follow."""
+    """Raise GitError if the object directory contains a link or special file, or uses alternates.
+
+    git would follow them to files outside the repository.
+    """
     budget = Budget(entries=MAX_OBJECT_FILES, deadline=time.monotonic() + SECONDS)
     for folder, kind in scan(objects, budget):
         if kind == "file":

@@ -58,7 +58,7 @@ class FileChange:
 
     @property
     def binary(self) -> bool:
-        """True if git treats the file as binary and does not count its lines."""
+        """Whether git treats the file as binary and does not count its lines."""
         return self.added is None
 
 
@@ -85,7 +85,7 @@ class GrepHit:
 
 @dataclass(frozen=True, slots=True)
 class GitObject:
-    """An object of git; the content may be cut."""
+    """An object of git; its content may be cut off."""
 
     sha: str
     kind: str  # blob, tree, commit or tag
@@ -93,7 +93,7 @@ class GitObject:
 
 
 class ObjectReader:
-    """A reader of the objects of one repository; git starts when the first object is read."""
+    """A reader of the objects of one repository; it starts git when it reads the first object."""
 
     def __init__(self, start: Callable[[], subprocess.Popen[bytes]], stop: StopFlag | None) -> None:
         self.start, self.stop = start, stop
@@ -103,7 +103,7 @@ class ObjectReader:
         self._lock = threading.RLock()  # a review calls its tools in several threads
 
     def close(self) -> None:
-        """End the process; the next read starts another."""
+        """End the git process; the next read starts another process."""
         child, self._child = self._child, None
         self._buffer.clear()
         if child is not None:
@@ -126,7 +126,7 @@ class ObjectReader:
                 raise
 
     def tree(self, name: str, until: float) -> dict[str, TreeEntry]:
-        """Return the entries of a tree, or of the tree of a commit, by name."""
+        """Return the entries of a tree by name; `name` is the hash of a tree or a commit."""
         with self._lock:
             if (known := self._trees.get(name)) is not None:
                 return known
@@ -139,7 +139,10 @@ class ObjectReader:
             return entries
 
     def compare(self, one: str, other: str, until: float) -> None:
-        """Raise GitError if a folder that differs between two trees is forged."""
+        """Read every folder that differs between two trees, to check its hash.
+
+        Raise GitError if a folder is damaged or forged.
+        """
         pairs: list[tuple[str, str]] = [(one, other)]
         seen = set(pairs)
         while pairs:
@@ -154,7 +157,7 @@ class ObjectReader:
                 raise GitError("too many folders differ to compare them", kind="too_large")
 
     def _folders(self, sha: str, until: float) -> dict[str, str]:
-        """Return the hashes of the folders in a tree by name; none if `sha` is empty."""
+        """Return the hashes of the folders in a tree, by name; {} if `sha` is empty."""
         entries = self.tree(sha, until).values() if sha else ()
         return {entry.path: entry.sha for entry in entries if entry.kind == "tree"}
 
@@ -197,7 +200,10 @@ class ObjectReader:
         return GitObject(sha, kind, content)
 
     def _fill(self, name: str, until: float) -> None:
-        """Wait for a block of output and add it to the buffer."""
+        """Wait for a block of git's output and append it to the buffer.
+
+        Raise GitError at the deadline, or if the output ends.
+        """
         assert self._child is not None
         assert self._child.stdout is not None
         fd = self._child.stdout.fileno()
@@ -219,7 +225,7 @@ class ObjectReader:
 
 
 def parse_tree(found: GitObject) -> list[TreeEntry]:
-    """Return the entries of a tree object."""
+    """Parse a tree object and return its entries."""
     entries: list[TreeEntry] = []
     content, at, width = found.content, 0, len(found.sha) // 2
     while at < len(content):
@@ -245,14 +251,14 @@ def _damaged(name: str) -> GitError:
 
 
 def decode_path(raw: bytes) -> str:
-    """Return a path of git as text; bytes that are not UTF-8 become surrogates."""
+    """Decode a path in git's output; bytes that are not UTF-8 become surrogates."""
     return raw.decode("utf-8", "surrogateescape")
 
 
 def parse_changes(out: bytes) -> list[FileChange]:
-    """Parse the output of `git diff-tree --raw --numstat -z`.
+    """Parse the output of `git diff-tree --raw --numstat -z`; return the changed files.
 
-    It has the modes and hashes of all files first, then the counts of lines of all files.
+    The output has the modes and hashes of all files first, then the line counts of all files.
     """
     fields = iter(out.split(b"\0"))
     found: list[FileChange] = []  # not a dict: a forged tree may contain a name twice

@@ -43,7 +43,7 @@ def diff_page(
         offset: the first line of the patch to show.
         blocklist: files that are counted but not shown.
         head: lines before the summary.
-        scope: files that are neither counted nor shown are outside of it.
+        scope: the files to show; files outside it are neither counted nor shown.
     """
     in_scope = repo.changes(start, end, pathspec=scope.pathspec)
     changes = [change for change in in_scope if _is_below(change, path)]
@@ -74,7 +74,7 @@ def diff_page(
 
 
 def _is_below(change: FileChange, path: str) -> bool:
-    """Return whether a file is in a folder, or was before it was renamed; "" is the top folder."""
+    """Return whether a changed file is, or was before a rename, in a folder; "" is the top."""
     paths = (change.old_path, change.path)
     return not path or any(f"{each}/".startswith(f"{path}/") for each in paths)
 
@@ -100,7 +100,7 @@ def commit_page(
     blocklist: Blocklist | None = None,
     scope: Scope = EVERYTHING,
 ) -> str:
-    """Return a page of a commit: its message, and its changes from its first parent."""
+    """Return a page about a commit: its message, and the patch from its first parent."""
     commit = repo.log("", revision, limit=1)[0]
     head = [
         f"commit {commit.sha}",
@@ -120,7 +120,7 @@ def commit_page(
 
 
 def file_page(repo: Repo, revision: str, path: str, offset: int, scope: Scope = EVERYTHING) -> str:
-    """Return a page of a file at a revision; the names of its entries if the path is a folder."""
+    """Return a page of a file at a revision, or the names of the entries of a folder."""
     entry = repo.entry(revision, path) if path else None
     if path and entry is None:
         name = path.rpartition("/")[2]
@@ -148,7 +148,7 @@ def file_page(repo: Repo, revision: str, path: str, offset: int, scope: Scope = 
 
 
 def blame_page(repo: Repo, revision: str, path: str, first: int, last: int) -> str:
-    """Return a page with the commit, author and date of each line, and the next line to ask for."""
+    """Return a page with the commit, author and date of each line, and a note how to continue."""
     content = repo.cat_file(revision, path, cap=WHOLE, cut=True)
     total = count_lines(content)
     if first > total:

@@ -12,7 +12,7 @@ KNOWN = re.compile(r":\((?:exclude,)?(?:glob|top,literal)\)", re.DOTALL)
 
 
 def build_pathspec(includes: Iterable[str] = (), excludes: Iterable[str] = ()) -> list[str]:
-    """Return the pathspecs for patterns of files, to pass to git after `--`.
+    """Return the pathspecs that select files by patterns, to pass to git after `--`.
 
     A pattern without `/` matches at any depth, `**` matches several folders, and the name of a
     folder matches all files in it. Empty patterns are ignored.
@@ -48,7 +48,7 @@ def _specs(pattern: str, magic: str) -> list[str]:
 
 
 class Scope:
-    """The files that patterns include and exclude, for git and for single paths.
+    """The files that patterns include and exclude, as pathspecs for git and as a check of paths.
 
     >>> scope = Scope(["src"], ["*.lock"])
     >>> scope.covers("src/app/main.py"), scope.covers("src/poetry.lock"), scope.covers("README.md")

@@ -99,7 +99,10 @@ def run_git(
 
 
 def _with_pathspec(args: Sequence[str], pathspec: Sequence[str]) -> list[str]:
-    """Return the arguments with pathspecs, of which only the harmless forms are accepted."""
+    """Return the arguments of a command with pathspecs after `--`.
+
+    Raise GitError for a form of pathspec that `build_pathspec` and `literal_pathspec` do not make.
+    """
     if "--" in args:
         raise GitError("give paths after `--` or a pathspec, not both", kind="usage")
     for spec in pathspec:
@@ -111,7 +114,7 @@ def _with_pathspec(args: Sequence[str], pathspec: Sequence[str]) -> list[str]:
 
 
 def _folders_outside(home: str) -> list[str]:
-    """Return the absolute folders of PATH that are not in the checkout, for filters such as LFS."""
+    """Return the absolute folders of PATH outside the checkout; git finds filters there (LFS)."""
     inside = os.path.realpath(home) + "/"
     folders = filter(os.path.isabs, os.environ.get("PATH", "").split(os.pathsep))
     return [folder for folder in folders if not os.path.realpath(folder).startswith(inside)]

@@ -79,7 +79,8 @@ class Repo:
 
     Args of the constructor:
         root: the top folder of a checkout or of a linked worktree.
-        alternates: allow a repository that uses objects of another one; only if it is trusted.
+        alternates: allow a repository that uses the objects of another repository; only for a
+            trusted repository.
         seconds: the time limit of each call.
         stop: a flag that stops a call when another thread sets it.
     """
@@ -119,7 +120,7 @@ class Repo:
             self._stack = stack.pop_all()
 
     def close(self) -> None:
-        """Remove the temporary directory."""
+        """Remove the temporary git directory and close the repository."""
         self.directory = ""
         self._stack.close()
 
@@ -134,9 +135,9 @@ class Repo:
         self.close()
 
     def resolve(self, name: str) -> str:
-        """Return the full hash of a commit.
+        """Return the full hash of the commit that a name refers to.
 
-        The result is kept: the same name has the same hash as long as the Repo is open.
+        The result is stored: the same name has the same hash as long as the Repo is open.
         """
         self._check_open()
         if (known := self.resolved.get(name)) is not None:
@@ -172,7 +173,10 @@ class Repo:
         return full
 
     def base_branch(self) -> str:
-        """Return the branch that others probably start from: the head of origin, main or master."""
+        """Return the probable main branch: the head of origin, main, master, trunk or develop.
+
+        Raise GitError if none of them exists.
+        """
         for name in ("refs/remotes/origin/HEAD", "main", "master", "trunk", "develop"):
             if self.layout.find(name) is not None:
                 return name
@@ -253,7 +257,7 @@ class Repo:
         return job()
 
     def oversized(self, changes: Sequence[FileChange]) -> list[FileChange]:
-        """Return the changes of files that are too large to be compared."""
+        """Return those of the changes whose old or new file is too large to be compared."""
         binary = [change for change in changes if change.binary]
         hashes = {change.old_sha for change in binary} | {change.new_sha for change in binary}
         wanted = sorted(sha for sha in hashes if sha.strip("0"))
@@ -275,7 +279,7 @@ class Repo:
     def list_tree(self, rev: str, path: str = "", *, recursive: bool = True) -> list[TreeEntry]:
         """Return the files of a commit, or only the files below `path`.
 
-        Unless `recursive`, return only the direct entries, which include folders.
+        If `recursive` is false, return only the direct entries of the folder, subfolders included.
         """
         options = ["ls-tree", "-z", "--full-tree", *(["-r"] if recursive else [])]
         options += [self._tree(rev), "--"]
@@ -334,8 +338,8 @@ class Repo:
     ) -> list[GitCommit]:
         """Return the commits of `head` that are not in `base`, newest first.
 
-        If `base` is empty, return all commits of `head`. `skip` leaves out the newest ones, and
-        `paths` all that do not change one of these files.
+        If `base` is empty, return all commits of `head`. `skip` leaves out that many of the newest
+        commits. `paths` leaves out commits that change none of these files.
         """
         until = [f"^{self.resolve(base)}"] if base else []
         # --no-mailmap: a file of the repository could change the names of authors.
@@ -482,7 +486,7 @@ class Repo:
         return env
 
     def _until(self, seconds: float | None = None) -> float:
-        """Return the time.monotonic() at which a call that starts now has to end."""
+        """Return the deadline of a call that starts now, as a value of time.monotonic()."""
         until = time.monotonic() + (self.seconds if seconds is None else min(seconds, self.seconds))
         return until if self.until is None else min(until, self.until)
 
@@ -520,7 +524,7 @@ class Repo:
 
 
 def _binary_lines(change: FileChange) -> bytes:
-    """Return the lines that git prints for a binary file."""
+    """Return the lines of a patch that git prints for a changed binary file."""
     old, new = (each.encode("utf-8", "surrogateescape") for each in (change.old_path, change.path))
     before = b"/dev/null" if change.status == "A" else b"a/" + old
     after = b"/dev/null" if change.status == "D" else b"b/" + new
@@ -539,7 +543,7 @@ def _tree_path(path: str) -> str:
 
 
 def _argument(arg: str) -> str:
-    """Return an argument of git; raise GitError if no process can receive it."""
+    """Return an argument for git; raise GitError if it cannot be passed to a process."""
     try:
         os.fsencode(arg)
     except UnicodeEncodeError:

@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from glue.tools.mcp.questions import Elicit
 
 CALL_SECONDS = 60.0
-# A server that ends is restarted at once; if it ends again, after these delays.
+# A server that ends is restarted at once. If it ends again, it is restarted after these delays.
 BACKOFF = Backoff(first=1.0, cap=60.0, factor=4.0, attempts=5)
 
 
 class Servers:
-    """Connected servers; `tools` has the tools that these servers offer now."""
+    """Connected MCP servers; `tools` has the tools that these servers offer now."""
 
     def __init__(self, connections: Sequence[ServerConnection]) -> None:
         self.connections = tuple(connections)
 
     @property
     def tools(self) -> tuple[Tool[..., Any], ...]:
-        """The tools of all servers; of two tools with the same name, the first."""
+        """The tools of all servers; of two tools with the same name, only the first."""
         found: dict[str, Tool[..., Any]] = {}
         for connection in self.connections:
             for tool in connection.tools:
@@ -53,7 +53,10 @@ class Servers:
         }
 
     async def prompt(self, text: str) -> Any:
-        """Return the content of `/server:prompt arguments`; return any other text unchanged."""
+        """Return the content of the prompt that `/server:prompt arguments` names.
+
+        Return any other text unchanged.
+        """
         name, _, rest = text.strip()[1:].partition(" ")
         found = self.prompts.get(name) if text.strip().startswith("/") else None
         return text if found is None else await found.get(rest.strip())
@@ -71,7 +74,7 @@ async def connect(
     on_update: Callable[[ServerConnection, str], object] | None = None,
     backoff: Backoff = BACKOFF,
 ) -> AsyncIterator[Servers]:
-    """Connect to servers until the block ends.
+    """Connect to MCP servers during an `async with` block.
 
     >>> async with connect("mcp.json") as servers:  # doctest: +SKIP
     ...     agent = Agent("openai", tools=servers.tools, permission=policy)
@@ -119,17 +122,17 @@ async def connect_stdio(
     cwd: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> AsyncIterator[ServerConnection]:
-    """Start one server as a process, and end it with the block.
+    """Start one MCP server as a process, for the duration of an `async with` block.
 
     >>> async with connect_stdio("files", "mcp-files", ["."]) as server:  # doctest: +SKIP
     ...     agent = Agent("openai", tools=server.tools, permission=policy)
 
     Args:
-        name: the prefix of the names of its tools.
+        name: the name of the server, with which the names of its tools begin.
         command: the program.
         args: the arguments of the program.
         env: variables to add to the few that the program inherits.
-        cwd: the folder that it runs in.
+        cwd: the folder in which the program runs.
         options: the keyword parameters of `connect`.
     """
     where = None if cwd is None else os.fspath(cwd)
@@ -149,10 +152,10 @@ async def connect_http(
     oauth: bool | OAuth = False,
     **options: Any,
 ) -> AsyncIterator[ServerConnection]:
-    """Connect to one server over streamable HTTP until the block ends.
+    """Connect to one MCP server over streamable HTTP during an `async with` block.
 
     Args:
-        name: the prefix of the names of its tools.
+        name: the name of the server, with which the names of its tools begin.
         url: the address of the server.
         headers: headers of every request, such as Authorization.
         oauth: sign in; True with the browser, or an `OAuth` with the details.

@@ -1,4 +1,4 @@
-"""The configuration of MCP servers, as other programs write it too.
+"""The configuration of MCP servers, in the JSON format that other programs use too.
 
 {"mcpServers": {"files": {"command": "mcp-files", "args": ["."]}, "web": {"url": "https://..."}}}
 """
@@ -37,7 +37,7 @@ class OAuth:
     grant: str = "browser"  # or "client_credentials"
     private_key: str = field(default="", repr=False)  # PEM, instead of a secret
     algorithm: str = "RS256"  # of the private key
-    port: int = 0  # that the browser is redirected to; 0 is any free one
+    port: int = 0  # to which the browser is redirected; 0 is any free port
 
     def __post_init__(self) -> None:
         if self.grant not in ("browser", "client_credentials"):
@@ -78,7 +78,7 @@ class ServerConfig:
 def read_config(
     source: str | os.PathLike[str] | Mapping[str, Any], environ: Mapping[str, str] = os.environ
 ) -> tuple[ServerConfig, ...]:
-    """Return the servers of a JSON file, or of the same content as a dict.
+    """Return the configuration of each server in a JSON file, or in a dict of the same form.
 
     `${NAME}` and `${NAME:-default}` are replaced by environment variables. Servers with
     `"disabled": true` are left out.

@@ -58,7 +58,7 @@ NO_ARGUMENTS = {"type": "object", "properties": {}}
 
 @dataclass(eq=False, slots=True)
 class RunningCall:
-    """A call that waits for the response of the server."""
+    """A tool call that waits for the response of the server."""
 
     context: Context[Any]
     scope: anyio.CancelScope | None = None  # with the time limit of the call
@@ -115,14 +115,14 @@ class ServerConnection:
         self.prompts: tuple[ServerPrompt, ...] = ()
         self._client: Client | None = None
         self._transport = ServerTransport(config)
-        self._ready = anyio.Event()  # set if there is a client, or will never be one again
+        self._ready = anyio.Event()  # set if a client is connected, or none will be connected again
         self._wake = anyio.Event()
         self._changed = False
         self._restarts = 0
         self._calls: list[RunningCall] = []
         self._pins = Pins(config)
         self._warned: set[str] = set()  # messages that were logged once
-        self._pages: dict[str, Question] = {}  # that the user may still have open, by their id
+        self._pages: dict[str, Question] = {}  # pages that the user may have open, by id
         self._subscriptions: list[str] = []  # URIs of resources
         self._resubscribe = anyio.Event()
 
@@ -146,7 +146,7 @@ class ServerConnection:
         return f"({server}) could not be connected: {why}{self._last_words()}"
 
     def _last_words(self) -> str:
-        """Return the fault of a server, and the end of its standard error, for an error message."""
+        """Return the end of an error message: the server's fault and its last line of stderr."""
         output = self._transport.output
         fault = f"; {output.fault}" if output.fault else ""
         return fault + (f"; its last output: {output.last_line}" if output.last_line else "")
@@ -157,7 +157,7 @@ class ServerConnection:
         return clean(self._transport.output.tail.decode("utf-8", "replace"))
 
     def report_hidden(self, tool: str) -> None:
-        """Log once that another server has a tool of the same name, which is used instead."""
+        """Log once that a tool is left out because another server has a tool of this name."""
         self._warn_once(
             f"the tool {tool} of MCP server {self.name} is left out: another server has a tool of "
             "that name; rename one of the servers"
@@ -171,7 +171,7 @@ class ServerConnection:
     async def run(self, *, task_status: TaskStatus[None]) -> None:
         """Connect to the server, and restart it when it ends, until cancelled.
 
-        One task does everything, since the SDK opens and closes cancel scopes in it.
+        One task does all of this, because the SDK opens and closes cancel scopes in it.
         """
         started = False
         while True:
@@ -215,7 +215,7 @@ class ServerConnection:
             await anyio.sleep(delay)
 
     def _restart_delay(self) -> float | None:
-        """Return the seconds before the next restart: 0 for the first, None if it stays ended."""
+        """Return the seconds before the next restart of the server, or None to stop restarting."""
         return self.backoff.delay(self._restarts) if self._restarts else 0.0
 
     def _new_client(self) -> Client:
@@ -256,7 +256,10 @@ class ServerConnection:
             self.on_change(self)
 
     async def _subscribe(self, client: Client) -> None:
-        """Ask for notifications of changes, which servers of the newer protocol send on request."""
+        """Subscribe to changes of tools and resources, again whenever a subscription is added.
+
+        Servers of the newer protocol send such notifications only on request.
+        """
         while True:
             self._resubscribe = anyio.Event()
             async with anyio.create_task_group() as tasks:
@@ -280,7 +283,7 @@ class ServerConnection:
             logger.debug("MCP server %s does not report changes: %s", self.name, error)
 
     async def subscribe(self, uri: str) -> None:
-        """Ask the server to report changes of a resource, which are passed to `on_update`."""
+        """Ask the server to report changes of a resource; each report calls `on_update`."""
         client = self._client
         if uri in self._subscriptions:
             return
@@ -293,7 +296,7 @@ class ServerConnection:
         self._resubscribe.set()
 
     async def unsubscribe(self, uri: str) -> None:
-        """End a subscription."""
+        """End the subscription to a resource."""
         client = self._client
         if uri not in self._subscriptions:
             return
@@ -330,7 +333,7 @@ class ServerConnection:
         self._wake.set()
 
     async def _list(self, client: Client) -> None:
-        """Read the lists of tools, resources and prompts."""
+        """Read the server's lists of tools, resources and prompts, and store tools and prompts."""
         capabilities = client.server_capabilities
         known = self._chosen(await self._pages_of(client.list_tools, "tools"))
         names = prefix_names(self.name, known)
@@ -348,7 +351,11 @@ class ServerConnection:
         self.prompts = tuple(ServerPrompt(self, given) for given in prompts)
 
     def _chosen(self, listed: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-        """Return the tools that the configuration includes, by name; the first of equal names."""
+        """Return the listed tools that the configuration includes, by name.
+
+        Of tools with the same name, the first is used. Log names that are listed twice, and
+        patterns of the configuration that match no tool.
+        """
         known: dict[str, Mapping[str, Any]] = {}
         twice: list[str] = []
         for given in listed:
@@ -377,14 +384,14 @@ class ServerConnection:
         }
 
     async def _templates(self, client: Client) -> list[dict[str, Any]]:
-        """Return the templates of resources; a server may not know the request."""
+        """Return the server's templates of resources; [] if it does not support the request."""
         try:
             return await self._pages_of(client.list_resource_templates, "resource_templates")
         except MCPError:
             return []
 
     def _tool(self, full: str, given: Mapping[str, Any]) -> Tool[..., Any] | None:
-        """Return a tool that calls a tool of the server; None if its definition is refused."""
+        """Return a tool that calls a tool of the server, or None if its definition is invalid."""
         name, mark = given["name"], definition_hash(given)
         is_hidden = clean_all(given.get("description") or "") != (given.get("description") or "")
         if is_hidden:
@@ -448,7 +455,7 @@ class ServerConnection:
         return tool_result(_dump(result))
 
     async def _with_pages(self, send: Callable[[Client], Awaitable[Any]], name: str) -> Any:
-        """Send a request; if the server needs the user to open pages first, do that and repeat."""
+        """Send a request; if the server wants the user to open pages, ask the user, then repeat."""
         try:
             return await self.request(send, name)
         except ToolError as error:
@@ -573,7 +580,7 @@ class ServerConnection:
         raise AssertionError("unreachable")
 
     def _lose(self) -> None:
-        """Mark the connection as lost, so that `run` opens another."""
+        """Mark the connection as lost, so that `run` opens another connection."""
         if self._client is not None:
             self._client = None
             self._ready = anyio.Event()
@@ -588,8 +595,8 @@ class ServerConnection:
     def _caller(self) -> RunningCall | None:
         """Return the call that caused a message of the server, or None if that is not certain.
 
-        Over HTTP the transport knows it. Messages of a process do not name a call; if all
-        running calls belong to one session, the newest of them is taken.
+        Over HTTP the transport knows the call. A message of a process does not name its call; if
+        all running calls belong to one session, the newest call is returned.
         """
         known = _current.get()
         if known in self._calls:
@@ -610,7 +617,7 @@ class ServerConnection:
                 scope.deadline = anyio.current_time() + self.timeout
 
     async def _elicit(self, context: Any, params: Any) -> Any:
-        """Answer a question of the server with `elicit`, or with the permission policy."""
+        """Answer a question of the server: ask the user with `elicit`, or the permission policy."""
         running = self._caller()
         if running is None and len(self._calls) > 1:
             self._warn_once(
@@ -651,7 +658,7 @@ class ServerConnection:
             return types.ElicitResult(action="decline")
 
     async def _sample(self, context: Any, params: Any) -> Any:
-        """Send messages of the server to the model of the run whose call caused the request."""
+        """Answer the server's request for a reply of a model, with the model of the calling run."""
         running = self._caller()
         try:
             async with self._waiting_for_user(running):
@@ -678,7 +685,7 @@ class ServerConnection:
     async def _pages_of(
         self, list_page: Callable[..., Awaitable[Any]], field: str
     ) -> list[dict[str, Any]]:
-        """Return the items of all pages of a list, which are in the attribute `field` of a page."""
+        """Return the items of all pages of a list, from the attribute `field` of each page."""
         found: list[dict[str, Any]] = []
         cursor: str | None = None
         for _ in range(MAX_PAGES):
@@ -702,7 +709,7 @@ def _dump(model: Any) -> dict[str, Any]:
 
 
 def error_line(error: BaseException) -> str:
-    """Return the message of an error on one line; of an exception group, its innermost error."""
+    """Return the message of an error on one line; for an exception group, the innermost one."""
     error = innermost(error)
     text: str = clean(" ".join(str(error).split()))
     return text[:500] or type(error).__name__

@@ -1,4 +1,4 @@
-"""Content of MCP servers as parts of a tool result."""
+"""Conversion of the content that MCP servers send to the parts of a tool result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from glue.tools.mcp.gate import clean, clean_all
 
 
 def tool_result(result: Mapping[str, Any]) -> ToolResult:
-    """Return the result of an MCP call as a ToolResult.
+    """Convert the result of an MCP call to a ToolResult.
 
     Text, images, embedded files and structured content are converted. A text such as
     "[audio audio/wav cannot be shown]" replaces content that no model can read.
@@ -33,7 +33,7 @@ def tool_result(result: Mapping[str, Any]) -> ToolResult:
 
 
 def content_part(block: Mapping[str, Any]) -> Part:
-    """Return a content block of an MCP server as a part of a message."""
+    """Convert a content block of an MCP server to a part of a message."""
     kind = block.get("type")
     if kind == "text":
         return Text(text=clean(str(block.get("text", ""))))
@@ -70,7 +70,10 @@ def _binary(media_type: str, data: str, name: str) -> Part:
 
 
 def _without_binary(value: Any, shown: set[str]) -> Any:
-    """Replace binary data in structured content that another part of the result contains."""
+    """Return structured content with a note in place of data that another part contains too.
+
+    `shown` has the data of the other parts.
+    """
     if isinstance(value, str):
         return "[the same data is in another part]" if len(value) > 40 and value in shown else value
     if isinstance(value, dict):

@@ -69,16 +69,20 @@ def clean_all(value: Any) -> Any:
 
 
 def description(given: Mapping[str, Any], otherwise: str) -> str:
-    """Return the description, or else the title, that a server sent; cleaned and cut."""
+    """Return the description or title that a server sent, cleaned and shortened.
+
+    Return `otherwise` if the server sent neither.
+    """
     text = clean(str(given.get("description") or given.get("title") or otherwise)).strip()
     text = text or otherwise
     return text if len(text) <= MAX_DESCRIPTION else text[: MAX_DESCRIPTION - 1] + "…"
 
 
 def checked_schema(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of the parameters of a tool, with cleaned descriptions.
+    """Return the schema of a tool's parameters, with cleaned descriptions.
 
-    Raise ValueError if it is not valid, too large, or hides characters in a name or a value.
+    Raise ValueError if the schema is invalid, too large, or has hidden characters in a name or a
+    value.
     """
     size = len(json.dumps(given))
     if size > MAX_SCHEMA:
@@ -106,9 +110,9 @@ def _clean_schema(value: Any) -> Any:
 
 
 def _is_plain(schema: Any) -> bool:
-    """Return whether a schema is surely valid, so that jsonschema need not check it.
+    """Return whether a schema has only simple keywords and is certainly valid.
 
-    Thousands of tools are checked in this way. A schema with other keywords is not plain.
+    jsonschema then need not check it, which saves time for servers with thousands of tools.
     """
     if isinstance(schema, bool):
         return True
@@ -129,14 +133,14 @@ def _is_plain(schema: Any) -> bool:
 
 
 def definition_hash(given: Mapping[str, Any]) -> str:
-    """Return a hash of everything in a tool's definition that a person or a model relies on."""
+    """Return a hash of a tool's name, title, description, parameters and annotations."""
     parts = [given.get(name) for name in ("name", "title", "description", "inputSchema")]
     text = json.dumps([*parts, given.get("annotations")], sort_keys=True)
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
 class Pins:
-    """The hashes of the definitions that were used, by tool, in a file for each server."""
+    """The hashes of the tool definitions that were used, in one file for each server."""
 
     def __init__(self, config: ServerConfig, folder: Path | None = None) -> None:
         identity = json.dumps([config.url, config.command, config.args, config.cwd])
@@ -152,7 +156,7 @@ class Pins:
         return self._known.get(tool, mark) != mark
 
     def pin(self, tool: str, mark: str) -> None:
-        """Store the hash of a definition; if the file cannot be written, only in memory."""
+        """Store the hash of a tool's definition, in memory and if possible in the file."""
         if self._known.get(tool) == mark:
             return
         self._known[tool] = mark
@@ -162,6 +166,6 @@ class Pins:
 
 
 def shown_names(names: Sequence[str], most: int = 5) -> str:
-    """Return the first few of many names, for one line of a message."""
+    """Return the first `most` names and the number of the others, for a message."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(clean(name)[:80] for name in names[:most]) + more

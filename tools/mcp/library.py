@@ -49,7 +49,7 @@ class Library:
         return bool(self.instructions or self.root or self.store is not None)
 
     def prompts(self) -> list[types.Prompt]:
-        """Return the prompts, each with its newest versions in the description."""
+        """Return the prompts; the description of each lists its versions."""
         version = types.PromptArgument(name="version", description="Such as v1.", required=False)
         return [
             types.Prompt(
@@ -62,7 +62,7 @@ class Library:
         ]
 
     def prompt(self, name: str, arguments: dict[str, str]) -> types.GetPromptResult:
-        """Return a version of a prompt; raise MCPError if there is no such prompt or version."""
+        """Return a version of a prompt; raise MCPError if prompt or version does not exist."""
         catalog = next((each for each in self.catalogs if each.name == name), None)
         if catalog is None:
             there = ", ".join(each.name for each in self.catalogs)
@@ -78,7 +78,7 @@ class Library:
         return types.GetPromptResult(description=f"{name} {found.version}", messages=[message])
 
     async def resources(self) -> list[types.Resource]:
-        """Return the instructions, the newest sessions and the first files."""
+        """Return the resources to list: the instructions, the newest sessions, the first files."""
         found: list[types.Resource] = []
         if self.instructions:
             found.append(
@@ -106,7 +106,7 @@ class Library:
         return found
 
     def templates(self) -> list[types.ResourceTemplate]:
-        """Return the templates of files and sessions."""
+        """Return the resource templates, with which a client names a file or a session."""
         found = []
         if self.root:
             found.append(
@@ -156,7 +156,7 @@ class Library:
             return types.ReadResourceResult(contents=[found])
 
     async def complete(self, reference: Any, name: str, value: str) -> types.CompleteResult:
-        """Return the versions, paths or sessions that begin with `value`."""
+        """Return suggestions for an argument: the versions, paths or sessions that fit `value`."""
         values: Iterable[str] = ()
         if getattr(reference, "type", "") == "ref/prompt":
             catalog = next((each for each in self.catalogs if each.name == reference.name), None)
@@ -172,7 +172,7 @@ class Library:
         return types.CompleteResult(completion=completion)
 
     async def _paths(self, start: str) -> list[str]:
-        """Return paths of files below the root that begin with a text."""
+        """Return the paths of files below the root that begin with `start`."""
         if not self.root:
             return []
         find = fs.find_files(self.root).function

@@ -39,7 +39,10 @@ SIGN_IN_SECONDS = 300.0
 
 
 class TokenFile:
-    """The tokens of one server, in a file that only the user can read; a storage for the SDK."""
+    """The stored tokens of one server, in a file that only the user can read.
+
+    The SDK calls its methods.
+    """
 
     def __init__(self, path: Path, client: OAuthClientInformationFull | None = None) -> None:
         self.path, self.client = path, client
@@ -74,10 +77,10 @@ class TokenFile:
 
 @contextmanager
 def sign_in(config: ServerConfig) -> Iterator[OAuthClientProvider]:
-    """Return an object of the SDK that signs requests to a server.
+    """Yield an object of the SDK that adds tokens to the requests to a server.
 
-    If no token is stored yet, the first request gets one: with the credentials of the client, or
-    from the user in the browser, which is then redirected to a local port.
+    If no token is stored yet, the first request gets a token: with the credentials of the client,
+    or from the user in the browser, which is then redirected to a local port.
     """
     oauth = config.oauth if isinstance(config.oauth, OAuth) else OAuth()
     # Tokens belong to one client, so another client id has a file of its own.
@@ -91,7 +94,7 @@ def sign_in(config: ServerConfig) -> Iterator[OAuthClientProvider]:
 
 
 def _with_credentials(config: ServerConfig, oauth: OAuth, tokens: TokenFile) -> OAuthClientProvider:
-    """Return a sign-in without a user: the client has a secret or a private key."""
+    """Return an object of the SDK that signs in without a user, by secret or private key."""
     shared: dict[str, Any] = {"scope": oauth.scope or None, "issuer": oauth.issuer or None}
     with warnings.catch_warnings():
         # Without an issuer, the MCP server names the authorization server; see docs/editors.md.
@@ -114,7 +117,7 @@ def _with_credentials(config: ServerConfig, oauth: OAuth, tokens: TokenFile) -> 
 def _with_browser(
     config: ServerConfig, oauth: OAuth, path: Path, callback: _Callback
 ) -> OAuthClientProvider:
-    """Return a sign-in of the user in the browser."""
+    """Return an object of the SDK that lets the user sign in with the browser."""
     metadata = OAuthClientMetadata(
         client_name="glue", redirect_uris=[AnyUrl(callback.address)], scope=oauth.scope or None
     )
@@ -159,7 +162,7 @@ def _with_browser(
 
 
 class _Callback:
-    """A local HTTP server that the browser is redirected to after the sign-in."""
+    """A local HTTP server to which the browser is redirected after the sign-in."""
 
     def __init__(self, port: int) -> None:
         queries = self._queries = list[str]()  # of the URLs that the browser was redirected to
@@ -194,7 +197,7 @@ class _Callback:
         self._server.server_close()
 
     def listen(self) -> None:
-        """Answer requests from now on, before the browser is started."""
+        """Start to answer requests; call this before the browser is started."""
         self._queries.clear()
         self._arrived, self._schedule = anyio.Event(), caller()
         if self._thread is None:
@@ -204,12 +207,12 @@ class _Callback:
             self._thread.start()
 
     def notify(self) -> None:
-        """Wake `wait`; called in the thread of the server."""
+        """Wake the task in `wait`; this method is called in the thread of the HTTP server."""
         if self._arrived is not None:
             self._schedule(self._arrived.set)
 
     async def wait(self) -> dict[str, str]:
-        """Return the parameters that the browser brought; {} if it took too long."""
+        """Wait for the browser; return the parameters of its request, or {} after a timeout."""
         assert self._arrived is not None  # `listen` was called
         with anyio.move_on_after(SIGN_IN_SECONDS):
             await self._arrived.wait()

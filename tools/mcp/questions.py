@@ -54,7 +54,10 @@ Elicit: TypeAlias = Callable[[Question], Awaitable[Mapping[str, Any] | None]]
 
 
 def read_question(server: str, params: Any, context: Context[Any] | None) -> Question | None:
-    """Return the question in the parameters of an elicitation; None if a page is not on the web."""
+    """Return the question that a server's elicitation request contains.
+
+    Return None if it asks to open a page whose URL is not http or https.
+    """
     message = clean(str(params.message))[:MAX_MESSAGE]
     asked: dict[str, Any] = {
         "session_id": context.scope if context is not None else "",
@@ -71,9 +74,9 @@ def read_question(server: str, params: Any, context: Context[Any] | None) -> Que
 
 
 def completed(question: Question, answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer to a form with the defaults of omitted fields.
+    """Return the answer to a form, with default values for omitted fields.
 
-    Raise ValidationError if the answer does not fit the form.
+    Raise ValidationError if the answer does not match the schema of the form.
     """
     fields = question.schema.get("properties") or {}
     given = {name: each["default"] for name, each in fields.items() if "default" in each}
@@ -87,11 +90,11 @@ def completed(question: Question, answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def ask_policy(question: Question, context: Context[Any] | None) -> dict[str, Any] | None:
-    """Ask the permission policy of the run whose call caused the question.
+    """Let the permission policy of the calling run answer a question, and return the answer.
 
     The action is `mcp-question:SERVER`, which no rule about tools covers. If the policy allows it,
-    every required field is true. Return None if the policy denies it, if a required field is not a
-    boolean, or for a page, which only a person can open.
+    the answer has the value true for every required field. Return None if the policy denies it, if
+    a required field is not a boolean, or for a page, which only a person can open.
     """
     permission = context.host.permission if context is not None else None
     if question.url or permission is None or context is None:

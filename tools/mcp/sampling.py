@@ -15,10 +15,10 @@ from glue.tools.mcp.sdk import types
 
 
 async def sample(server: str, params: Any, context: Context[Any] | None) -> Any:
-    """Ask the model of a run for a reply to messages of a server.
+    """Ask the model of a run for a reply to messages of an MCP server, and return the reply.
 
     The permission policy decides about the action `mcp-sampling:SERVER`. The request counts in the
-    budget of the run. Raise an exception if it is refused.
+    budget of the run. Raise ToolError if the request is refused.
     """
     if context is None or context.provider is None:
         raise ToolError("no call of a run is waiting for this server")
@@ -62,7 +62,7 @@ def _message(given: Any) -> Message:
 async def _ask_permission(
     server: str, system: str, messages: list[Message], context: Context[Any]
 ) -> None:
-    """Raise ToolError if the policy of the run does not allow the request."""
+    """Raise ToolError if the run's permission policy does not allow the request of the server."""
     policy = context.host.permission
     texts = [message.text for message in messages]
     request = PermissionRequest(

@@ -1,7 +1,7 @@
 """The names of the MCP SDK that glue uses.
 
 Importing this module loads the SDK, which is an optional dependency and takes about half a second.
-So `glue.tools.mcp` imports it, and the modules that use it, only when a server is connected.
+So `glue.tools.mcp` imports this module, and the modules that use it, only to connect to a server.
 """
 
 from __future__ import annotations

@@ -53,13 +53,13 @@ if TYPE_CHECKING:
     from glue import Agent
 
 RequestContext: TypeAlias = "ServerRequestContext[Any]"
-MAX_CLIENTS = 1_000  # whose level of logging is stored
+MAX_CLIENTS = 1_000  # clients whose log level is stored
 
 
 def offered(agent: Agent[Any, Any], name: str) -> dict[str, AnyTool]:
-    """Return the tools to offer by name: the agent's tools, and last the agent itself.
+    """Return the tools that the server offers, by name: the agent's tools, then the agent itself.
 
-    The agent is called by its own name, or `name` if it has none.
+    The agent is offered under its own name, or under `name` if it has none.
     """
     own_tools = agent.settings.tools or ()
     # The search of a provider is not a function that a client could call.
@@ -73,7 +73,10 @@ def offered(agent: Agent[Any, Any], name: str) -> dict[str, AnyTool]:
 
 
 def policy(agent: Agent[Any, Any], allow: Iterable[str], deny: Iterable[str] = ()) -> Permission:
-    """Return rules of allowed and denied tools; the agent's own policy decides on other tools."""
+    """Return a permission policy of allow and deny rules, then the agent's own policy.
+
+    If the agent has no policy, every other tool that needs permission is denied.
+    """
     own = agent.settings.permission or DenyAll("start `glue mcp` with --allow NAME to allow it")
     rules = Rules(allow=allow, deny=deny, otherwise=own)
     rules.check(agent.settings.tools or ())
@@ -86,7 +89,7 @@ def make_server(
     permission: Permission,
     library: Library | None = None,
 ) -> Server[Any]:
-    """Return a server of the SDK that offers tools; `serve` or `serve_http` runs it.
+    """Return an MCP server of the SDK that offers tools; `serve` or `serve_http` runs it.
 
     The instructions of the agent are added to the library of prompts and resources.
     """
@@ -120,7 +123,7 @@ def make_server(
 
 
 def _library_handlers(library: Library) -> dict[str, Any]:
-    """Return the handlers that offer prompts, resources and completions."""
+    """Return the request handlers for prompts, resources and completions."""
 
     async def list_resources(context: RequestContext, params: Any) -> types.ListResourcesResult:
         return types.ListResourcesResult(resources=await library.resources())
@@ -160,7 +163,7 @@ def _library_handlers(library: Library) -> dict[str, Any]:
 
 
 class _Logs:
-    """The log records of tools, which are sent to the client that called the tool."""
+    """Collects the log records of tool calls, to send them to the client that called the tool."""
 
     def __init__(self) -> None:
         self._levels: dict[str, str] = {}  # by the id of the HTTP session; "" is the only client
@@ -168,7 +171,7 @@ class _Logs:
     async def set_level(
         self, context: RequestContext, params: types.SetLevelRequestParams
     ) -> types.EmptyResult:
-        """Store the lowest level of the records that a client wants."""
+        """Store the lowest level of the log records that a client wants to receive."""
         if len(self._levels) >= MAX_CLIENTS:
             del self._levels[next(iter(self._levels))]
         self._levels[_client_id(context)] = params.level
@@ -176,7 +179,7 @@ class _Logs:
 
     @contextmanager
     def collect(self, context: RequestContext, send: Callable[[Any], None]) -> Iterator[None]:
-        """Pass the records of a block, which calls a tool, to a function."""
+        """Call `send` with each log record that a tool call writes during a `with` block."""
         least = _LEVELS.get(self._levels.get(_client_id(context), "info"), logging.INFO)
         call = object()
 
@@ -196,7 +199,7 @@ class _Logs:
 
 
 def _client_id(context: RequestContext) -> str:
-    """Return the id of the HTTP session of a request; an empty text over stdio."""
+    """Return the id of a request's HTTP session, or "" if the client is connected over stdio."""
     headers = getattr(context.request, "headers", None) or {}
     return str(headers.get("mcp-session-id", ""))
 
@@ -232,9 +235,10 @@ def _sdk_tool(tool: AnyTool) -> types.Tool:
 
 
 def _annotations(tool: AnyTool) -> types.ToolAnnotations | None:
-    """Return the hints that a tool declares; other hints are unknown and left out.
+    """Return the MCP hints that a tool declares, or None; hints that are unknown are left out.
 
-    A tool that needs permission need not be destructive, and one that needs none may send a mail.
+    No hint follows from the need for permission: a tool that needs permission need not be
+    destructive, and a tool that needs none may send a mail.
     """
     read_only = getattr(tool, "read_only", None)
     idempotent = True if getattr(tool, "idempotent", False) else None
@@ -269,7 +273,7 @@ def output_schema(tool: AnyTool) -> dict[str, Any] | None:
 
 
 async def serve_http(server: Server[Any], host: str, listener: socket, token: str) -> None:
-    """Serve over streamable HTTP at /mcp until cancelled; every request must have the token."""
+    """Serve MCP over streamable HTTP at /mcp until cancelled; requests must have the token."""
     import uvicorn  # optional, and only needed for HTTP
 
     app = server.streamable_http_app(host=host)
@@ -305,7 +309,7 @@ async def serve_http(server: Server[Any], host: str, listener: socket, token: st
 
 
 async def serve(server: Server[Any], source: BinaryIO, sink: BinaryIO) -> None:
-    """Serve on two streams until the client closes them."""
+    """Serve MCP on two byte streams until the client closes them."""
     reading = anyio.wrap_file(io.TextIOWrapper(source, encoding="utf-8", errors="replace"))
     writing = anyio.wrap_file(io.TextIOWrapper(sink, encoding="utf-8"))
     async with stdio_server(reading, writing) as (incoming, outgoing):
@@ -319,7 +323,7 @@ async def _call(
     params: types.CallToolRequestParams,
     logs: _Logs,
 ) -> ToolResult:
-    """Call a tool, and send its progress and its log records to the client."""
+    """Call a tool and return its result; send its progress and log records to the client."""
     name, arguments = params.name, params.arguments or {}
     tool = tools.get(name)
     if tool is None:
@@ -392,7 +396,7 @@ def _content(result: ToolResult) -> list[types.ContentBlock]:
 
 
 def nearest(name: str, known: Iterable[str], most: int = 10) -> str:
-    """Return a hint for an unknown name: the names most like it, and of a few names all."""
+    """Return a hint for an unknown name: all known names if they are few, or similar names."""
     from difflib import get_close_matches  # slow to load, and only needed for an error message
 
     names = sorted(known)

@@ -19,12 +19,12 @@ from glue.tools.mcp.sdk import SessionMessage, get_default_environment, types
 
 MAX_MESSAGE = 32 * 1024 * 1024  # bytes of one message of a server
 TAIL = 4_000  # bytes of standard error that are kept
-EXIT_SECONDS = 2.0  # for a server to end by itself, and again after SIGTERM
-FLUSH_SECONDS = 0.5  # for messages that are not written yet
+EXIT_SECONDS = 2.0  # the time for a server to end by itself, and again after SIGTERM
+FLUSH_SECONDS = 0.5  # the time to write messages that are still queued
 
 
 class ServerOutput:
-    """The output of a server that is not a message."""
+    """The output of a server process that is not a message: stderr and invalid lines."""
 
     def __init__(self) -> None:
         self.tail = b""  # the end of standard error
@@ -32,12 +32,12 @@ class ServerOutput:
         self.fault = ""  # why the output is no longer read
 
     def add(self, block: bytes) -> None:
-        """Append a block of standard error, and keep its end."""
+        """Add a block of standard error; only the last bytes are kept."""
         self.tail = (self.tail + block)[-TAIL:]
 
     @property
     def last_line(self) -> str:
-        """The last line of standard error that is not empty, or an empty text."""
+        """The last line of standard error that is not empty, or "" if there is none."""
         lines = clean(self.tail.decode("utf-8", "replace")).split("\n")
         return next((one_line(line, 300) for line in reversed(lines) if line.strip()), "")
 
@@ -46,7 +46,7 @@ class ServerOutput:
 async def open_process(
     config: ServerConfig, output: ServerOutput, on_noise: Callable[[], None]
 ) -> AsyncIterator[tuple[Any, Any]]:
-    """Start the process of a server; yield a stream of its messages, and one of messages to it.
+    """Start the process of a server; yield a stream of its messages and a stream to send to it.
 
     Args:
         config: the command of the server.
@@ -118,7 +118,7 @@ def _stream(stream: ByteReceiveStream | None) -> ByteReceiveStream:
 async def _lines(
     stream: ByteReceiveStream | None, output: ServerOutput
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the lines of a stream; end with a fault if a line is too long."""
+    """Yield the lines of a stream; if a line is too long, set `output.fault` and stop."""
     pieces: list[bytes] = []
     size = 0
     async for block in _stream(stream):
@@ -134,7 +134,7 @@ async def _lines(
 
 
 def _parse(line: bytes) -> Any:
-    """Return the message of a line, or None if the line is not a message."""
+    """Parse a line as an MCP message; return None if the line is not a message."""
     try:
         message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Transports to MCP servers: a process, streamable HTTP, or the older SSE."""
+"""Transports to MCP servers: a process, streamable HTTP, or the older transport with SSE."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger("glue.mcp")
 
 
 class ServerTransport:
-    """The streams to one server, and their state."""
+    """The streams to one MCP server, and the state of the connection."""
 
     def __init__(self, config: ServerConfig) -> None:
         self.config = config
@@ -88,7 +88,7 @@ class ServerTransport:
 
 
 class _LimitedStream(httpx2.AsyncByteStream):
-    """The body of a response, in which no message may be too long."""
+    """The body of an HTTP response that raises an error if a message in it is too long."""
 
     def __init__(self, stream: Any, output: ServerOutput) -> None:
         self._stream, self._output = stream, output
@@ -109,7 +109,7 @@ class _LimitedStream(httpx2.AsyncByteStream):
 
 
 class _WatchedStream(ObjectReceiveStream[Any]):
-    """A stream that calls a function at its end.
+    """A stream of messages that calls `on_end` when it ends.
 
     The SDK reports the end with an error code that a server may send as well, so the code does not
     show whether the connection is lost.
