@@ -42,7 +42,7 @@ class Prompt(str):
 
     @property
     def identity(self) -> Mapping[str, str]:
-        """The metadata that a run records, so that its result can be traced to its prompt."""
+        """Name, version and hash, which a run records so that its prompt can be found later."""
         return {"prompt": self.name, "prompt_version": self.version, "prompt_hash": self.hash}
 
 
@@ -78,12 +78,15 @@ class Catalog:
         return tuple(sorted(self._texts, key=_natural))
 
     def get(self, version: str = "") -> Prompt:
-        """Return one version, or the default version; raise PromptError if it does not exist."""
+        """Return a version of the prompt, by default the default version.
+
+        Raise PromptError if the version does not exist.
+        """
         version = self._check(version or self._default)
         return Prompt(self._texts[version], name=self.name, version=version)
 
     def diff(self, old: str, new: str) -> str:
-        """Return the unified diff between two versions."""
+        """Return the unified diff between two versions of the prompt."""
         before, after = (self.get(version).text.splitlines(keepends=True) for version in (old, new))
         return "".join(
             difflib.unified_diff(before, after, f"{self.name}/{old}.md", f"{self.name}/{new}.md")
@@ -102,7 +105,7 @@ class Catalog:
 
 
 def catalogs(source: str | os.PathLike[str] | Traversable = "glue.prompts:") -> tuple[Catalog, ...]:
-    """Return the prompts in the subfolders of `source`, by default those of this package."""
+    """Return a catalog for each subfolder of `source` with prompts; by default glue's own."""
     folder, where = _locate(source)
     try:
         folders = [entry for entry in folder.iterdir() if entry.is_dir()]
@@ -117,7 +120,7 @@ def _has_prompts(folder: Traversable) -> bool:
 
 
 def _locate(source: str | os.PathLike[str] | Traversable) -> tuple[Traversable, str]:
-    """Return the folder that contains the versions, and its name for messages."""
+    """Return the folder that a source names, and the text that names it in error messages."""
     if not isinstance(source, str) and not hasattr(source, "__fspath__"):
         return source, source.name
     text = str(source)
@@ -138,7 +141,7 @@ def _locate(source: str | os.PathLike[str] | Traversable) -> tuple[Traversable, 
 
 
 def _read(folder: Traversable, where: str) -> dict[str, str]:
-    """Return the text of each version in a folder."""
+    """Return the text of each version of a prompt in a folder, by version."""
     try:
         found = [
             file
@@ -158,7 +161,7 @@ def _read(folder: Traversable, where: str) -> dict[str, str]:
 
 
 def _natural(version: str) -> tuple[tuple[int, int, str], ...]:
-    """Return a sort key that compares the numbers in a version as numbers."""
+    """Return a sort key for versions that compares their numbers as numbers: v2 before v10."""
     pieces = re.findall(r"[0-9]+|[^0-9]+", version)
     numbers = tuple(
         (0, int(piece), "") if piece[0] in "0123456789" else (1, 0, piece) for piece in pieces
