@@ -77,7 +77,7 @@ def main(folder: str = "") -> int:
 
 
 def run_agent(home: Path) -> Path:
-    """Run the agent as a user would, and return the HTML page of its log."""
+    """Run the ten-line agent as a user would, and return the path of its log as an HTML page."""
     glue = Path(sys.executable).parent / "glue"
     kept = {
         name: os.environ[name]

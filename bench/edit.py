@@ -35,7 +35,7 @@ COMMITS = 400  # of each checkout
 
 
 def judge(case: Case) -> str:
-    """Return the column in which one edit is counted."""
+    """Make a random edit, and return the column of the table in which the outcome is counted."""
     try:
         done = edit_all(case.content, [Replacement(old=old, new=new) for old, new in case.edits])
     except ToolError:
@@ -160,7 +160,7 @@ NOISE = (
 
 
 def judge_real(hunk: Hunk, old: str, new: str) -> str:
-    """Return the column in which an edit of a real file is counted."""
+    """Make an edit of a real file, and return the column in which the outcome is counted."""
     try:
         done = edit_all(hunk.before.encode(), [Replacement(old=old, new=new)])
     except ToolError:
@@ -194,7 +194,7 @@ def replay(checkouts: list[str], count: int, seed: int) -> Counter[tuple[str, st
 
 
 def show(counts: Counter[tuple[str, str]], kinds: tuple[str, ...], columns: tuple[str, ...]) -> int:
-    """Print a table, and return the number of wrong edits."""
+    """Print a table of outcomes by kind of edit, and return the number of wrong edits."""
     print(f"{'':22}" + "".join(f"{name:>18}" for name in columns))
     for kind in kinds:
         print(f"{kind:22}" + "".join(f"{counts[kind, name]:>18,}" for name in columns))

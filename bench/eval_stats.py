@@ -37,18 +37,18 @@ SEED = 35
 
 
 def chances(source: random.Random, rate: float, cases: int) -> list[float]:
-    """Draw the chance to pass of each case, with this mean."""
+    """Draw for each case the chance that a model passes it; `rate` is the mean of the chances."""
     total = 1 / CORRELATION - 1
     return [source.betavariate(rate * total, (1 - rate) * total) for _ in range(cases)]
 
 
 def scores(source: random.Random, chances: Sequence[float], repeats: int) -> list[float]:
-    """Draw the share of passed repeats of each case."""
+    """Draw for each case the share of `repeats` trials that pass, from the chance of the case."""
     return [sum(source.random() < chance for _ in range(repeats)) / repeats for chance in chances]
 
 
 def wilson(passed: float, trials: int) -> tuple[float, float]:
-    """Return the interval that treats all trials as independent."""
+    """Return Wilson's interval for a pass rate, which treats all trials as independent."""
     rate, z = passed / trials, 1.96
     middle = (rate + z * z / (2 * trials)) / (1 + z * z / trials)
     half = z * sqrt(rate * (1 - rate) / trials + z * z / (4 * trials**2)) / (1 + z * z / trials)
@@ -56,7 +56,7 @@ def wilson(passed: float, trials: int) -> tuple[float, float]:
 
 
 def simulate(task: tuple[int, int, int]) -> tuple[list[bool], list[bool], list[bool]]:
-    """Run one simulation. Return what the intervals contain, and the two alarms."""
+    """Run one simulation; return whether the intervals contain the true rates, and false alarms."""
     number, cases, repeats = task
     source = random.Random(f"{SEED}-{number}-{cases}-{repeats}")
     own, plain = [], []
@@ -77,7 +77,7 @@ def simulate(task: tuple[int, int, int]) -> tuple[list[bool], list[bool], list[b
 
 
 class Models(BaseHTTPRequestHandler):
-    """Models on the loopback: "m-97" passes 97 % of the cases."""
+    """A server of models on the loopback: the model "m-97" passes 97 % of the cases."""
 
     protocol_version = "HTTP/1.1"
     asked: ClassVar[Counter[str]] = Counter()

@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def read_modules(root: Path, folders: tuple[str, ...]) -> Iterator[Module]:
-    """Yield the Python files of folders, without those that are reached through a link."""
+    """Yield the Python files of folders, without files that are reached through a link."""
     for folder in folders:
         for path in sorted((root / folder).rglob("*.py")):
             inside = path.relative_to(root)
@@ -141,7 +141,7 @@ def calls_in(nodes: Iterator[ast.AST] | list[ast.AST]) -> Iterator[str]:
 
 
 def redactors(modules: list[Module]) -> list[str]:
-    """Return the modules that replace secrets by asterisks."""
+    """Return the modules that replace secrets in texts by asterisks."""
     return [str(module.path) for module in modules if re.search(r'["\']\*\*\*["\']', module.text)]
 
 
@@ -176,7 +176,7 @@ def import_cycles(modules: list[Module]) -> list[str]:
 
 
 def package_names(module: Module) -> dict[str, str]:
-    """Return the module that defines each name, for the names that a package offers."""
+    """Return for each name that a package offers the module that defines the name."""
     if module.path.name != "__init__.py":
         return {}
     return {

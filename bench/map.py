@@ -88,7 +88,7 @@ def costs() -> list[float]:
 
 
 def measure(work: Callable[..., Any], count: int) -> tuple[float, float]:
-    """Return the CPU milliseconds per row, as a median, and the rows per second."""
+    """Run `work`; return the median of the CPU milliseconds per row, and the rows per second."""
     agent = glue.Agent(Offline(rules))
     marks[:] = [cpu()]
     wall = time.perf_counter()
@@ -256,7 +256,7 @@ asyncio.run(main())
 
 
 def side_by_side(database: str, count: int) -> None:
-    """Compare the CPU of a row with that of other engines, in the same minute."""
+    """Print the CPU time of a row on each engine, measured in the same minute."""
     print(f"\n{count:,} rows that a model answers at once: CPU of the client and its workers")
     print(f"{'':40}{'CPU ms/row':>11} {'rows/s':>8}")
     with tempfile.TemporaryDirectory() as name:

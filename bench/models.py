@@ -119,7 +119,7 @@ def row(provider: str, model: Any, now: datetime) -> dict[str, Any]:
 
 
 def rule(clause: Any) -> Any:
-    """Return a rule of the package in the form of our data file, in lower case."""
+    """Convert a rule of the package to the form of models.json, in lower case."""
     kind = type(clause).__name__
     if kind in CLAUSES:
         field, sign = CLAUSES[kind]
@@ -134,7 +134,10 @@ def rule(clause: Any) -> Any:
 
 
 def prices(model: Any, now: datetime) -> dict[str, Any]:
-    """Return USD per million tokens, those of long prompts and of hours, and the request fee."""
+    """Return the price fields of a model: USD per million tokens, and the fee of a request.
+
+    There are plain prices, prices of long prompts and prices at certain hours.
+    """
     every = model.prices if isinstance(model.prices, list) else [model.prices]
     standard, hours = getattr(every[0], "prices", every[0]), []
     for each in every[1:]:

@@ -244,7 +244,7 @@ def import_name(module: str) -> str:
 
 
 def related_tests(module: str) -> list[list[str]]:
-    """Return the test files of a module in groups: the next group runs if the last one passed."""
+    """Return the test files of a module in groups; a group runs if the group before it passed."""
     tests, inside = ROOT / "tests", Path(module)
     inside = inside.relative_to("glue") if inside.parts[0] == "glue" else inside
     own = tests / inside.parent / f"test_{inside.stem}.py"
@@ -272,7 +272,7 @@ def related_tests(module: str) -> list[list[str]]:
 
 
 def start(mutant: Mutant | None, groups: Sequence[list[str]]) -> int:
-    """Run the tests in a child process that imports the mutant, and return its process id.
+    """Start a child process that runs the tests with the mutant, and return its process id.
 
     The child exits with 0 if all tests pass.
     """
@@ -323,7 +323,10 @@ def run_all(chosen: Sequence[Mutant], jobs: int) -> Iterator[tuple[Mutant, bool]
 
 
 def find_modules(named: Sequence[str]) -> list[str]:
-    """Return the paths of modules; none means the loop, "everything" means all shipped ones."""
+    """Return the paths of the named modules.
+
+    No name means the modules of the loop, "everything" means all shipped modules.
+    """
     if not named:
         return LOOP
     if list(named) == ["everything"]:

@@ -70,7 +70,10 @@ def main() -> None:
 
 
 def cost(rounds: int = 7, turns: int = 200, deltas: int = 20_000) -> None:
-    """Print CPU seconds per turn and per delta, the best of alternating rounds."""
+    """Print the CPU time of a turn and of a delta with and without telemetry, and their ratio.
+
+    Each figure is the best of several rounds.
+    """
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
@@ -154,7 +157,7 @@ def wait(server: subprocess.Popen[bytes], url: str) -> None:
 
 
 def send(base: str) -> list[dict[str, Any]]:
-    """Run the script with OTLP to the backend, and return its spans from the backend's API."""
+    """Run an agent that sends traces to the backend; return its spans from the backend's API."""
     environ = {
         **os.environ,
         "OTEL_EXPORTER_OTLP_ENDPOINT": base,

@@ -1,4 +1,4 @@
-"""Decodes recorded traffic of public projects and counts what the wires get wrong.
+"""Decodes recorded traffic of public projects and counts the faults of the wires.
 
     python bench/recordings.py FOLDER... [--show 20] [--json]
 
@@ -260,7 +260,7 @@ def parsed(body: bytes) -> dict[str, Any]:
 
 
 def check(reply: Reply) -> Iterator[tuple[str, str]]:
-    """Yield the names of what was counted, each with a text if it is a fault."""
+    """Check one reply; yield the name of each counter to increase, with a text if it is a fault."""
     if not reply.body.strip() or b"<REDACTED" in reply.body[:40]:
         return
     if reply.status >= 400:
@@ -365,7 +365,7 @@ def values(place: Any) -> Iterator[tuple[str, str]]:
 
 
 def events(body: bytes) -> list[Any]:
-    """Return the JSON objects of a body: one, or those of a stream of events."""
+    """Return the JSON objects of a body: the body itself, or the events of a stream."""
     try:
         return [json.loads(body)]
     except ValueError:
@@ -436,7 +436,10 @@ def levelled(reply: Reply) -> Iterator[tuple[str, str]]:
 
 
 def plain_reading(reply: Reply) -> tuple[str, list[str]] | None:
-    """Return the text and the names of the calls of a reply, or None if there is no reading."""
+    """Return the text and the call names of a reply, read without the decoder.
+
+    Return None if this function cannot read the reply.
+    """
     found = events(reply.body)
     if not found or (reply.wire == "bedrock" and "stream" in reply.headers.get("content-type", "")):
         return None

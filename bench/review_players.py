@@ -54,7 +54,7 @@ def main() -> int:
 
 
 def play(name: str, cases: list[dict[str, Any]]) -> str:
-    """Return the row of one manner."""
+    """Run all cases with one manner of reporting, and return its row of the table."""
     planted = delivered = on_line = lies = 0
     codes: set[int] = set()
     for case in cases:
@@ -92,7 +92,7 @@ async def _review(bundle: Bundle, replies: list[Reply]) -> Any:
 
 
 def _told(report: Report, texts: dict[str, Any]) -> Any:
-    """Return the delivered finding of a report: its title or the start of its body is the same."""
+    """Return the delivered finding that has the title of a report, or the start of its body."""
     for part in (report["title"], report["body"][:60]):
         key = re.sub(r"\W", "", part)
         for text, finding in texts.items():
@@ -160,7 +160,10 @@ def written(
 
 
 def with_(**changes: Any) -> Callable[[list[Report], Bundle], list[Reply]]:
-    """Return the player that sets or replaces fields; a function gets the old value."""
+    """Return the player that changes fields of each finding.
+
+    A new value is a constant, or a function of the old value.
+    """
 
     def change(one: Report, bundle: Bundle) -> Report:
         for name, value in changes.items():
@@ -201,7 +204,7 @@ def _shortened(quote: str) -> str:
 
 
 def _header(one: Report, bundle: Bundle) -> Report:
-    """Quote the line that opens the function around the finding."""
+    """Return the report with a quote of the line that opens the function around the finding."""
     rows = bundle.head[one["path"]].split("\n")
     opens = re.compile(
         r"\s*(?:export |async |default )*(?:(?:def|func|function|class) \w|const \w+ = .*=> )"
@@ -213,7 +216,7 @@ def _header(one: Report, bundle: Bundle) -> Report:
 
 
 def _around(one: Report, bundle: Bundle) -> Report:
-    """Quote three lines, as the prompt shows them: numbers, sign and text."""
+    """Return the report with a quote of three lines as the prompt shows them: numbers and signs."""
     file = bundle.file(one["path"])
     assert file is not None
     lines = [line for hunk in file.hunks for line in hunk.lines]

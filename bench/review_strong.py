@@ -1,4 +1,4 @@
-"""Deliver recorded reviews of a strong reviewer through the bot, and count what arrives.
+"""Deliver recorded reviews of a strong reviewer through the bot, and count the findings.
 
     python bench/review_strong.py --cases cases.jsonl --repos DIR
 

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parent.parent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constants:
-    """What a transaction, a row and an idle worker cost, and the shape of the work."""
+    """The costs of a transaction, a row and an idle worker, and the shape of the work."""
 
     commits: float = 7_000.0  # small transactions per second of one Postgres, measured
     row_transactions: float = 3.5  # of a row with one request, measured
@@ -46,7 +46,7 @@ class Constants:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The result of a simulation."""
+    """The result of a simulation: duration, rate, its limit, and the load of the database."""
 
     seconds: float
     rows_per_second: float
@@ -231,7 +231,7 @@ def commits_per_second(url: str, threads: int = 8, seconds: float = 4.0) -> floa
 def cost(
     url: str, folder: Path, worker: int, requests: int, count: int, *options: str
 ) -> tuple[float, float, float]:
-    """Return the transactions, the CPU seconds of the worker and those of the map, for each row."""
+    """Return for each row the transactions, the worker's CPU seconds and the map's CPU seconds."""
     from map import process_cpu  # bench/map.py
 
     output = f"out-{time.monotonic_ns()}.jsonl"

@@ -74,7 +74,7 @@ def main() -> int:
 
 
 def commands(peers: bool) -> dict[str, Callable[[], None]]:
-    """Return a function for each command to measure, by name, without those not installed."""
+    """Return a function for each installed command to measure, by name."""
     python, glue = [sys.executable], str(Path(sys.executable).parent / "glue")
     lines = {
         BARE: [*python, "-c", "pass"],

@@ -97,7 +97,7 @@ async def length(name: str, store: Store, count: int) -> None:
 async def later(
     session: Session[None, None], prompts: int = 20, rounds: int = 5
 ) -> tuple[float, float]:
-    """Run many prompts; return the CPU of a prompt in the best round and the best time, in ms."""
+    """Run many prompts; return the CPU time and the time of a prompt in the best round, in ms."""
     cpus, times = [], []
     for _ in range(rounds):
         cpu = time.process_time()

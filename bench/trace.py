@@ -121,12 +121,12 @@ class Trace:
 
 
 def _kind(frame: Any) -> str:
-    """Return the name of the class whose method this frame runs."""
+    """Return the name of the class whose method a frame runs."""
     return type(frame.f_locals.get("self")).__name__
 
 
 def _in_agent(frame: Any) -> bool:
-    """Return True if this frame was called while an agent was created."""
+    """Return whether a frame was called while an agent was being created."""
     while (frame := frame.f_back) is not None:
         if frame.f_code.co_name == "__init__" and _kind(frame) == "Agent":
             return True

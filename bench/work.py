@@ -52,7 +52,7 @@ def answer(deltas: int) -> str:
 
 
 def find(key: str, n: int) -> str:
-    """Return the result of the tool. The server counts MARK in a request to know the turn."""
+    """Return the result of the tool, with MARK, which the server counts to know the turn."""
     marks.append(time.process_time())
     if type(key) is not str or type(n) is not int:
         raise TypeError("the arguments were not validated")
