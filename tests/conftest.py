@@ -1,4 +1,4 @@
-"""Shared fixtures: backends of async tests, servers on the loopback, the command line."""
+"""Shared fixtures: backends for async tests, servers on the loopback, the command line."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Seen:
 
 
 class Loopback:
-    """A server on the loopback that sends one given response per request; the last one repeats.
+    """A server on the loopback that sends given responses, one per request; the last one repeats.
 
     A response is bytes, or a function that receives the connection and writes to it. If the
     function returns False, the connection is closed.
@@ -195,7 +195,7 @@ _COUNTS = pytest.StashKey[dict[str, int]]()
 
 @pytest.fixture
 def tally(request: pytest.FixtureRequest) -> Callable[[str, int], None]:
-    """Count attacks and races, for the summary at the end."""
+    """Return a function that counts attacks and races for the summary at the end of the tests."""
     counts = request.config.stash.setdefault(_COUNTS, {})
 
     def add(name: str, count: int) -> None:
@@ -269,7 +269,7 @@ def postgres() -> Iterator[Any]:
 
 @pytest.fixture
 def database(postgres: Any) -> str:
-    """Return the address of an empty schema of that server."""
+    """Return the address of an empty schema of the Postgres server."""
     import psycopg
 
     name = f"test_{os.urandom(6).hex()}"

@@ -10,7 +10,7 @@ import jsonschema
 
 SCHEMA: dict[str, Any] = json.loads((Path(__file__).parents[1] / "acp" / "schema.json").read_text())
 DEFS: dict[str, Any] = SCHEMA["$defs"]
-# Of the unstable schema: what glue supports although the protocol may still change it.
+# Parts of the unstable schema that glue supports, although the protocol may still change them.
 DEFS["SessionCapabilities"]["properties"]["fork"] = {"type": "object", "properties": {}}
 DEFS["ForkSessionRequest"] = {
     **DEFS["LoadSessionRequest"],
@@ -25,13 +25,13 @@ DEFS["ForkSessionResponse"] = {
 
 
 def check(name: str, data: Any) -> None:
-    """Raise unless the data matches a definition of the schema and has only known keys."""
+    """Raise an error if data does not match a definition of the schema, or has unknown keys."""
     jsonschema.Draft202012Validator({"$ref": f"#/$defs/{name}", **SCHEMA}).validate(data)
     _check_keys([DEFS[name]], data, name)
 
 
 def methods() -> dict[str, set[str]]:
-    """Return every method of the protocol, by the side that answers it."""
+    """Return every method of the protocol, by the side that answers it: agent or client."""
     found: dict[str, set[str]] = {}
     for definition in DEFS.values():
         if "x-method" in definition:
@@ -70,7 +70,7 @@ def sign_ins() -> set[str]:
 
 
 def definition(method: str, ending: str) -> str:
-    """Return the name of a method's request, response or notification."""
+    """Return the name of a method's definition that ends with Request, Response or Notification."""
     return next(
         name
         for name, each in DEFS.items()
@@ -93,7 +93,7 @@ def _check_keys(schemas: list[Any], data: Any, where: str) -> None:
 
 
 def _flat(schema: Any) -> list[Any]:
-    """Return a schema with all definitions that it and its alternatives refer to."""
+    """Return a schema, its alternatives, and all definitions to which they refer."""
     if not isinstance(schema, dict):
         return []
     found = [schema]

@@ -59,7 +59,7 @@ class Browser:
         return self._send("POST", self.session + path, body)
 
     def open(self, path: Path | str) -> None:
-        """Open a file or an address, and clear the logs of the page before."""
+        """Open a file or a URL, and clear the logs of the previous page."""
         self.command("/url", url="about:blank")
         self.log("browser"), self.log("performance")
         self.command("/url", url=path if isinstance(path, str) else path.as_uri())
@@ -83,7 +83,7 @@ class Browser:
         return found
 
     def requested(self) -> set[str]:
-        """Return the addresses that were requested since the page was opened.
+        """Return the URLs that the browser requested since the page was opened.
 
         Images that are part of the page (`data:`) and blank pages (`about:`) are left out.
         """

@@ -277,7 +277,7 @@ vim -es -c '!zap x' -c q
 ed -s <<< '!zap x'
 """
 
-# Lines that run zap because a file, a link or a configuration says so; no rule can see it.
+# Lines that run zap through a file, a link or a configuration, which no rule can see.
 FILES = r"""
 . ./script
 source ./script
@@ -407,5 +407,5 @@ pip show zap
 
 
 def lines(text: str) -> list[str]:
-    """Return the lines of a list."""
+    """Return the lines of one of the lists above, without empty lines."""
     return [line for line in text.strip("\n").split("\n") if line]

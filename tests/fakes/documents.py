@@ -25,7 +25,7 @@ def png(width: int, height: int, colour: tuple[int, int, int] = (200, 30, 30)) -
 
 
 def pdf(*pages: str, stream: bytes = b"") -> bytes:
-    """Return a PDF with one line of text on each page; `stream` replaces the packed content."""
+    """Return a PDF with one line of text on each page; `stream` replaces the content of pages."""
     kids = " ".join(f"{4 + 2 * index} 0 R" for index in range(len(pages)))
     objects = [
         b"<< /Type /Catalog /Pages 2 0 R >>",

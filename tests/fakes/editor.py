@@ -75,7 +75,7 @@ run(serve, ready_agent("scripted", "coding"), *streams, FileStore("store"))
 
 
 class Editor:
-    """The side of the editor in the connection to one process."""
+    """An editor that is connected to one `glue acp` process."""
 
     def __init__(self, process: Forked) -> None:
         self.process = process
@@ -109,7 +109,7 @@ class Editor:
         self.process.stdin.flush()
 
     def line(self, method: str, params: Any, *, notice: bool = False) -> tuple[int, bytes]:
-        """Return a request or a notification without sending it."""
+        """Return the id and the bytes of a request or notification, without sending it."""
         frame: dict[str, Any] = {"jsonrpc": "2.0", "method": method, "params": params}
         if not notice:
             self._last += 1
@@ -126,7 +126,7 @@ class Editor:
         self.write(self.line(method, params, notice=True)[1])
 
     def next(self) -> dict[str, Any]:
-        """Read one frame, check it, and answer it if an answer is set."""
+        """Read one frame of the server, check it, and answer it if the test has set an answer."""
         line = self._lines.get(timeout=60)
         assert line.endswith(b"\n"), f"the server ended: {self.stderr}"
         frame: dict[str, Any] = json.loads(line)
@@ -156,7 +156,7 @@ class Editor:
             check(definition(self.methods[frame["id"]], "Response"), frame["result"])
 
     def answer(self, number: int | str | None) -> dict[str, Any]:
-        """Read until a request is answered."""
+        """Read frames until the request `number` is answered, and return the answer."""
         while True:
             frame = self.next()
             if "method" not in frame and frame["id"] == number:
@@ -195,7 +195,7 @@ class Editor:
         return [update for update in found if not kind or update["sessionUpdate"] == kind]
 
     def questions(self) -> list[dict[str, Any]]:
-        """Return the parameters of every request for permission."""
+        """Return the parameters of every permission request that the server sent."""
         return [
             frame["params"]
             for frame in self.frames
@@ -206,7 +206,7 @@ class Editor:
         return "".join(update["content"]["text"] for update in self.updates("agent_message_chunk"))
 
     def close(self) -> int:
-        """Close the connection, and check that the process ends."""
+        """Close the connection, wait until the process ends, and return its exit code."""
         self.process.stdin.close()
         code = self.process.wait(timeout=30)
         for thread in self._threads:

@@ -31,7 +31,10 @@ Encoded = Callable[[list[str]], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """An edit; `expected` is None if it must be refused, `unique` is False if it may be refused."""
+    """An edit of a file, and the content that the edit must produce.
+
+    `expected` is None if the edit must be refused. `unique` is False if it may be refused.
+    """
 
     kind: str
     content: bytes
@@ -96,7 +99,7 @@ def _fits(lines: list[str], quote: list[str]) -> int:
 
 
 def _changed(maker: random.Random, region: list[str], unit: str) -> list[str]:
-    """Change, add and remove lines, with at least one difference."""
+    """Return the lines of a region after random changes, additions and removals."""
     new = list(region)
     for _ in range(maker.randrange(1, 4)):
         at = maker.randrange(len(new)) if new else 0
@@ -277,7 +280,7 @@ def _plain(line: str) -> str:
 
 
 def agrees(case: Case, got: bytes) -> bool:
-    """Compare with the expected text; blanks and look-alikes may come from the replaced line."""
+    """Return whether a result is right; it may keep blanks and look-alikes of a replaced line."""
     if case.expected is None or case.kind not in ("look-alikes", "trailing blanks"):
         return got == case.expected
     mine, theirs = got.decode().splitlines(), case.expected.decode().splitlines()

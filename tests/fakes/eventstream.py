@@ -11,7 +11,7 @@ _STRING = 7
 
 
 def encode_frame(headers: dict[str, str], payload: bytes) -> bytes:
-    """Encode one frame; the counterpart of EventStream."""
+    """Encode one frame of an AWS event stream, which EventStream decodes."""
     block = b""
     for name, value in headers.items():
         key, text = name.encode(), value.encode()

@@ -1,4 +1,4 @@
-"""An MCP server that misbehaves in a named way, and a client that measures what that costs.
+"""An MCP server that misbehaves in a named way, and a client that measures time and memory.
 
 `python -m fakes.hostile_mcp use KIND` connects to a server of that kind, calls its tool once, and
 prints the outcome, the seconds and the memory as JSON.
@@ -84,7 +84,7 @@ def serve(kind: str) -> None:
 
 
 def tools(kind: str, cursor: str | None) -> dict[str, Any]:
-    """Return the list of tools of a kind."""
+    """Return the list of tools that a server of a kind sends."""
     tool: dict[str, Any] = {"name": "hang", "description": "Hang.", "inputSchema": OBJECT}
     if kind == "bomb":
         tool["inputSchema"] = BOMB
@@ -110,7 +110,7 @@ def tools(kind: str, cursor: str | None) -> dict[str, Any]:
 
 
 def call(kind: str, number: Any, token: Any) -> None:
-    """Answer a call of the tool with the fault of a kind."""
+    """Answer a call of the tool as a server of a kind does, with its fault."""
     text = "fine"
     if kind == "line":
         for _ in itertools.repeat(None):

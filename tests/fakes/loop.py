@@ -44,7 +44,7 @@ def cut(text: str = "x", **options: Any) -> Reply:
 
 
 def reply(*parts: Any, stop: Any = "end_turn") -> Any:
-    """Return an assistant message; its type is Any, because some tests give invalid parts."""
+    """Return an assistant message, typed as Any because some tests pass invalid parts."""
     return AssistantMessage(content=parts, stop_reason=stop)
 
 
@@ -100,7 +100,7 @@ def assert_valid(messages: Sequence[Message]) -> None:
 
 
 def queue(*texts: str) -> Any:
-    """Return a source of messages that returns all of them at the first call."""
+    """Return a function that returns all messages at its first call, and none later."""
     waiting = list(texts)
 
     def source() -> list[str]:
@@ -112,7 +112,7 @@ def queue(*texts: str) -> Any:
 
 
 class Queue:
-    """A source that returns one message at each call, and counts the calls."""
+    """A function object that returns one message at each call, and counts the calls."""
 
     def __init__(self, *waiting: str) -> None:
         self.waiting = list(waiting)
@@ -167,9 +167,9 @@ class ReplyProvider:
 
 
 class RecordingJournal:
-    """A journal that applies every operation to its messages and records it.
+    """A journal that records every operation, and applies it to its own list of messages.
 
-    If `failing` is a number, that many writes succeed, and all later ones raise the error.
+    If `failing` is a number, that many writes succeed, and all later writes raise the error.
     """
 
     def __init__(self, failing: int | None = None, error: Exception | None = None) -> None:
@@ -214,6 +214,6 @@ class RecordingJournal:
         await anyio.lowlevel.checkpoint()
 
     def _index(self, id: str) -> int:
-        """Return the index of a message; the end if it was in the transcript before the run."""
+        """Return the index of a message, or the end if the journal does not have the message."""
         found = (index for index, message in enumerate(self.messages) if message.id == id)
         return next(found, len(self.messages))

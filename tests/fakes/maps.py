@@ -21,7 +21,10 @@ from glue.durable.worker import Worker
 
 @asynccontextmanager
 async def serving() -> AsyncIterator[TaskGroup]:
-    """Run workers next to a block, and wait for them. Its error is not put into a group."""
+    """Yield a task group for workers, and wait for them after the block.
+
+    An error of the block is raised as it is, not inside an exception group.
+    """
     raised: BaseException | None = None
     async with anyio.create_task_group() as tasks:
         try:
@@ -33,7 +36,7 @@ async def serving() -> AsyncIterator[TaskGroup]:
 
 
 class Maps:
-    """Maps on one engine. Called again with `resume=True`, they continue with the same state."""
+    """Runs maps on one engine; a second call with `resume=True` continues with the same state."""
 
     def __init__(self, kind: str, engine: str, folder: Path) -> None:
         self.kind, self.engine, self.folder = kind, engine, folder

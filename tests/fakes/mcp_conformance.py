@@ -30,7 +30,7 @@ BROWSER = f"{sys.executable} -c 'import sys, urllib.request as u; u.urlopen(sys.
 
 
 def oauth(scenario: str, given: Mapping[str, Any]) -> mcp.OAuth | bool:
-    """Return the sign-in that a scenario needs."""
+    """Return the OAuth settings that a scenario needs, or False if it needs no sign-in."""
     if not scenario.startswith("auth/"):
         return False
     fields: dict[str, Any] = {
@@ -45,7 +45,7 @@ def oauth(scenario: str, given: Mapping[str, Any]) -> mcp.OAuth | bool:
 
 
 async def accept(question: mcp.Question) -> dict[str, Any]:
-    """Accept a form with its defaults."""
+    """Answer a form of the server with the default values of its fields."""
     return {}
 
 

@@ -252,7 +252,7 @@ agent = glue.Agent(script, tools=[weather, danger], output=Weather, instructions
 
 @contextmanager
 def sdk_server(transport: str = "streamable_http") -> Iterator[str]:
-    """Run SERVER over HTTP in a thread, which starts faster than a process, and return its URL."""
+    """Run SERVER over HTTP in a thread, which starts faster than a process, and yield its URL."""
     import uvicorn
 
     def make() -> Any:
@@ -281,7 +281,7 @@ async def use(
 async def invoke(
     tool: Tool[..., Any], arguments: Mapping[str, Any], seen: list[Any] | None = None
 ) -> ToolResult:
-    """Call a tool; its progress is appended to `seen`."""
+    """Call a tool and return its result; append its progress reports to `seen`."""
     asked = ToolCall(id="1", name=tool.name, arguments=json.dumps(arguments))
     report = (seen if seen is not None else []).append
     context: Context[Any] = Context(

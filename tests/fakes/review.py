@@ -53,7 +53,7 @@ def invoke(*args: str, stdin: str | None = None) -> tuple[int, str]:
 
 
 def pull_request(diff: str, **change: Any) -> Bundle:
-    """Bundle a diff with the files after it; lines that the diff does not show are blank."""
+    """Return a bundle of a diff and the new files; lines that the diff does not show are blank."""
     details: dict[str, Any] = {
         "repo": "octo/demo",
         "number": 1,

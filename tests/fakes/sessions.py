@@ -58,7 +58,7 @@ def open_files() -> int:
 
 
 def forbid_writing(patch: pytest.MonkeyPatch) -> None:
-    """Let `os.open` fail for writing, as if this user had no permission."""
+    """Make `os.open` fail if it opens a file for writing, as if the user had no permission."""
     real = os.open
 
     def refuse(path: Any, flags: int, *rest: Any, **named: Any) -> int:
@@ -94,7 +94,7 @@ anyio.run(main, *sys.argv[1:])
 
 
 async def kill_many(kind: str, path: Path | str, runs: int) -> None:
-    """Kill a writer repeatedly; acknowledged messages must be stored, in order."""
+    """Kill a writing process repeatedly; check that acknowledged messages are stored in order."""
     chance = random.Random(runs)
     makers: dict[str, Callable[[str], Store]] = {
         "file": FileStore,

@@ -1,4 +1,4 @@
-"""Transcripts to show, and a parser of the pages that show them."""
+"""Transcripts for tests of the viewer, and a parser of its HTML pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Helpers of the tests of file tools."""
+"""Helpers for tests of the file tools."""
 
 from __future__ import annotations
 

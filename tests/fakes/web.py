@@ -1,4 +1,4 @@
-"""A client that calls an ASGI app in the same task, and may hang up."""
+"""A client that calls an ASGI app in the same task, and may disconnect early."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ async def fetch(
 ) -> Answer:
     """Send a request to an app and return its answer.
 
-    `on_data` is called with each message of a stream, and awaited. The client hangs up when a
-    message contains `hang_up_at`.
+    `on_data` is awaited with each message of a stream. The client disconnects when a message
+    contains `hang_up_at`.
     """
     route, _, query = path.partition("?")
     given = {"host": "127.0.0.1:80", **(headers or {})}

@@ -1,4 +1,4 @@
-"""Processes that are forked from one with the package imported, which saves the import time."""
+"""Processes that are forked from a process with the package imported, which saves import time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MODULES = (
 
 
 class Zygote:
-    """The process that forks; `start` takes a command of the form `python -c CODE ARGS...`."""
+    """The process that forks others; `start` takes a command such as `python -c CODE ARGS...`."""
 
     def __init__(self) -> None:
         self._channel, theirs = socket.socketpair()
@@ -105,7 +105,7 @@ class Forked:
 
 
 def fork_on(fd: int) -> None:
-    """Fork for each set of descriptors that arrives, until the other end closes."""
+    """Fork a process for each set of descriptors that arrives on a socket, until it closes."""
     for name in MODULES:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
@@ -126,7 +126,7 @@ def fork_on(fd: int) -> None:
 
 
 def _keep(status: socket.socket, streams: list[int]) -> None:
-    """Fork again: the inner process runs the command, the outer one reports its exit code."""
+    """Fork again: the inner process runs the command, the outer process reports its exit code."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     (code, *args), cwd, environ = json.loads(_line(status))
     pid = os.fork()

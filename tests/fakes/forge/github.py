@@ -71,7 +71,7 @@ class _GitHub:
         return Reply(body={"data": {}})
 
     def _threads(self, values: dict[str, Any]) -> Reply:
-        """Return the threads: each inline comment that is not a reply starts one."""
+        """Return the review threads; each inline comment that is not a reply starts a thread."""
         rows = self._pull(str(values["number"])).inline
         first = int(values.get("after") or 0)
         opened = [row for row in rows if not row.get("in_reply_to_id")]
@@ -279,7 +279,7 @@ class _GitHub:
         row["output"] = {"title": output.get("title"), "summary": output.get("summary")}
 
     def _checked(self, pull: Pull, comment: Any) -> dict[str, Any]:
-        """Check one inline comment by the rules for which GitHub responds with 422."""
+        """Refuse an inline comment that breaks a rule for which GitHub responds with 422."""
         body = _text(comment, "body")
         path, line = _field(comment, "path"), _field(comment, "line", None)
         side, start = comment.get("side", "RIGHT"), comment.get("start_line")

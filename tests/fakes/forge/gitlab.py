@@ -30,7 +30,7 @@ _ROUTES = (
 
 
 def raw(asked: Asked, path: str) -> Asked:
-    """Return the path undecoded: the name of a project is one percent-encoded segment."""
+    """Return the path of a request undecoded, because a project's name is one encoded segment."""
     return replace(asked, path=path)
 
 
@@ -169,7 +169,7 @@ class _GitLab:
 
 
 def _position(pull: Pull, position: dict[str, Any]) -> None:
-    """Check a position: three hashes, both paths, and the numbers for the kind of line."""
+    """Check a comment's position: three hashes, both paths, and numbers for the kind of line."""
     shas = tuple(position.get(name) for name in ("base_sha", "start_sha", "head_sha"))
     if position.get("position_type") != "text" or shas != (pull.base, pull.base, pull.head):
         raise Refused(400, "400 Bad request - position is incomplete")

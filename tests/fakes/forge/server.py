@@ -30,7 +30,7 @@ _PREFIX = {"github": "", "gitlab": "/api/v4", "gitea": "/api/v1"}
 
 @dataclass(slots=True, kw_only=True)
 class Fault:
-    """A fault and its request: a number from 0 after it was set, or a pattern of `METHOD /path`."""
+    """A fault of a later request, chosen by a number from 0 or a pattern of `METHOD /path`."""
 
     action: Action
     at: int | None = None
@@ -111,7 +111,7 @@ class FakeForge:
         return token
 
     def user(self, token: str = "") -> User:
-        """Return the account of a token, or that of the bot by default."""
+        """Return the account that a token belongs to, by default the account of the bot."""
         return self._users[token or self.token]
 
     def pull(
@@ -204,7 +204,10 @@ class FakeForge:
         headers: Mapping[str, str],
         most: int,
     ) -> HTTPResponse:
-        """Return a response in this process, like `HTTP.request_sync`; a lost one is ambiguous."""
+        """Answer a request in this process, like `HTTP.request_sync`.
+
+        If the connection is dropped, the error is ambiguous.
+        """
         target = f"{_PREFIX[self.kind]}{path}?{urlencode(query or {})}"
         reply = self.answer(method, target, headers, body or b"")
         data = b"" if reply is None else reply.data

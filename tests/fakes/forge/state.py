@@ -94,7 +94,10 @@ class Pull:
 
 @dataclass(slots=True, kw_only=True)
 class Span:
-    """The commentable lines of a hunk on each side; `pairs` has unchanged ones as (old, new)."""
+    """The lines of a hunk that accept comments, on each side.
+
+    `pairs` has the unchanged lines as (old number, new number).
+    """
 
     old: set[int] = field(default_factory=set)  # deleted
     new: set[int] = field(default_factory=set)  # added and unchanged
@@ -103,7 +106,7 @@ class Span:
 
 
 def spans(diff: str) -> dict[str, list[Span]]:
-    """Return the hunks of a diff by path. This parser is independent of the one under test."""
+    """Parse the hunks of a diff, by path. This parser is independent of the tested parser."""
     files: dict[str, list[Span]] = {}
     path, old_path = "", ""
     rows = diff.split("\n")
