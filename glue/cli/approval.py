@@ -102,7 +102,7 @@ def ask_yes_or_no(call: PendingCall, screen: Screen) -> Decision | str | None:
     For a call that another system answers, return the result that the user types.
     """
     if call.request is None:
-        screen.write(screen.paint("  the result (nothing: it waits longer) > ", "yellow"))
+        screen.write(screen.paint("  the result (an empty line decides later) > ", "yellow"))
         return sys.stdin.readline().rstrip("\n") or None
     screen.write(screen.paint("  [y]es, [n]o, [l]ater > ", "yellow"))
     return parse_late_answer(sys.stdin.readline())

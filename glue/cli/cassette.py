@@ -1,4 +1,4 @@
-"""Providers that record to a cassette file or answer from one: --record and --replay."""
+"""Providers that record to a cassette file or answer from it: --record and --replay."""
 
 from __future__ import annotations
 

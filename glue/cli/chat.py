@@ -153,7 +153,7 @@ class Chat:
                 self.printer.note(f"… {len(lines) - 8} more lines; {command}")
 
     async def begin(self) -> None:
-        """Open the session that the options name, or a new one."""
+        """Open the session that the options name, or a new session."""
         given = self.sources.given
         # Report a wrong model or a missing key now, not after the first prompt.
         provider = self.agent.open(self.run.overrides()["model"])
@@ -171,7 +171,7 @@ class Chat:
         if self.session.settings.tools and await knows_tools(provider) is False:
             model = one_line(slash.model_name(self.session))
             self.notes.append(
-                f"the chat template of {model} has no tools, so the model will not call any; "
+                f"the chat template of {model} has no tools, so the model will not call any tool; "
                 "choose another model, or use --no-tools"
             )
 
@@ -190,8 +190,8 @@ class Chat:
         if not old_chats(found, 0):  # said once: with the first chat
             where = store_name(self.sources.find("store") or "")
             self.notes.append(
-                f"chats are kept in {where} for {count(days, 'day')}; /save NAME keeps this one "
-                "for good, --no-save keeps none"
+                f"chats are kept in {where} for {count(days, 'day')}; /save NAME keeps this chat "
+                "for good, --no-save keeps no chat"
             )
         self.saved_as = new_chat_name()
         self.session = self.agent.session(self.saved_as, store=self.store, **self.run.overrides())
@@ -332,7 +332,7 @@ class Chat:
         return Outcome.PAUSED.exit_code
 
     def _wait(self, work: Callable[..., Awaitable[T]], *args: Any) -> T | None:
-        """Run work in the event loop and return its result.
+        """Run `work` in the event loop of the other thread, and return its result.
 
         The first Ctrl-C cancels the work; after the second, return None without waiting.
         """
@@ -402,7 +402,8 @@ class Chat:
             self.printer.note("(cancelled; you can continue from here)", "yellow")
         elif result.error is not None and result.outcome is not Outcome.PAUSED:
             limit = reached_limit(result.error)
-            self.fail(explain(result.error, f"/limits {limit}=N raises it, /continue continues"))
+            advice = f"/limits {limit}=N raises it, /continue resumes the run"
+            self.fail(explain(result.error, advice))
         if result.notice and result.notice != self.notice:
             self.note(f"glue: {result.notice}", "yellow")
         self.notice = result.notice
@@ -459,7 +460,7 @@ class Chat:
         changed = any(isinstance(message, ToolMessage) for message in undone)
         self.note(
             f"took back: {one_line(undone[0].text, 60)}"
-            + ("; what its tools did is not undone" if changed else "")
+            + ("; the effects of its tools are not undone" if changed else "")
         )
 
     def do_copy(self, argument: str) -> None:

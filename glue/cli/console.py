@@ -153,7 +153,7 @@ class MarkdownPrinter(Printer):
 
 
 class _Block:
-    """Markdown that is rendered without blank lines around it; at most `last` lines if not 0."""
+    """Markdown without blank lines around it; if `last` is not 0, only its last lines."""
 
     def __init__(self, text: str, last: int = 0) -> None:
         self.inner = Markdown("", hyperlinks=False, code_theme="ansi_dark")

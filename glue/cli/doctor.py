@@ -86,7 +86,7 @@ def checks(reach: bool, names: tuple[str, ...]) -> Iterator[Check]:
         yield Check("settings", "invalid", str(error))
     yield from _keys()
     days = (datetime.now(UTC) - datetime.fromisoformat(date()).replace(tzinfo=UTC)).days
-    newer = "update glue-agents for newer ones" if days > 120 else ""
+    newer = "update glue-agents for newer prices" if days > 120 else ""
     yield Check("prices", f"of {date()}, {days} days old", newer, False)
     yield _git()
     yield _sandbox()
@@ -115,7 +115,7 @@ def _package() -> Iterator[Check]:
         yield Check("glue", f"not installed, run from {folder}", advice, False)
     other = next((name for name in ("glue-core", "glueviz") if name in versions), "")
     if other:
-        advice = "it has a package `glue` too; install each in its own virtual environment"
+        advice = "both contain a package `glue`; install each in its own virtual environment"
         yield Check("clash", f"{other} {versions[other]} is installed here", advice)
     engine = "httpcore2" if "httpcore2" in versions else "httpcore"
     if engine in versions:
@@ -147,7 +147,7 @@ def _keys() -> Iterator[Check]:
     yield Check(
         "keys",
         ", ".join(f"{variable} ({name})" for name, variable in keys.items()) or "none set",
-        "" if keys else "set one such as ANTHROPIC_API_KEY, or use a local server, or `offline`",
+        "" if keys else "set a key such as ANTHROPIC_API_KEY, or use a local server, or `offline`",
         False,
     )
     try:
@@ -184,7 +184,7 @@ def _sandbox() -> Check:
         return Check("sandbox", found, install or "use glue.tools.shell.docker", False)
     if not best.note:
         return Check("sandbox", best.name)
-    return Check("sandbox", f"{best.name}: {best.note}", f"{install} for a stricter one", False)
+    return Check("sandbox", f"{best.name}: {best.note}", f"{install} for a stricter sandbox", False)
 
 
 def _store() -> Check:
@@ -207,7 +207,7 @@ def _store() -> Check:
             )
         sessions, damaged = anyio.run(check_store, open_store(str(path)))
         if damaged:
-            return Check("store", str(path), f"{'; '.join(damaged)}; move them away")
+            return Check("store", str(path), f"{'; '.join(damaged)}; move these sessions away")
     except (GlueError, OSError) as error:
         return Check("store", "cannot be read", str(error))
     return Check("store", f"{path}, {count(sessions, 'session')}, all readable")

@@ -39,7 +39,7 @@ def models() -> None:
 @click.option(
     "--reasoning",
     type=click.Choice(EFFORTS),
-    help="Show the reasoning level that each model gets if you ask for this one.",
+    help="Show the reasoning level that each model gets if you ask for this level.",
 )
 @json_option
 def list_models(

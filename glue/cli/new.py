@@ -63,7 +63,7 @@ def new(name: str, template: str, force: bool) -> None:
         model = f"{default()} (-m or GLUE_MODEL selects another)"
     except ConfigError:
         model = (
-            "none, because no key is set: on a terminal a stand-in answers; for a real one set a "
+            "none, because no key is set: on a terminal a stand-in answers; for a model set a "
             "key such as ANTHROPIC_API_KEY, or GLUE_MODEL=ollama:qwen3:0.6b"
         )
     click.echo(f"the model:  {model}", err=True)

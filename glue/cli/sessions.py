@@ -223,4 +223,4 @@ def prune(older: float, outcomes: tuple[str, ...], dry_run: bool, store: str | N
         click.echo("".join(f"  {one_line(name)}\n" for name in deleted), nl=False)
     if skipped:
         names = ", ".join(one_line(name) for name in skipped[:8])
-        click.echo(f"glue: in use or unreadable, not deleted: {names}", err=True)
+        click.echo(f"glue: not deleted, because in use or unreadable: {names}", err=True)

@@ -196,7 +196,7 @@ def write_setting(name: str, value: Any, table: str = "") -> None:
     text = "\n".join(lines).lstrip("\n") + "\n"
     after = parse_toml(text, str(path))
     if (after.get(table, {}) if table else after).get(name) != value:
-        raise ConfigError(f"{path}: cannot change {name}, because of how it is written; edit it")
+        raise ConfigError(f"{path}: the form of {name} cannot be changed here; edit the file")
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     path.write_text(text, encoding="utf-8")
 

@@ -46,7 +46,7 @@ def view(target: str | None, output: str, show: bool, store: str | None) -> None
     """
     if target is None:
         if output == "-":
-            raise click.UsageError("-o - needs SESSION, RUN or FILE: an index is several files")
+            raise click.UsageError("-o - needs SESSION, RUN or FILE; an index is several files")
         path = _write_index(output, store)
     else:
         html = page(_transcript(target, store))

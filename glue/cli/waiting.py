@@ -54,7 +54,7 @@ def with_command(prompt: Any, sources: Sources) -> tuple[Message, ...]:
 
 
 def command_of(messages: Iterable[Message]) -> Mapping[str, Any] | None:
-    """Return the command that the newest prompt with a command keeps in `meta`, or None."""
+    """Return the command that the newest prompt keeps in its `meta`, or None if none does."""
     found: Mapping[str, Any] | None = None
     for message in messages:
         if isinstance(message, UserMessage) and isinstance(message.meta, Mapping):
@@ -64,7 +64,7 @@ def command_of(messages: Iterable[Message]) -> Mapping[str, Any] | None:
 
 
 def shown(call: PendingCall, screen: Screen) -> str:
-    """Return the text that describes a pending call: agents above it, question and reason."""
+    """Return the text that asks about a pending call: its sub-agents, question and reason."""
     request = call.request or PermissionRequest(
         tool=call.tool, action=call.tool, arguments=call.arguments
     )
@@ -91,7 +91,10 @@ def waiting_lines(
         if session:
             lines.append(f"    {answer_command(call, session, options)}")
     if not session:
-        lines.append("  the run is not stored, so it cannot be answered later; add --session NAME to the command")
+        lines.append(
+            "  the run is not stored, so it cannot be answered later; "
+            "add --session NAME to the command"
+        )
     return lines
 
 

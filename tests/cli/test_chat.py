@@ -671,7 +671,7 @@ def test_undo_takes_back_the_last_prompt_and_its_answer(cli: Callable[..., Any])
 
     ran = cli("chat", "agent.py", "-y", input="one\nsave a.txt\n/undo\ntwo\n/undo\n/undo\n/undo\n")
 
-    assert "took back: save a.txt; what its tools did is not undone" in ran.err
+    assert "took back: save a.txt; the effects of its tools are not undone" in ran.err
     assert "answer 2 to <two>" in ran.out
     assert "took back: one\n" in ran.err
     assert "glue: there is no prompt to take back" in ran.err

@@ -27,7 +27,7 @@ FORM = {
 
 
 async def answered(question: mcp.Question, *lines: str) -> tuple[Any, str]:
-    """Answer a question with lines, and return the answer and what was shown."""
+    """Answer a question with typed lines; return the answer and the text on the terminal."""
     shown: list[str] = []
     typed: Iterator[str] = iter(lines)
 

@@ -48,7 +48,7 @@ def bare(**variables: str) -> dict[str, str]:
 
 
 def in_terminal(*args: str, **variables: str) -> tuple[int, str]:
-    """Run a program in a terminal; return its exit code and what the terminal shows."""
+    """Run a program in a terminal; return its exit code and the text on the terminal."""
     ours, theirs = pty.openpty()
     env = bare(TERM="dumb", **variables)
     with subprocess.Popen(args, stdin=theirs, stdout=theirs, stderr=theirs, env=env) as program:

@@ -1,4 +1,4 @@
-"""Options of a run, and the settings that flags, headers, code and files add up to."""
+"""Options of a run, and the settings that result from flags, headers, code and files."""
 
 from __future__ import annotations
 
