@@ -22,7 +22,7 @@ LEVELS = ("low", "medium", "high")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quirks:
-    """Differences of a server from its wire; the defaults suit an unknown compatible server.
+    """Ways in which a server differs from others on its wire; the defaults suit an unknown server.
 
     Differences between models are in facts.json (see `glue.providers.models`).
     """

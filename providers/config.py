@@ -76,7 +76,7 @@ def _own_entry(name: str, table: Any, where: str) -> Entry:
 def _check_types(fields: Mapping[str, Any], types: Mapping[str, Any], where: str) -> None:
     for field, value in fields.items():
         if field not in types:
-            raise ConfigError(f"{where}: {field!r} is unknown; known: {', '.join(types)}")
+            raise ConfigError(f"{where}: {field!r} is unknown; there are: {', '.join(types)}")
         if not isinstance(value, types[field]):
             fault = "not a string" if types[field] is str else "of the wrong type"
             raise ConfigError(f"{where}: {field} is {fault}")

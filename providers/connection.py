@@ -146,7 +146,7 @@ class Watch:
         self.hung_up = False  # whether the server closed the connection
 
     def shorten(self, seconds: float) -> None:
-        """Move the end of the request to at most `seconds` from now."""
+        """Shorten the total deadline of the request to at most `seconds` from now."""
         self.end = min(self.end, time.monotonic() + seconds)
 
     def wait(self, timeout: float | None) -> float:

@@ -143,7 +143,7 @@ def merged(ours: Mapping[str, Json], theirs: Mapping[str, Json]) -> dict[str, Js
 
 
 def arguments(call: ToolCall) -> dict[str, Json]:
-    """Return the arguments of a call as a dict; wrap other JSON values and invalid JSON in one."""
+    """Return the arguments of a call as a dict; wrap arguments that are not a JSON object."""
     if not call.arguments.strip():
         return {}
     try:

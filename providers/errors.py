@@ -69,9 +69,9 @@ def _reset_wait(headers: Mapping[str, str], now: float) -> float | None:
 
 
 def _wait(value: str, now: float) -> float | None:
-    """Return the seconds from now of a duration, a Unix time in seconds or milliseconds, or a date.
+    """Parse a duration, a Unix time or a date, and return the seconds from now until then.
 
-    Return None if the value is none of them.
+    A Unix time may be in seconds or milliseconds. Return None for any other value.
     """
     wait = _real(value) if seconds(value) is None else seconds(value)
     if wait is not None:

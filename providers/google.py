@@ -77,7 +77,7 @@ class Tokens:
         return self._token
 
     def _login(self) -> dict[str, Json] | None:
-        """Return the login that this module performs itself, or None if google-auth must."""
+        """Return the login that this module performs itself, or None if google-auth performs it."""
         try:
             login = find_login(self._environ)
         except ConfigError:

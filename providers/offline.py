@@ -190,7 +190,7 @@ def _choose(prompt: str, tools: Sequence[ToolSpec], choice: str) -> ToolSpec | N
 
 
 def _arguments(prompt: str, tool: ToolSpec) -> list[Json]:
-    """Return the arguments of one call, or of two calls for "compare Oslo and Rome"."""
+    """Return the arguments of each call: one call, or two for "compare Oslo and Rome"."""
     first, second = _Values(prompt), _Values(prompt)
     second.names = first.names[1:]
     calls = [each.fill(tool.parameters) for each in (first, second)]

@@ -145,7 +145,7 @@ class Retries(Wrapper):
 
 
 def _is_output(event: ProviderEvent) -> bool:
-    """Return whether an event is output that forbids another attempt.
+    """Return whether an event is output, after which the request must not be repeated.
 
     Thinking, blank text, attempts and notices are not.
     """

@@ -108,17 +108,17 @@ class Encoder(ABC):
         if level == effort:
             return level
         if level is not None:
-            self.notes.append(f"{self.model} has no reasoning level {effort!r}; it gets {level!r}")
+            self.notes.append(f"{self.model} has no reasoning level {effort!r}; {level!r} is used")
         elif effort != "none":
             self.notes.append(f"{self.model} has no reasoning levels; {effort!r} was left out")
         elif levels:
-            self.notes.append(f"{self.model} cannot stop reasoning; it gets its default level")
+            self.notes.append(f"{self.model} cannot stop reasoning; its default level is used")
         return level
 
     def is_forced(self) -> bool:
-        """Return whether the request forces a tool and the model cannot think meanwhile.
+        """Return whether the request forces a tool, and this model cannot think while it does.
 
-        If this removes reasoning that the user wants, add a note.
+        If reasoning that the user wants is left out for this reason, add a note.
         """
         request = self.request
         if self.facts.forced_thinking or not request.tools:
@@ -136,7 +136,7 @@ class Encoder(ABC):
         if temperature is None or (self.facts.sampling and not thinks):
             return temperature
         reason = " while it thinks" if self.facts.sampling else ""
-        self.notes.append(f"{self.model} takes no temperature{reason}; it was left out")
+        self.notes.append(f"{self.model} takes no temperature{reason}, which was left out")
         return None
 
     def takes_output(self, schema: Json, *, tools: bool = False) -> bool:
@@ -245,7 +245,7 @@ class Encoder(ABC):
             else:
                 continue
             if not encoding.accepts(kinds, kind):
-                self.notes.append(f"{self.model} takes no {kind}; it gets a description instead")
+                self.notes.append(f"{self.model} takes no {kind} and gets a description instead")
 
 
 class TurnEncoder(Encoder):

@@ -502,10 +502,10 @@ LOOK = ToolSpec(name="look", description="Look.")
 @pytest.mark.parametrize(
     ("spec", "fields", "part"),
     [
-        ("openai:gpt-5-nano", {"reasoning": "xhigh"}, "no reasoning level 'xhigh'; it gets 'high'"),
+        ("openai:gpt-5-nano", {"reasoning": "xhigh"}, "no reasoning level 'xhigh'; 'high' is used"),
         ("openai:gpt-4o", {"reasoning": "high"}, "has no reasoning levels; 'high' was left out"),
         ("openai:o3", {"reasoning": "none"}, "cannot stop reasoning"),
-        ("openai:o3", {"temperature": 0.5}, "takes no temperature; it was left out"),
+        ("openai:o3", {"temperature": 0.5}, "takes no temperature, which was left out"),
         ("openai:gpt-5.4-nano", {"stop": ("x",)}, "takes no stop sequences"),
         ("anthropic:claude-opus-4-8", {"temperature": 0.5}, "takes no temperature"),
         (
@@ -535,7 +535,7 @@ LOOK = ToolSpec(name="look", description="Look.")
             "cannot think while a tool is forced",
         ),
         ("perplexity:sonar", {"tools": (LOOK,)}, "takes no tools"),
-        ("gemini:gemini-3-pro", {"reasoning": "max"}, "it gets 'high'"),
+        ("gemini:gemini-3-pro", {"reasoning": "max"}, "'high' is used"),
         ("bedrock:amazon.nova-micro-v1:0", {"reasoning": "low"}, "has no reasoning levels"),
     ],
 )
@@ -574,5 +574,5 @@ async def test_a_notice_is_sent_once_and_is_not_part_of_the_reply(loopback: Any)
 
     notices = [event for event in seen if isinstance(event, Notice)]
     assert [(notice.provider, notice.model) for notice in notices] == [("groq", "m")]
-    assert notices[0].text == "m has no reasoning level 'max'; it gets 'high'"
+    assert notices[0].text == "m has no reasoning level 'max'; 'high' is used"
     assert json.loads(server.seen[1].body)["reasoning_effort"] == "high"
