@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def confine(plan: dict[str, Any]) -> None:
-    """Give up every right that the plan does not name; raise OSError if the kernel refuses.
+    """Remove all rights of this process that the plan does not name; raise OSError on failure.
 
     The plan has the folders to `read` and to `write`, folders to `list`, whether to use the
     `network`, and whether to change the `metadata` of files.

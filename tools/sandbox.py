@@ -435,7 +435,7 @@ def _outermost(paths: Iterable[str], written: Sequence[str]) -> tuple[str, ...]:
 
 
 def _sockets(folders: Iterable[str]) -> list[str]:
-    """Return the paths of the host's sockets that are inside the folders or the system's."""
+    """Return the paths of the host's sockets inside the given folders and the system's folders."""
     try:
         with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as file:
             names = {

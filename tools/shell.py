@@ -271,8 +271,7 @@ def docker(image: str, *, program: str = "", options: Sequence[str] = ()) -> Run
     found = next(filter(None, paths), None)
     if found is None:
         raise ConfigError(
-            f"{program or 'neither docker nor podman'} is not installed; "
-            "install one, or use a Sandbox"
+            f"{program or 'docker or podman'} is not installed; install it, or use a Sandbox"
         )
     return _Container(found, image, tuple(options))
 

@@ -1,4 +1,4 @@
-"""Tests of the program that confines itself; what it withstands is in test_sandbox."""
+"""Tests of the program that confines its process; test_sandbox.py tests it with attacks."""
 
 from __future__ import annotations
 

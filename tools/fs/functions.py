@@ -91,7 +91,7 @@ class _Permit:
             return found
 
     def guard(self, path: str, content: bytes, mark: Mark | None) -> Guard:
-        """Return a guard that refuses to write any file but the one that was shown, unchanged.
+        """Return a guard that allows writing only to the file that was shown, if it is unchanged.
 
         A folder of the path may have become a link after permission was given, and another program
         may have saved the file.

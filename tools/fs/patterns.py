@@ -65,7 +65,10 @@ class Gitignore:
 
 
 def is_ignored(rules: Sequence[Gitignore], names: Sequence[str], is_folder: bool) -> bool:
-    """Return whether a path is ignored; the last of `rules` with a matching rule decides."""
+    """Return whether a path is ignored; the innermost .gitignore with a matching rule decides.
+
+    `rules` has the .gitignore files above the path, the outermost first.
+    """
     for layer in reversed(rules):
         verdict = layer.judge(names, is_folder)
         if verdict is not None:
@@ -97,7 +100,7 @@ class Blocklist:
     def merge(
         self, other: Blocklist | Iterable[str] = (), *, allow: Iterable[str] = ()
     ) -> Blocklist:
-        """Return a block list with more patterns, which also blocks every file that this one does.
+        """Return a block list with more patterns, which blocks every file that this list blocks.
 
         Only `allow` can make an exception. A new pattern that starts with `!` is a ValueError,
         because it could unblock files that this list blocks.

@@ -328,10 +328,10 @@ class _Walk:
         return os.open(part, DIRECTORY | os.O_PATH, dir_fd=self.here)
 
     def follow(self, part: str) -> bool:
-        """Follow the component if it is a link, and return True.
+        """Follow the component `part` of the path if it is a link; return whether it was followed.
 
-        Return False if it is a file, or a last link that shall not be followed. Raise UnsafePath if
-        the link leads outside the root.
+        A last component that is a link is followed only if `final` is set. Raise UnsafePath if the
+        link leads outside the root.
         """
         try:
             target = os.readlink(part, dir_fd=self.here)

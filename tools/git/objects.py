@@ -154,7 +154,7 @@ class ObjectReader:
                     seen.add(pair)
                     pairs.append(pair)
             if len(seen) > MAX_PAIRS:
-                raise GitError("too many folders differ to compare them", kind="too_large")
+                raise GitError("too many folders differ for a comparison", kind="too_large")
 
     def _folders(self, sha: str, until: float) -> dict[str, str]:
         """Return the hashes of the folders in a tree, by name; {} if `sha` is empty."""

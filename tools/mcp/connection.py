@@ -709,7 +709,7 @@ def _dump(model: Any) -> dict[str, Any]:
 
 
 def error_line(error: BaseException) -> str:
-    """Return the message of an error on one line; for an exception group, the innermost one."""
+    """Return the message of an error, or of the innermost error of a group, on one line."""
     error = innermost(error)
     text: str = clean(" ".join(str(error).split()))
     return text[:500] or type(error).__name__

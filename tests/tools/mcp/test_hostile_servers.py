@@ -1,4 +1,4 @@
-"""A server that misbehaves, one fault at a time: the client stays fast, small and clear."""
+"""A server that misbehaves, one fault at a time: the client stays fast and reports the fault."""
 
 from __future__ import annotations
 
