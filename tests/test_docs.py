@@ -281,7 +281,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 
 
 def ours() -> Iterator[tuple[str, list[str]]]:
-    """Yield the commands of glue; an agent file has the options of `glue run`."""
+    """Yield the shown commands of glue; an agent file has the options of `glue run`."""
     for where, words in commands():
         if words[0].rsplit("/")[-1] == "glue":
             yield where, words[1:]

@@ -210,7 +210,7 @@ async def test_a_read_only_session_raises_an_error_that_names_the_reason(
 
 
 async def calls_of(work: Callable[[], Awaitable[object]]) -> int:
-    """Count the Python functions that something calls in this thread."""
+    """Return the number of Python function calls that an awaitable makes in this thread."""
     counted = 0
 
     def count(frame: FrameType, event: str, given: object) -> None:

@@ -368,7 +368,7 @@ class EditorPermission:
         return decision
 
     async def ask_once(self, request: PermissionRequest) -> Decision:
-        """Ask the user in the editor, such as for an MCP server; do not remember the answer."""
+        """Ask the user a question in the editor, such as of an MCP server; forget the answer."""
         call = ToolCall(id=f"{request.call_id}-question", name=request.tool, arguments="{}")
         return await self._request(request, ShownCall(call.id, call), ("allow_once", "reject_once"))
 

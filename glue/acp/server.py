@@ -502,7 +502,7 @@ class Server:
         return state_dir() / "acp" / f"{id}.settings.json"
 
     def _forget(self, params: Params) -> OpenSession:
-        """Remove the session that a request names from the open sessions, cancel its prompts.
+        """Remove a session from the open sessions, and cancel its prompts.
 
         Return the removed session.
         """

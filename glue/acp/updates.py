@@ -396,7 +396,7 @@ class Reporter:
             self._progress(event, (*above, event.call_id))
 
     def _start(self, call: ToolCall, key: tuple[str, ...]) -> None:
-        """Send the update that shows a new call; `key` has the ids of outer calls and its own."""
+        """Send the update that shows a new call; `key` has its id after those of outer calls."""
         tool = next((tool for tool in self._tools_at(key) if tool.spec.name == call.name), None)
         shown = self.ids.begin(key, call, tool)
         if not getattr(tool, "in_editor", False) and (path := edited_path(shown)):

@@ -147,7 +147,7 @@ def _pre(text: str, kind: str) -> str:
 
 
 def _rest(size: int, body: str) -> str:
-    """Return the folded HTML `body`, the rest of a text of `size` characters; "" for no body."""
+    """Return the HTML `body` folded, under a title with the text's `size`; "" for no body."""
     return fold("rest", f"show all {size:,} characters", body) if body else ""
 
 

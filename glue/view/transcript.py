@@ -86,7 +86,7 @@ class ShownReply:
 
     @property
     def calls(self) -> list[tuple[ToolCall, ShownMessage | None]]:
-        """Pairs of each call and its result, or None; calls with the same id share in order."""
+        """Pairs of each call and its result or None; results of equal ids are assigned in order."""
         left = list(self.results)
         pairs: list[tuple[ToolCall, ShownMessage | None]] = []
         for call in self.message.calls:

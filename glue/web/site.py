@@ -135,7 +135,7 @@ class _Guard:
         headers: Headers = request.headers
         host = headers.get("host", "")
         if self.hosts and host not in self.hosts:
-            return f"this page is not served as {one_line(host, 80)!a}"
+            return f"this page may not be reached under the host {one_line(host, 80)!a}"
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2] != host:
             return "a page of another origin may not use this page"

@@ -27,7 +27,7 @@ ran: list[str] = []  # the tools that ran in this test
 
 @pytest.fixture(autouse=True)
 def clear_ran() -> None:
-    """Forget the calls of the test before."""
+    """Clear the list of calls that the previous test recorded."""
     ran.clear()
 
 

@@ -349,7 +349,7 @@ def test_the_command_line_accepts_the_address_of_a_server(database: str, tmp_pat
 
 
 class Unconfirmed(PostgresStore):
-    """A store whose server can commit a write while the answer is lost for longer than patience."""
+    """A store whose server commits a write, but whose answer is lost until the store gives up."""
 
     lose = False
 

@@ -186,7 +186,7 @@ def test_code_that_is_split_by_a_fold_remains_code() -> None:
 
 
 def everywhere(text: str) -> Transcript:
-    """Put a text wherever a stranger could."""
+    """Return a transcript with a text in every place that a stranger controls."""
     asked = (
         ToolCall(id=text, name=text, arguments=json.dumps({text: text, "b": [text]})),
         ToolCall(id="2", name=text, arguments=text, complete=False),
@@ -246,7 +246,7 @@ def test_hostile_texts_add_no_tags(text: str) -> None:
 
 @cache
 def usual_tags() -> frozenset[str]:
-    """The tags of a page whose texts hold no markup."""
+    """The tags of a page whose texts contain no markup."""
     return frozenset(tag for tag, _ in parse(page(everywhere("a"))).tags) | {"pre", *MARKDOWN_TAGS}
 
 

@@ -1,4 +1,4 @@
-"""The real clients of AG-UI and of the Vercel AI SDK: 100 runs each, no fault, no run left."""
+"""The real clients of AG-UI and of the Vercel AI SDK: 100 runs each, and all of them end well."""
 
 from __future__ import annotations
 
