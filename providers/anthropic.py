@@ -195,7 +195,7 @@ class ClaudeEncoder(wire.TurnEncoder):
         return self.facts.output and output_schema(schema) is not None
 
     def marked_turns(self) -> list[tuple[str, bytes]]:
-        """Return the encoded turns, with cache marks where the last two requests ended."""
+        """Return the encoded turns, with cache marks at the ends of the last two requests."""
         turns = self.turns(self.messages)
         wanted, marks = True, 0
         for index in range(len(turns) - 1, -1, -1):

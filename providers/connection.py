@@ -117,7 +117,7 @@ _CONTENT = 128  # a read of at least this many bytes counts as content, not as a
 
 
 class Broken(Exception):
-    """A response that a deadline or a size limit ended, or that is damaged; `kind` says which."""
+    """A response that a deadline or a size limit ended, or that is damaged; see `kind`."""
 
     def __init__(self, what: str, kind: str) -> None:
         super().__init__(what)
@@ -286,7 +286,7 @@ class Content:
         return data
 
     async def aclose(self) -> None:
-        """Do nothing; httpcore calls this method of every body."""
+        """Close nothing; httpcore calls this method of every body."""
 
 
 # The pool

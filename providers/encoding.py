@@ -328,7 +328,7 @@ _STRICT_DEPTH = 10  # of nested schemas
 
 
 def is_strict_tool(schema: Json) -> bool:
-    """Return whether OpenAI's strict mode accepts the schema of a tool's parameters.
+    """Return whether OpenAI's strict mode accepts the schema of tool parameters.
 
     Every object must be closed and require all its properties, so a tool with an optional parameter
     is not strict.

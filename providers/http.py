@@ -247,7 +247,7 @@ class HTTP:
 
     @property
     def authorized(self) -> bool:
-        """Whether every request has an authorization header."""
+        """True if every request has an authorization header."""
         return any(name == b"authorization" for name, _ in self._headers)
 
     def hide(self, secret: str) -> None:

@@ -230,7 +230,8 @@ class _Splitter:
 def _parsed(message: AssistantMessage, *, is_forced: bool) -> AssistantMessage:
     """Return a reply in which calls that were written as text are tool calls.
 
-    If a call is malformed, keep the text and set the stop reason MALFORMED_CALL.
+    If a call is malformed, keep the text and, unless the reply was cut off, set the stop reason
+    MALFORMED_CALL.
     """
     text = message.text
     bodies = [text] if is_forced else _bodies(text)

@@ -436,7 +436,7 @@ class Server:
             self._update(opened.session.id, {"sessionUpdate": "session_info_update", **info})
 
     def _show_problems(self, opened: OpenSession) -> None:
-        """Show the problems of a session's MCP servers that the user has not seen yet."""
+        """Show new problems of the session's MCP servers to the user."""
         problems, opened.problems[:] = tuple(opened.problems), []
         for problem in problems:
             self._show_notice(opened.session.id, problem)
@@ -470,7 +470,7 @@ class Server:
 
     @property
     def _booleans(self) -> bool:
-        """Whether the editor understands options with the values true and false."""
+        """True if the editor understands options with the values true and false."""
         return self.offers("session", "configOptions", "boolean") is not None
 
     def _show_options(self, opened: OpenSession) -> None:

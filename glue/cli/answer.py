@@ -180,7 +180,7 @@ def _chosen(
     found = [each for each in waiting if each.id == call]
     if not found:
         names = ", ".join(one_line(f"{each.id} ({each.summary})", 200) for each in waiting)
-        raise ConfigError(f"no call {call!r} waits in session {session}; there is {names}")
+        raise ConfigError(f"no call {call!r} waits in session {session}; waiting: {names}")
     return found
 
 

@@ -25,7 +25,7 @@ class _NamedReplay:
 
 @contextmanager
 def record_to(path: str) -> Iterator[Callable[[Provider], Provider]]:
-    """Record the replies of every provider that is opened by name during a `with` block.
+    """Record the requests and replies of providers that are opened by name during a `with` block.
 
     The yielded function wraps a provider object so that it is recorded too.
     """

@@ -442,7 +442,7 @@ class Chat:
         self._turn(self._resume)
 
     def do_undo(self, argument: str) -> None:
-        """Take the last prompt and its answer out of the chat; offer the prompt for editing."""
+        """Remove the last prompt and its answer from the chat; offer the prompt for editing."""
         session = self.session
         messages = self.portal.call(session.load)
         at = [index for index, message in enumerate(messages) if _is_prompt(message)]

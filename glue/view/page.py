@@ -198,7 +198,7 @@ def _content(message: ToolMessage) -> str:
 
 
 def _arguments(asked: ToolCall) -> tuple[str, str]:
-    """Return the HTML of a call's arguments twice: in full, and shortened to one line."""
+    """Return the arguments of a call as HTML twice: in full, and shortened to one line."""
     try:
         values = json.loads(asked.arguments or "{}")
     except (ValueError, RecursionError):
@@ -232,7 +232,7 @@ def pretty(value: Json) -> str:
 
 
 def extra(meta: Mapping[str, Json] | None) -> str:
-    """Return the HTML of a message's meta, without the keys that the page shows elsewhere."""
+    """Return the meta of a message as HTML, without the keys that the page shows elsewhere."""
     shown = {key: value for key, value in (meta or {}).items() if key not in _META_SHOWN_ELSEWHERE}
     pairs = " · ".join(
         f"{brief(str(key), 40)}: {brief(_plain(value), 120)}" for key, value in shown.items()

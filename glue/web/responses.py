@@ -28,13 +28,13 @@ class RunEncoder(Protocol):
     last: str  # the text of the last `data:` line, or "" for none
 
     def event(self, event: Event) -> Iterable[Mapping[str, Any]]:
-        """Return the messages for an event of the run."""
+        """Return the protocol's messages for an event of the run."""
 
     def end(self, result: RunResult[Any]) -> Iterable[Mapping[str, Any]]:
-        """Return the messages for the end of the run."""
+        """Return the protocol's messages for the end of the run."""
 
     def fail(self, error: GlueError) -> Iterable[Mapping[str, Any]]:
-        """Return the messages for a run that raised an error."""
+        """Return the protocol's messages for a run that raised an error."""
 
 
 class RunResponse(Response):

@@ -403,7 +403,7 @@ def _text(given: Mapping[str, Any], name: str) -> str:
 
 
 def _decision(given: Mapping[str, Any]) -> Decision | str:
-    """Return the decision that the page sends, or the text of a call's result."""
+    """Return the decision about a call that the page sends, or the result of the call as text."""
     answer, text = given.get("answer"), str(given.get("text") or "")
     scopes = {"allow": "call", "target": "target", "session": "session"}
     if answer in scopes:

@@ -116,7 +116,7 @@ class _Permit:
 
 
 def _digest(content: bytes, mark: Mark | None) -> str:
-    """Return a hash of a file's content, or of its mark if the content was not read."""
+    """Return a hash of the content of a file, or of its mark if the content was not read."""
     return hashlib.sha256(content or repr(mark).encode()).hexdigest()[:16]
 
 

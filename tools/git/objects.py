@@ -58,7 +58,7 @@ class FileChange:
 
     @property
     def binary(self) -> bool:
-        """Whether git treats the file as binary and does not count its lines."""
+        """True if git treats the file as binary and does not count its lines."""
         return self.added is None
 
 

@@ -79,7 +79,7 @@ def description(given: Mapping[str, Any], otherwise: str) -> str:
 
 
 def checked_schema(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of a tool's parameters, with cleaned descriptions.
+    """Return the schema of tool parameters, with cleaned descriptions.
 
     Raise ValueError if the schema is invalid, too large, or has hidden characters in a name or a
     value.
@@ -156,7 +156,7 @@ class Pins:
         return self._known.get(tool, mark) != mark
 
     def pin(self, tool: str, mark: str) -> None:
-        """Store the hash of a tool's definition, in memory and if possible in the file."""
+        """Store the hash of a tool definition, in memory and if possible in the file."""
         if self._known.get(tool) == mark:
             return
         self._known[tool] = mark

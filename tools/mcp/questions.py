@@ -90,7 +90,7 @@ def completed(question: Question, answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def ask_policy(question: Question, context: Context[Any] | None) -> dict[str, Any] | None:
-    """Let the permission policy of the calling run answer a question, and return the answer.
+    """Answer a question with the decision of the permission policy of the calling run.
 
     The action is `mcp-question:SERVER`, which no rule about tools covers. If the policy allows it,
     the answer has the value true for every required field. Return None if the policy denies it, if

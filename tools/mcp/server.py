@@ -199,7 +199,7 @@ class _Logs:
 
 
 def _client_id(context: RequestContext) -> str:
-    """Return the id of a request's HTTP session, or "" if the client is connected over stdio."""
+    """Return the id of the HTTP session of a request, or "" if the client uses stdio."""
     headers = getattr(context.request, "headers", None) or {}
     return str(headers.get("mcp-session-id", ""))
 
