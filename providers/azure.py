@@ -29,7 +29,7 @@ def is_installed() -> bool:
 
 
 def has_credentials(environ: Mapping[str, str]) -> bool:
-    """Return whether the variables of a client or of a workload identity are set."""
+    """Return whether a client or workload identity is set and azure-identity is installed."""
     secrets = ("AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH", "AZURE_FEDERATED_TOKEN_FILE")
     named = environ.get("AZURE_TENANT_ID") and environ.get("AZURE_CLIENT_ID")
     return bool(named and any(environ.get(name) for name in secrets)) and is_installed()

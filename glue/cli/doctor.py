@@ -246,7 +246,7 @@ CONNECT_SECONDS = 5.0
 
 
 def reachable(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Connect to the servers of providers; return pairs of name and fault, "" if one responds.
+    """Connect to the servers of providers; return each provider's name and fault, "" for none.
 
     Without names, check the providers whose key is set.
     """

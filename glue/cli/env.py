@@ -22,7 +22,7 @@ def load_keys() -> None:
     path = keys_file()
     if path.is_file():
         if path.stat().st_mode & 0o077:
-            raise ConfigError(f"{path} can be read by others; run `chmod 600 {path}`")
+            raise ConfigError(f"{path} can be read by other users; run `chmod 600 {path}`")
         load_env(path)
 
 

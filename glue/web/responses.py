@@ -38,7 +38,7 @@ class RunEncoder(Protocol):
 
 
 class RunResponse(Response):
-    """A response that runs an agent while it is sent.
+    """A response that runs an agent, and streams the events of the run.
 
     The run is cancelled if the client disconnects, and the response ends when the run has ended.
     An error of the run is sent as a message of the stream.

@@ -74,7 +74,7 @@ def diff_page(
 
 
 def _is_below(change: FileChange, path: str) -> bool:
-    """Return whether a changed file is, or was before a rename, in a folder; "" is the top."""
+    """Return whether the old or new path of a changed file is in a folder; "" is the top folder."""
     paths = (change.old_path, change.path)
     return not path or any(f"{each}/".startswith(f"{path}/") for each in paths)
 

@@ -90,7 +90,7 @@ class ServerPrompt:
         return [content_part(message["content"]) for message in _dump(result)["messages"]]
 
     async def complete(self, argument: str, value: str = "") -> list[str]:
-        """Return the values that the server suggests for an argument that begins with `value`."""
+        """Return the server's suggestions for an argument after the user typed `value`."""
         reference = types.PromptReference(name=self.name)
         return await self.connection.complete(reference, argument, value)
 
@@ -669,7 +669,7 @@ class ServerConnection:
             return types.ErrorData(code=types.INVALID_REQUEST, message=message)
 
     async def complete(self, reference: Any, argument: str, value: str = "") -> list[str]:
-        """Return the values that the server suggests for an argument that begins with `value`.
+        """Return the server's suggestions for an argument after the user typed `value`.
 
         Args:
             reference: a prompt, or the URI template of a resource as a text.
