@@ -21,7 +21,7 @@ from glue.cli.cassette import record_to, replay_from
 from glue.cli.groups import RunGroup
 from glue.cli.inputs import read_part, read_text
 from glue.cli.map import parse_rates
-from glue.cli.options import FILE_TO_WRITE, Sources, permission_options
+from glue.cli.options import FILE_TO_WRITE, Sources, batch_options
 from glue.cli.process import cancel_on_signal
 from glue.cli.screen import ProgressLine, Screen
 from glue.cli.tables import print_json, table
@@ -78,9 +78,6 @@ def eval() -> None:  # noqa: A001
     help="File for the evaluation. The page has its name with .html.",
 )
 @click.option(
-    "-n", "--concurrency", default=8, type=click.IntRange(min=1), help="Trials that run at once."
-)
-@click.option(
     "--resume", is_flag=True, help="Continue, and check finished trials again; begin if none was."
 )
 @click.option("--overwrite", is_flag=True, help="Delete an existing evaluation and start again.")
@@ -108,43 +105,7 @@ def eval() -> None:  # noqa: A001
     type=click.Path(exists=True, file_okay=False),
     help="Take the replies from the cassettes in this folder; needs no key.",
 )
-@click.option(
-    "--retries",
-    default=1,
-    type=click.IntRange(min=0),
-    help="How often a failed trial is tried again.",
-)
-@click.option(
-    "--usd-budget",
-    type=click.FloatRange(min=0),
-    help="Maximum cost of all trials together, in US dollars.",
-)
-@click.option(
-    "--token-budget",
-    type=click.IntRange(min=0),
-    help="Maximum number of tokens for all trials together.",
-)
-@click.option(
-    "--rpm",
-    multiple=True,
-    metavar="[PROVIDER=]N",
-    help="Maximum requests per minute, to each provider or to PROVIDER. Repeatable.",
-)
-@click.option(
-    "--tpm",
-    multiple=True,
-    metavar="[PROVIDER=]N",
-    help="Maximum tokens per minute, to each provider or to PROVIDER. Repeatable.",
-)
-@click.option(
-    "--max-turns",
-    type=click.IntRange(min=0),
-    help="Maximum number of turns that call tools, for each trial.",
-)
-@click.option(
-    "--seconds", type=click.FloatRange(min=0), help="Maximum duration of each trial, in seconds."
-)
-@permission_options
+@batch_options("trial")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the table and errors.")
 def run(file: str, cases: str, **given: Any) -> int:

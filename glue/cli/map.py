@@ -19,7 +19,7 @@ from click.core import ParameterSource
 from glue.agent import Agent
 from glue.cli.agentfile import open_agent
 from glue.cli.inputs import read_part, read_text
-from glue.cli.options import FILE_TO_WRITE, Sources, permission_options
+from glue.cli.options import FILE_TO_WRITE, Sources, batch_options
 from glue.cli.process import cancel_on_signal
 from glue.cli.screen import ProgressLine, Screen
 from glue.durable import MapRow, MapRun, Rate
@@ -60,9 +60,6 @@ question_option = click.option(
     "-m", "--model", metavar="NAME", help="Use this provider:model, not that of the agent."
 )
 @click.option(
-    "-n", "--concurrency", default=8, type=click.IntRange(min=1), help="Rows that run at once."
-)
-@click.option(
     "--template",
     metavar="TEXT",
     help="The prompt, with {field} for the fields of a row; @FILE reads it from a file.",
@@ -82,46 +79,10 @@ question_option = click.option(
     "--unordered", is_flag=True, help="Write results as they arrive, not in the order of INPUTS."
 )
 @click.option(
-    "--retries",
-    default=1,
-    type=click.IntRange(min=0),
-    help="How often a failed row is tried again.",
-)
-@click.option(
-    "--usd-budget",
-    type=click.FloatRange(min=0),
-    help="Maximum cost of all rows together, in US dollars.",
-)
-@click.option(
-    "--token-budget",
-    type=click.IntRange(min=0),
-    help="Maximum number of tokens for all rows together.",
-)
-@click.option(
-    "--rpm",
-    multiple=True,
-    metavar="[PROVIDER=]N",
-    help="Maximum requests per minute, to each provider or to PROVIDER. Repeatable.",
-)
-@click.option(
-    "--tpm",
-    multiple=True,
-    metavar="[PROVIDER=]N",
-    help="Maximum tokens per minute, to each provider or to PROVIDER. Repeatable.",
-)
-@click.option(
     "--patience",
     default=PATIENCE,
     type=click.FloatRange(min=0),
     help="Seconds that rows wait for a provider that refuses requests (HTTP 429).",
-)
-@click.option(
-    "--max-turns",
-    type=click.IntRange(min=0),
-    help="Maximum number of turns that call tools, for each row.",
-)
-@click.option(
-    "--seconds", type=click.FloatRange(min=0), help="Maximum duration of each row, in seconds."
 )
 @click.option(
     "--queue", metavar="NAME", help="Put the rows on this queue for workers; needs --engine."
@@ -131,7 +92,7 @@ question_option = click.option(
     metavar="URL",
     help="Database of the queue: postgresql://... or sqlite:///FILE.",
 )
-@permission_options
+@batch_options("row")
 @question_option
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors: no progress, no summary.")
 def map(file: str, inputs: str, **given: Any) -> None:  # noqa: A001

@@ -251,6 +251,65 @@ run_options = _decorator((*_SETTINGS, _QUESTION, *_OUTPUT))  # of `glue run` and
 chat_options = _decorator(_SETTINGS)
 permission_options = _decorator(_PERMISSIONS)
 sandbox_options = _decorator(_SANDBOX)
+rate_options = _decorator(
+    (
+        click.option(
+            "--rpm",
+            multiple=True,
+            metavar="[PROVIDER=]N",
+            help="Maximum requests per minute, to each provider or to PROVIDER. Repeatable.",
+        ),
+        click.option(
+            "--tpm",
+            multiple=True,
+            metavar="[PROVIDER=]N",
+            help="Maximum tokens per minute, to each provider or to PROVIDER. Repeatable.",
+        ),
+    )
+)
+
+
+def batch_options(unit: str) -> Callable[[F], F]:
+    """Return a decorator that adds the options of a batch, such as `batch_options("row")`."""
+    return _decorator(
+        (
+            click.option(
+                "-n",
+                "--concurrency",
+                default=8,
+                type=click.IntRange(min=1),
+                help=f"{unit.capitalize()}s that run at once.",
+            ),
+            click.option(
+                "--retries",
+                default=1,
+                type=click.IntRange(min=0),
+                help=f"How often a failed {unit} is tried again.",
+            ),
+            click.option(
+                "--usd-budget",
+                type=click.FloatRange(min=0),
+                help=f"Maximum cost of all {unit}s together, in US dollars.",
+            ),
+            click.option(
+                "--token-budget",
+                type=click.IntRange(min=0),
+                help=f"Maximum number of tokens for all {unit}s together.",
+            ),
+            rate_options,
+            click.option(
+                "--max-turns",
+                type=click.IntRange(min=0),
+                help=f"Maximum number of turns that call tools, for each {unit}.",
+            ),
+            click.option(
+                "--seconds",
+                type=click.FloatRange(min=0),
+                help=f"Maximum duration of each {unit}, in seconds.",
+            ),
+            permission_options,
+        )
+    )
 
 
 class Sources:

@@ -16,7 +16,7 @@ import click
 from glue.cli.agentfile import open_agent
 from glue.cli.groups import ListGroup
 from glue.cli.map import map_settings, parse_rates, question_option
-from glue.cli.options import permission_options
+from glue.cli.options import permission_options, rate_options
 from glue.cli.retention import dry_run_option, older_option, outcome_option
 from glue.cli.screen import ProgressLine, Screen
 from glue.cli.tables import json_option, print_json
@@ -54,18 +54,7 @@ engine_option = click.option(
     metavar="N",
     help="Rows that all workers together run at once.",
 )
-@click.option(
-    "--rpm",
-    multiple=True,
-    metavar="[PROVIDER=]N",
-    help="Maximum requests per minute of all workers. Repeatable.",
-)
-@click.option(
-    "--tpm",
-    multiple=True,
-    metavar="[PROVIDER=]N",
-    help="Maximum tokens per minute of all workers. Repeatable.",
-)
+@rate_options
 @click.option(
     "--patience",
     default=PATIENCE,
@@ -97,7 +86,7 @@ def worker(file: str, queue: str, engine: str, **given: Any) -> None:
     """Run rows that `glue map --queue NAME` put on a queue, until Ctrl-C.
 
     Start any number of workers, on any number of machines. If one is killed, the others continue
-    its rows.
+    its rows. --rpm and --tpm limit all workers together.
     """
     agent = open_agent(file)
     running = Worker(
