@@ -80,6 +80,7 @@ class CaseTrial:
     seconds: float = 0.0
     turns: int = 0
     replied: str = ""  # the provider and model of the last reply
+    notice: str = ""  # such as: the answer is cut, or a stand-in answered instead of a model
     plain: float | None = None  # the score without the judge, if the case has other checks too
     judged: float | None = None  # the score of the judge alone
     judge_cost: float | None = None
@@ -605,6 +606,7 @@ async def _trial(
         seconds=row.seconds,
         turns=row.turns,
         replied=f"{replies[-1].provider}:{replies[-1].model}" if replies else "",
+        notice=row.notice,
         plain=score if {*case.checks} - {"judge"} else None,
         messages=messages,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from glue.evaluation import CaseTrial, Evaluation, Pair, Summary
@@ -14,6 +15,7 @@ from glue.view.sources import shown_message
 from glue.view.transcript import arrange
 
 MAX_TRANSCRIPTS = 600  # on one page; cases in which the models differ come first
+_MAX_NOTICES = 5
 
 
 def table(evaluation: Evaluation) -> tuple[list[str], list[list[str]]]:
@@ -45,7 +47,7 @@ def _dollars(cost: float | None) -> str:
 
 
 def notes(evaluation: Evaluation, page: str = "") -> list[str]:
-    """Return lines about the differences between models, the judge and trials that were not run.
+    """Return lines about differences between models, the judge, notices and trials not run.
 
     `page` is the file name of the page that shows the cases in which the models differ.
     """
@@ -63,6 +65,11 @@ def notes(evaluation: Evaluation, page: str = "") -> list[str]:
         lines.append(
             line if both else "no case has a judge and a plain check: the judge is untested"
         )
+    notices = Counter((trial.model, trial.notice) for trial in evaluation.trials if trial.notice)
+    for (model, notice), number in notices.most_common(_MAX_NOTICES):
+        lines.append(f"{model}, {count(number, 'trial')}: {notice}")
+    if len(notices) > _MAX_NOTICES:
+        lines.append(f"{count(len(notices) - _MAX_NOTICES, 'other notice')} in the evaluation")
     if evaluation.unfinished:
         lines.append(f"some trials were not run: {evaluation.unfinished}; --resume continues")
     return lines

@@ -239,6 +239,15 @@ def test_a_missing_function_and_an_attachment_outside_are_mistakes(cli: Cli, cas
     assert "attachment '../secret' is outside the folder of the cases" in outside.err
 
 
+def test_answers_of_the_stand_in_are_reported(cli: Cli) -> None:
+    Path("plain.py").write_text("from glue import Agent\nagent = Agent('offline')\n")
+    Path("cases.jsonl").write_text('{"prompt": "Hello", "max_turns": 0}\n')
+
+    result = cli("eval", "plain.py", "cases.jsonl")
+
+    assert "offline, 1 trial: the offline stand-in answered, not a model" in result.out
+
+
 def test_a_model_may_have_settings() -> None:
     assert parse_model("") == {}
     assert parse_model("openai max_tokens=20") == {

@@ -67,6 +67,20 @@ def test_an_untested_judge_and_missing_trials_are_mentioned() -> None:
     ]
 
 
+def test_notices_of_trials_are_counted_by_model() -> None:
+    invented = "a stand-in answered"
+    found = evaluation(
+        *(trial("a", str(n), 1.0, notice=invented) for n in range(3)),
+        *(trial("b", str(n), 1.0, notice=f"cut {n}") for n in range(6)),
+    )
+
+    lines = notes(found)
+
+    assert lines[1] == "a, 3 trials: a stand-in answered"
+    assert "b, 1 trial: cut 0" in lines
+    assert lines[-1] == "2 other notices in the evaluation"
+
+
 def test_a_sentence_says_if_the_sample_is_too_small() -> None:
     def pair(first: list[float], second: list[float]) -> str:
         trials = [trial("a", str(n), score) for n, score in enumerate(first)]
