@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import glue
+from glue.providers import registry
 from glue.testing import Script, repeat
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -46,6 +47,8 @@ def test_the_examples_of_a_module_run(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    # An example may register a provider, which no other test must see.
+    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
     for variable in [key for key in os.environ if key.endswith("_API_KEY")]:
         monkeypatch.delenv(variable)
     module = importlib.import_module(name)
