@@ -497,14 +497,14 @@ class Agent(Closeable, Generic[DepsT, OutputT]):
         prices: Mapping[str, tuple[float, float]] | None = None,
         telemetry: bool | OpenTelemetry | None = None,
     ) -> Durable[DepsT, OutputT]:
-        """Return this agent with runs that survive the process.
+        """Return a form of this agent whose runs are stored, and can continue after a crash.
 
             async with agent.durable(engine="sqlite:///runs.db") as durable:
                 result = await durable.run("Weather in Toronto?", id="weather-1")
 
         Args:
             engine: The database that keeps the runs: sqlite:///FILE or postgresql://HOST/NAME.
-            name: Runs of the same name on the same database belong together.
+            name: Processes with the same name and the same database share their runs.
             lease: Seconds without a heartbeat after which another process takes a run over.
             rate: Requests and tokens per minute, for all runs together.
             model: The name of a model, or a provider object.
@@ -531,7 +531,7 @@ class Agent(Closeable, Generic[DepsT, OutputT]):
 
     @hinted
     def as_tool(self, name: str = "", description: str = "") -> AgentTool:
-        """Return a tool that hands a task to this agent; each call starts a new transcript."""
+        """Return a tool that runs this agent with a prompt; each call starts a new transcript."""
         # Loads the loop, which `from glue import Agent` does without.
         from glue.subagent import AgentTool
 
@@ -551,9 +551,9 @@ class Agent(Closeable, Generic[DepsT, OutputT]):
         import_module("glue.cli.run").run_agent(self, prompt=prompt)
 
     def open(self, model: Model) -> Provider:
-        """Return the provider of `model`; a model that is a provider is returned as it is.
+        """Return the provider for `model`. If `model` is a provider object, return it unchanged.
 
-        A model given by name is opened at its first use and kept until `aclose`.
+        The provider for a name is created at the first use of the name, and reused afterwards.
         """
         if not isinstance(model, str):
             return model
@@ -575,16 +575,17 @@ class Agent(Closeable, Generic[DepsT, OutputT]):
         return output
 
     def role(self, name: str) -> Role:
-        """Return the agent's role called `name`. Raise ConfigError if it does not exist."""
+        """Return the agent's role called `name`. Raise ConfigError if the role does not exist."""
         # Loads the reader of role files, which most agents do without.
         from glue.project import find_role
 
         return find_role(self.roles, name)
 
     def merge(self, *layers: Mapping[str, Any]) -> Settings:
-        """Return the settings of a run: those of `layers`, then those of the agent.
+        """Return the settings of a run, merged from `layers` and the settings of the agent.
 
-        The first layer that has a setting decides it. If no layer has the setting, the agent does.
+        The first layer that contains a setting decides it. A setting that no layer contains has
+        the value of the agent.
 
         If a layer names a role, the role adds its instructions and its model to that layer, unless
         the layer has these settings itself.
@@ -600,12 +601,12 @@ class Agent(Closeable, Generic[DepsT, OutputT]):
         return Settings(**merged)
 
     async def disconnect(self) -> None:
-        """Close the providers that this agent opened by name, in the current event loop."""
+        """Close the connections that this agent's named models opened in the current event loop."""
         for provider in tuple(self._opened.values()):
             await close(provider)
 
     async def aclose(self) -> None:
-        """Close the providers that this agent opened by name, in the current event loop."""
+        """Close the connections that this agent's named models opened in the current event loop."""
         await self.disconnect()
 
     def __setattr__(self, name: str, value: object) -> NoReturn:

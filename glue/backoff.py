@@ -1,4 +1,4 @@
-"""Waiting times between attempts: exponential, capped, with jitter, the server's advice first."""
+"""Waiting times between attempts: they grow exponentially to a cap, unless the server advises."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Backoff:
     cap: float  # the longest wait in seconds; if a server advises more, `delay` returns None
     factor: float = 2.0
     attempts: int | None = None  # attempts in all, the first one included; None for no limit
-    jitter: float = 0.25  # share of the delay that is random, so that clients do not return at once
+    jitter: float = 0.25  # random share of the delay, so that clients do not all return at once
     random: Callable[[], float] = random.random
 
     def delay(self, failures: int, advised: float | None = None) -> float | None:

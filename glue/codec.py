@@ -41,7 +41,10 @@ _tags: dict[type, dict[str, Json]] = {}
 
 
 class Mismatch(ValueError):
-    """Invalid JSON for a class, with its place: `.hunks[2].lines must be a list, not null`."""
+    """JSON that does not fit a class. The message begins with the path of the wrong field.
+
+    An example of a message: `.hunks[2].lines must be a list, not null`.
+    """
 
     def __init__(self, text: str, path: str = "") -> None:
         super().__init__(path + text)
@@ -53,7 +56,7 @@ class Mismatch(ValueError):
 
 
 class TaggedUnion:
-    """Several classes whose JSON has a key with the name of the class.
+    """A group of classes. The JSON of their objects has a key that names the class.
 
     shapes = TaggedUnion("type", {"circle": Circle, "square": Square})
     to_json(Circle(radius=2))                      # {"type": "circle", "radius": 2}
@@ -68,10 +71,10 @@ class TaggedUnion:
         unknown: type | None = None,
         always: Mapping[str, Json] = {},
     ) -> None:
-        """Register the classes.
+        """Register the classes, so that `to_json` writes the name of the class too.
 
         Args:
-            key: the key whose value names the class.
+            key: the JSON key whose value names the class.
             classes: the classes by their names.
             unknown: a class that is created as `unknown(data=...)` for other names. Without it,
                 other names are an error.
@@ -87,7 +90,7 @@ class TaggedUnion:
             _writers[unknown] = lambda value: dict(value.data)
 
     def read(self, data: Json) -> Any:
-        """Return the object that `to_json` encoded as `data`. Raise Mismatch if it is invalid."""
+        """Return the object that `to_json` encoded as `data`, or raise Mismatch."""
         if not isinstance(data, Mapping):
             raise Mismatch(f" must be an object, not {kind_of(data)}")
         tag = data.get(self.key)
@@ -122,7 +125,7 @@ def to_json(value: Any) -> Json:
 
 
 def to_plain(value: Any, other: Callable[[Any], Json] = str) -> Json:
-    """Return the JSON of any object with all its fields, for logs and displays.
+    """Return any object as JSON with all its fields, for logs and displays.
 
     `other` converts an object of an unknown class. `from_json` cannot decode the result.
     """
@@ -280,9 +283,11 @@ def _read_record(cls: Any, data: Json) -> Any:
 
 @functools.cache
 def _plan(cls: Any) -> tuple[dict[str, Reader | None], bool, frozenset[str]]:
-    """Return how to decode a dataclass: its fields, whether it is open, and the keys to ignore.
+    """Return the readers of a dataclass's fields, whether it is open, and the keys to ignore.
 
-    The fields are a dict of names to readers. A reader is None if the JSON value is used as it is.
+    The readers are a dict by field name. A reader is a function that decodes the JSON of the field,
+    or None if the JSON value is used unchanged. The keys to ignore name the class, as in
+    `TaggedUnion`.
     """
     fields = [
         each for each in dataclasses.fields(cls) if each.init and not each.metadata.get("derived")

@@ -36,7 +36,7 @@ from glue.settings import check_model
 from glue.signature import hinted
 
 Estimator = Callable[[str], int]  # returns the number of tokens of a text
-_CHAIN_PROMPTS = ("continue", "repair")  # the origins of prompts that continue a reply
+_CHAIN_PROMPTS = ("continue", "repair")  # the origins of messages that ask for the rest of a reply
 
 
 class Compactor(Protocol):
@@ -89,12 +89,13 @@ class Compaction(Policy):
 def compaction_for(
     provider: Provider, compactor: Compactor, open: Callable[[str], Provider]
 ) -> Compaction:
-    """Return the compaction policy for a run with `provider`, whose context window it uses.
+    """Return the policy that shortens a run's transcript to fit the provider's context window.
 
     Args:
         provider: the provider of the run.
         compactor: chooses the messages to keep.
-        open: opens the model that writes summaries, if `compactor` has it as a name.
+        open: returns the provider for a model name. It is called if `compactor` writes summaries
+            with a model that is given by name.
     """
     if isinstance(compactor, Summarize) and isinstance(compactor.model, str):
         compactor = replace(compactor, model=open(compactor.model))
@@ -102,10 +103,10 @@ def compaction_for(
 
 
 def size(state: State, request: Request) -> int:
-    """Return the tokens of the next request, as an estimate.
+    """Return the estimated number of tokens of the next request.
 
-    If a provider reported the usage of a reply of this run, that number is used, and only the
-    messages after the reply are estimated.
+    If a reply of this run has a usage from its provider, return its tokens plus an estimate of the
+    messages after the reply.
     """
     count = state.limits.estimator
     for index in range(len(state.new) - 1, -1, -1):
@@ -167,7 +168,7 @@ async def rewrite(state: State, messages: Sequence[Message]) -> None:
 
 
 def collapse_continuations(result: RunResult[object]) -> RunResult[object]:
-    """Return a copy of `result` in which each continued reply is joined to one message."""
+    """Return a copy of `result` in which the parts of a continued reply are one message."""
     return replace(
         result, messages=_collapse(result.messages), new_messages=_collapse(result.new_messages)
     )
@@ -185,10 +186,7 @@ def _collapse(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def _chain_start(messages: Sequence[Message]) -> AssistantMessage | None:
-    """Return the last reply if the loop has asked the model to continue it, or else None.
-
-    This is the case if the last message is the loop's request to continue.
-    """
+    """Return the last reply if the message after it asks the model to continue, or else None."""
     if len(messages) < 2:
         return None
     reply, prompt = messages[-2:]
@@ -222,10 +220,10 @@ class KeepRecent:
     def tail(
         self, messages: Sequence[Message], estimator: Estimator = estimate_tokens
     ) -> Sequence[Message] | None:
-        """Return the messages to keep, or None if all are kept.
+        """Return the messages to keep, or None if all messages are kept.
 
-        If the first kept message is in the middle of a run, the user's messages to that run are
-        kept too.
+        If the first kept message is in the middle of a run, the user's earlier messages in that run
+        are kept too.
         """
         start = self.cut(messages, estimator)
         if start == 0:
@@ -273,10 +271,10 @@ def keep_recent(n_messages: int | None = None, *, n_tokens: int | None = None) -
 
 
 def _starts(messages: Sequence[Message]) -> list[int]:
-    """Return the indexes of the messages that may be the first one to keep.
+    """Return the indexes at which a transcript may be cut: of user messages and of replies.
 
-    These are user messages and replies, but not tool results, prompts of the loop that ask for the
-    rest of a reply, or the rest itself.
+    The messages before such an index can be removed. Not included are tool results, messages in
+    which the loop asks for the rest of a reply, and replies that contain the rest.
     """
     starts, in_chain = [], False
     for index, message in enumerate(messages):
@@ -323,7 +321,7 @@ class Summarize:
                 f"summarize cannot open the model {self.model!r} by itself;"
                 " pass it to an Agent, or pass a provider instead of a name"
             )
-        if not state.may_ask(2):  # for the summary, and for the request that needs it
+        if not state.may_ask(2):  # one request for the summary, and the next request of the run
             return ""
         provider = self.model or state.provider
         model = state.template.model if self.model is None else ""

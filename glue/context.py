@@ -69,7 +69,7 @@ class ToolResult:
 
     @property
     def text(self) -> str:
-        """The texts of the content, joined."""
+        """The text parts of the content, joined to one string."""
         return join_text(self.content)
 
 
@@ -79,9 +79,9 @@ def text_result(text: str) -> ToolResult:
 
 
 def error_result(error: BaseException | str) -> ToolResult:
-    """Return a tool result that is an error, with `error` as its text.
+    """Return a tool result that is marked as an error and has `error` as its text.
 
-    For an exception, the text is the name of its class and its message.
+    If `error` is an exception, the text is the name of its class and its message.
     """
     if isinstance(error, BaseException):
         detail = str(error)
@@ -107,7 +107,8 @@ class Cancel:
 
     def __init__(self) -> None:
         self.cancelled = False
-        # For each action, the thread of its event loop and a function that schedules a call there.
+        # By action: the thread of the action's event loop, and a function that schedules a call
+        # in that event loop.
         self._actions: dict[_Action, tuple[int, Callable[[_Action], None]]] = {}
 
     def cancel(self) -> None:
@@ -139,7 +140,7 @@ class Cancel:
 class Spending:
     """The requests, tokens and dollars that a run and its sub-agents have spent."""
 
-    parent: Spending | None = None  # the spending of the run whose tool started this run
+    parent: Spending | None = None  # the record of the run whose tool started this run
     requests: int = 0
     tokens_in: int = 0  # estimated, of the messages that this run added
     tokens_out: int = 0
@@ -155,7 +156,7 @@ class Spending:
         tokens_out: int = 0,
         usage: Usage | None = None,
     ) -> None:
-        """Add requests, tokens and usage to this run and to every run that called it."""
+        """Add requests, tokens and usage to this record and to the records of all parents."""
         spending: Spending | None = self
         while spending is not None:
             spending.requests += requests
@@ -182,12 +183,12 @@ class Host:
 
 
 def _ignore(text: str, data: Any, event: Any) -> None:
-    """Ignore a progress report, outside of a run."""
+    """Ignore a progress report. This is the default of `Context.report`, outside of a run."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Context(Generic[DepsT]):
-    """The call and its run, as a tool sees them. A tool gets it as its first parameter.
+    """A tool call and its run, as the tool sees them. It is the first parameter of the tool.
 
     @tool
     async def count_orders(context: Context[Database], customer: str) -> int:
@@ -200,10 +201,10 @@ class Context(Generic[DepsT]):
     host: Host = field(default_factory=Host)
     cancel: Cancel = field(default_factory=Cancel)
     spending: Spending = field(default_factory=Spending)
-    report: Callable[[str, Any, Any], None] = _ignore  # called with text, data, nested event
+    report: Callable[[str, Any, Any], None] = _ignore  # called with text, data, sub-agent's event
     limits: Limits = field(default_factory=Limits)  # of the run, when the call began
     turns_left: int | None = None  # None if the run has no max_turns
-    # Awaits the decision on a request, and writes the question to the journal for other processes.
+    # Awaits a person's decision, and writes the question to the journal for other processes.
     ask: Callable[[PermissionRequest, Awaitable[Decision]], Awaitable[Decision]] | None = None
     provider: Provider | None = None  # of the run, for tools that ask the model themselves
     decided: Decided | None = None  # set if the caller of `resume` has allowed this call
@@ -226,10 +227,10 @@ class Context(Generic[DepsT]):
 
     @property
     def scope(self) -> str:
-        """The id in which decisions with `remember="session"` are valid.
+        """The id of the session or run for which decisions with `remember="session"` are valid.
 
-        This is the id of the session, in sub-agents too. If there is no session, it is the id of
-        the outermost run.
+        A sub-agent has the id of its caller. If there is no session, the id is that of the
+        outermost run.
         """
         host = self.host
         while not host.session_id and host.parent is not None:

@@ -15,11 +15,11 @@ Scope: TypeAlias = Literal["call", "target", "session", "always"]
 class PermissionTarget:
     """The files or the command that a tool call affects, for permission rules and questions.
 
-    The function that a tool has as `target=` returns such an object, or a string.
+    The function that is passed to `glue.tool` as `target=` returns a PermissionTarget or a string.
     """
 
     text: str  # shown to the user
-    paths: tuple[str, ...] = ()  # names of a file below the root, with links resolved
+    paths: tuple[str, ...] = ()  # paths of the files below the root, with links resolved
     command: str | tuple[str, ...] | None = None  # a shell line, or a program and its arguments
     folder: str = ""  # the working folder of the command
     conditions: str = ""  # how the command runs: its sandbox, and whether in the background
@@ -30,17 +30,17 @@ class PermissionTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermissionRequest:
-    """A question whether a tool may run, with exactly the arguments that it will run with."""
+    """The question whether a tool may run, with exactly the arguments of the call."""
 
     tool: str
     action: str  # decisions are remembered for an action; by default the name of the tool
     target: str = ""  # a path or a command, for example
     arguments: Mapping[str, Any]
     call_id: str = ""
-    # The session; for a sub-agent, the session of its caller. Without a session, the run.
+    # The id of the session, of the caller's session for a sub-agent, or of a run without a session.
     session_id: str = ""
     touched: PermissionTarget | None = None
-    reason: str = ""  # why the rules do not decide, such as a rule that may forbid it
+    reason: str = ""  # why the rules do not decide, such as a rule that may forbid the call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

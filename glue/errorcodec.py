@@ -11,7 +11,7 @@ from glue.messages import Usage
 from glue.pending import PendingCall
 from glue.provider import Attempt
 
-# Attributes that are records; every other attribute is stored as plain JSON.
+# Attributes of errors that are dataclasses; every other attribute is stored as plain JSON.
 _RECORDS: dict[str, Any] = {
     "usage": Usage,
     "attempts": tuple[Attempt, ...],

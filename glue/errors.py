@@ -12,7 +12,7 @@ GlueError
 │   ├── ContextOverflow
 │   ├── Cancelled
 │   └── RunPaused           calls wait for a decision or a result; `pending` lists them
-├── OutputError             the answer does not have the type of `output=`
+├── OutputError             the answer does not fit the type or schema of `output=`
 ├── InvalidContinuation     the transcript has no message that a model could reply to
 ├── ToolError               a mistake of the model: a tool raises it, and the model sees it
 ├── ConfigError             a name, a key, a URL or a file that the user has to correct
@@ -21,8 +21,8 @@ GlueError
 ├── PromptError             a prompt, or a version of it, does not exist
 ├── StoreError              a transcript cannot be read or written
 │   ├── SessionBusy         another prompt or process uses the session
-│   └── NewerSchema         a newer version of glue wrote it: it can be read, not changed
-├── UnsafePath              a path outside the root, or not of a regular file
+│   └── NewerSchema         a newer version of glue wrote the session: it cannot be changed
+├── UnsafePath              a path is outside the root, or is not a regular file
 ├── GitError                git failed; `kind` is the reason
 └── ReplayError             a program sent a request that is not in its cassette
 """
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from glue.provider import Attempt
     from glue.result import RunResult
 
-# The names that users need. The others are only for the folders of this repository.
+# The names that users need. The other names are only for the folders of this repository.
 __all__ = [
     "BudgetExceeded",
     "Cancelled",
@@ -100,7 +100,7 @@ PROVIDER_ERROR_FIELDS = tuple(
 
 
 class GlueError(Exception):
-    """The base class of all errors of glue. `result` is set if the error ended a run."""
+    """The base class of all errors of glue. If the error ended a run, `result` is its result."""
 
     result: RunResult[Any] | None = None
 
@@ -110,7 +110,7 @@ class GlueError(Exception):
 
 
 def attach_result(error: BaseException, result: RunResult[Any] | None) -> None:
-    """Set `error.result`, unless the class of the error does not allow new attributes."""
+    """Set `error.result` to `result`, if the class of the error allows new attributes."""
     try:
         error.result = result  # type: ignore[attr-defined]
     except AttributeError:
@@ -118,10 +118,10 @@ def attach_result(error: BaseException, result: RunResult[Any] | None) -> None:
 
 
 def innermost(error: BaseException) -> BaseException:
-    """Return the first error inside an exception group, also inside groups in the group.
+    """Return the first error inside an exception group, which may contain further groups.
 
-    Errors that are not an `Exception`, such as KeyboardInterrupt, come first. An error that is not
-    a group is returned as it is.
+    An error that is not an `Exception`, such as KeyboardInterrupt, is preferred. If `error` is not
+    a group, return it unchanged.
     """
     while isinstance(error, BaseExceptionGroup):
         error = next(
@@ -167,7 +167,7 @@ class ProviderError(GlueError):
         self.request_id = request_id
         self.emitted = emitted  # whether the caller has already seen a part of the reply
         self.retryable = kind in ("rate_limited", "overloaded", "transient", "timeout", "empty")
-        if retryable is not None:  # the server sent it, or waiting does not help
+        if retryable is not None:  # the server sent this value, or waiting does not help
             self.retryable = retryable
         self.ambiguous = False  # whether the server may have processed the request nevertheless
         self.answered = True  # False if the connection failed before the response began
@@ -187,7 +187,7 @@ class EmptyReply(ProviderError):
 class FailoverError(ProviderError):
     """Every provider of a failover list failed.
 
-    `kind` is that of the last failure, or "context_overflow" if one of the failures was that.
+    `kind` is the kind of the last failure, or "context_overflow" if any failure had this kind.
     """
 
     def __init__(self, message: str, *, kind: ErrorKind, attempts: Sequence[Attempt]) -> None:
@@ -220,7 +220,7 @@ class BudgetExceeded(RunError):
 
 
 def _amount(value: float, kind: str) -> str:
-    """Return an amount as text: $0.05, 20,000 tokens, 90 seconds."""
+    """Return an amount of a budget as text: "$0.05", "20,000 tokens" or "90 seconds"."""
     if kind == "usd":
         whole, _, cents = f"{value:,.4f}".rstrip("0").partition(".")
         return f"${whole}.{cents:0<2}"
@@ -228,19 +228,20 @@ def _amount(value: float, kind: str) -> str:
 
 
 class GuardHalted(RunError):
-    """A guard ended the run: the model repeats a call ("repeat") or keeps failing ("errors")."""
+    """A guard ended the run. `kind` is "repeat" for equal calls or "errors" for failed calls."""
 
     def __init__(self, kind: str, count: int) -> None:
-        super().__init__(f"stopped by the {kind} guard after {count} in a row")
+        what = "equal calls" if kind == "repeat" else "turns with only failed calls"
+        super().__init__(f"the run was halted after {count} {what} in a row (guard {kind!r})")
         self.kind, self.count = kind, count
 
 
 class Stalled(RunError):
-    """The policy `StallBudget` ended the run."""
+    """The policy `StallBudget` ended the run, because the model replied without a tool call."""
 
     def __init__(self, budget: int, observed: int) -> None:
         super().__init__(
-            f"the model settled {observed} times without a tool call; {budget} allowed"
+            f"the model replied {observed} times without a tool call; StallBudget allows {budget}"
         )
         self.budget, self.observed = budget, observed
 
@@ -279,7 +280,7 @@ class RunPaused(RunError):
 
 
 class OutputError(GlueError):
-    """The answer does not have the type of `output=`, also after the faults were sent back."""
+    """The answer does not fit `output=`, even after the model was told what is wrong."""
 
     def __init__(self, message: str, faults: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -315,9 +316,9 @@ class UnknownProvider(ConfigError):
 
 
 class MissingKey(ConfigError):
-    """A provider needs a key, and none of its environment variables is set.
+    """A provider needs an API key, and none of its environment variables is set.
 
-    `provider` is "" if no provider was named; then `message` says so.
+    `provider` is "" if the user named no provider.
     """
 
     def __init__(self, provider: str, variables: Sequence[str], message: str = "") -> None:
@@ -343,7 +344,7 @@ class NewerSchema(StoreError):
 
 
 class UnsafePath(GlueError):
-    """A path outside the root, or not of a regular file."""
+    """A path is outside the root folder, or does not lead to a regular file."""
 
 
 class GitError(GlueError):

@@ -68,7 +68,7 @@ class RunStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnStart:
-    """The beginning of a turn; the first has the number 1."""
+    """The beginning of a turn. The first turn has the number 1."""
 
     turn: int
 
@@ -155,7 +155,7 @@ class RunEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopReasonObserved:
-    """The stop reason of a reply: as glue names it, and as the provider sent it."""
+    """The stop reason of a reply, as glue names it (`normalized`) and as it was sent (`raw`)."""
 
     provider: str
     model: str
@@ -167,9 +167,9 @@ class StopReasonObserved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinuationAttempt:
-    """A request that continues a reply which was cut.
+    """A request for the rest of a reply that was cut.
 
-    The counts include all requests that continued this reply so far.
+    The counts include all requests for the rest of this reply so far.
     """
 
     attempt: int
@@ -182,7 +182,7 @@ class ContinuationAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinuationTerminated:
-    """The end of the requests that continued a cut reply, and the reason for the end."""
+    """The end of the requests for the rest of a cut reply, with the reason for the end."""
 
     # completed, retry_limit, budget_exhausted, safety_blocked, empty, provider_error or cancelled
     reason: str
@@ -193,9 +193,13 @@ class ContinuationTerminated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolPayloadRepair:
-    """A request to send a tool call again, because the call was cut or malformed; or its result."""
+    """The repair of a cut or malformed tool call: the model is asked to send the call again.
 
-    issue: str  # cut_off or malformed; after the repair: success, failure or abandoned
+    The loop emits this event with `success` None before the request, and then with the result. If
+    the limits do not allow the request, `attempted` is False.
+    """
+
+    issue: str  # cut_off or malformed; if the model replied without such a call: success, abandoned
     tool: str
     attempted: bool
     success: bool | None = None
@@ -203,7 +207,7 @@ class ToolPayloadRepair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputCapEscalated:
-    """A reply that was cut, and that is requested again with a higher limit on output tokens."""
+    """A reply that was cut, and is requested again with a higher limit of output tokens."""
 
     attempt: int
     previous: int
@@ -216,7 +220,7 @@ class OutputCapEscalated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextChanged:
-    """A request that a policy changed; the transcript stays as it was.
+    """A change of a request by a policy. The transcript stays unchanged.
 
     `before` and `after` are estimated tokens. `added`, `removed` and `edited` are message ids.
     """
@@ -231,7 +235,7 @@ class ContextChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted:
-    """A transcript that was made shorter."""
+    """A compaction: the transcript of the run was made shorter."""
 
     before: int  # estimated tokens
     after: int
@@ -247,7 +251,7 @@ class WrapUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nudge:
-    """A message that a policy added."""
+    """A message to the model that a policy added."""
 
     policy: str
     text: str
@@ -299,7 +303,7 @@ class GateConflict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guardrail:
-    """A guard that acted, because the model repeats a call or keeps failing."""
+    """An act of a guard, because the model repeats a call or its calls keep failing."""
 
     kind: str
     count: int
@@ -346,7 +350,7 @@ Listener: TypeAlias = Callable[[Event], object]
 
 
 def event_to_json(event: Any) -> dict[str, Json]:
-    """Return the JSON of an event: `type` is the name of its class in snake_case.
+    """Return an event as JSON. `type` is the name of its class in snake_case.
 
     >>> event_to_json(TurnStart(turn=1))
     {'type': 'turn_start', 'turn': 1}

@@ -35,8 +35,8 @@ _printed: set[str] = set()
 def failure_result(error: Exception, what: str = "") -> ToolResult:
     """Return the error result that the model gets for an exception of a tool or hook.
 
-    The exception is also reported by `report_bug`. `what` names the function that raised it, as in
-    "tool divide".
+    The exception is also passed to `report_bug`. `what` names the function that raised the
+    exception, as in "tool divide".
     """
     cause = innermost(error)
     result = error_result(str(cause) if isinstance(cause, ToolError) else cause)
@@ -48,8 +48,8 @@ def report_bug(what: str, error: Exception, *, once: bool = False) -> None:
     """Log an exception, or print one line to stderr if logging is not configured.
 
     Errors that are not bugs are ignored: a GlueError such as ToolError or UnsafePath, and an
-    OSError of a tool of glue, for example because a file does not exist. If `once`, a line is
-    printed only once in a process.
+    OSError of a tool of glue, for example because a file does not exist. If `once` is True, the
+    same line is printed only once in a process.
     """
     cause = innermost(error)
     place, is_users = _find_place(cause)
@@ -74,7 +74,10 @@ def report_bug(what: str, error: Exception, *, once: bool = False) -> None:
 
 
 def say_once(line: str) -> None:
-    """Log a warning, or print it to stderr if logging is not configured; once in a process."""
+    """Log a warning, or print it to stderr if logging is not configured.
+
+    The same line is logged or printed only once in a process.
+    """
     if line in _printed:
         return
     _printed.add(line)
@@ -86,10 +89,10 @@ def say_once(line: str) -> None:
 
 
 def _find_place(error: BaseException) -> tuple[str, bool]:
-    """Return where the error was raised as "file:line", and whether that is code of the user.
+    """Return the "file:line" that raised the error, and whether this line is the user's code.
 
-    The place is the innermost frame of user code. If every frame belongs to glue or to a library,
-    it is the innermost frame, or "" if the error has no traceback.
+    The line is that of the innermost frame of user code. If every frame belongs to glue or to a
+    library, the line is that of the innermost frame. If the error has no traceback, return "".
     """
     place, is_users = "", False
     for frame, line in traceback.walk_tb(error.__traceback__):

@@ -58,14 +58,15 @@ class Glob:
     @staticmethod
     @lru_cache(maxsize=4096)
     def of(pattern: str) -> Glob:
-        """Return `Glob(pattern)`. The objects are cached."""
+        """Return `Glob(pattern)` from a cache, or create it and add it to the cache."""
         return Glob(pattern)
 
     def matches(self, names: Sequence[str]) -> bool:
         """Return whether the pattern matches a whole path, whose components are `names`."""
         parts = self.parts
         part = name = 0
-        star, star_name = -1, 0  # the last `**`, and the first component after those that it took
+        # The position of the last `**`, and the first component that this `**` does not match.
+        star, star_name = -1, 0
         while name < len(names):
             if part < len(parts) and parts[part] is None:
                 star, star_name = part, name
@@ -74,7 +75,7 @@ class Glob:
                 part += 1
                 name += 1
             elif star >= 0:
-                # Let the last `**` take one more component. Earlier ones need not be tried again.
+                # The last `**` now matches one more component. An earlier `**` needs no other try.
                 star_name += 1
                 part, name = star + 1, star_name
             else:
@@ -85,10 +86,10 @@ class Glob:
 
 
 def parse_globs(pattern: str, tops: Iterable[str] = ()) -> list[Glob]:
-    """Return the globs of a pattern, one for each alternative in its braces.
+    """Return the globs for a pattern, one for each alternative in its braces.
 
     A pattern without `/` matches a name at any depth. `tops` are the absolute paths of the root
-    folder. If the pattern starts with one of them, that part is removed.
+    folder. If the pattern starts with one of these paths, the path is removed from the pattern.
     """
     top = next((top for top in tops if pattern.startswith(f"{top}/")), "")
     plain = [each.removeprefix("./") for each in expand_braces(pattern.removeprefix(top))]
@@ -96,7 +97,10 @@ def parse_globs(pattern: str, tops: Iterable[str] = ()) -> list[Glob]:
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """Return the alternatives of a pattern, at most 64: `*.{ts,tsx}` gives `*.ts` and `*.tsx`."""
+    """Return the patterns that a pattern with braces means: `*.{a,b}` means `*.a` and `*.b`.
+
+    Return at most 64 patterns.
+    """
     done: list[str] = []
     queue = [pattern[:MAX_PATTERN]]
     while queue and len(done) < MAX_ALTERNATIVES:
@@ -131,8 +135,8 @@ def _fits(part: re.Pattern[str] | str | None, name: str) -> bool:
 def _component(part: str, strict: bool) -> re.Pattern[str] | str:
     """Return the regular expression for one component of a pattern.
 
-    A component without special characters is returned as a string. A malformed component matches
-    nothing if `strict`.
+    A component without special characters is returned as a string. If `strict`, the expression for
+    a malformed component matches nothing.
     """
     if not SPECIAL.search(part):
         return part
@@ -155,17 +159,17 @@ def _component(part: str, strict: bool) -> re.Pattern[str] | str:
         spot += 1
     text, *rest = pieces
     if rest:
-        # The first place after a star that matches a piece is as good as any later one. An atomic
-        # group tells the engine not to try the later ones, which could take exponential time.
+        # The first match of a piece after a star is as good as any later match. An atomic group
+        # keeps the engine from trying later matches, which could take exponential time.
         text += "".join(f"(?>.*?{piece})" for piece in rest[:-1] if piece) + f".*{rest[-1]}"
     return re.compile(rf"{text}\Z", re.DOTALL)
 
 
 def _bracket(part: str, spot: int) -> tuple[str, int] | None:
-    """Translate the bracket expression whose body starts at `spot`.
+    """Translate the bracket expression whose body starts at `spot`, such as `a-z]` of `[a-z]`.
 
-    Return its regular expression and the position after the bracket. Return None if the bracket
-    expression is malformed.
+    Return the regular expression and the position after the closing bracket. Return None if the
+    bracket expression is malformed.
     """
     negated = part[spot : spot + 1] in ("!", "^")
     spot += negated

@@ -11,9 +11,10 @@ PACKAGE = "glue-agents"
 
 
 def install_command(extra: str) -> str:
-    """Return the pip command that adds an extra: from the index, or from a checkout or archive.
+    """Return the pip command that installs an extra of glue from where glue was installed.
 
-    It is such as `pip install 'glue-agents[chat]'` or `pip install -e '/my/checkout[chat]'`.
+    The source is the package index, a checkout, an archive or a repository. The command is, for
+    example, `pip install 'glue-agents[chat]'` or `pip install -e '/my/checkout[chat]'`.
     """
     # Slow to import, and only needed for a hint.
     from importlib.metadata import PackageNotFoundError, distribution
@@ -26,7 +27,10 @@ def install_command(extra: str) -> str:
 
 
 def command_for(direct_url: str, extra: str) -> str:
-    """Return the pip command for the content of `direct_url.json`, in which pip records a source.
+    """Return the pip command that installs an extra from the source that pip recorded.
+
+    `direct_url` is the content of the file `direct_url.json`, which pip writes for a package that
+    does not come from an index, or "".
 
     >>> command_for("", "chat")  # the package comes from an index
     "pip install 'glue-agents[chat]'"
@@ -46,12 +50,15 @@ def command_for(direct_url: str, extra: str) -> str:
 
 
 def _checkout_url(folder: Path) -> str:
-    """Return the source of a package that runs from its checkout and was never installed."""
+    """Return `direct_url.json` for a checkout at `folder` that was never installed.
+
+    Return "" if the folder is not a checkout of a package.
+    """
     if not (folder / "pyproject.toml").is_file():
         return ""
     return json.dumps({"url": folder.as_uri(), "dir_info": {"editable": True}})
 
 
 def _short(path: str) -> str:
-    """Return "." for the current folder, and other paths unchanged."""
+    """Return "." if `path` is the current folder, or else `path` unchanged."""
     return "." if os.path.realpath(path) == os.path.realpath(os.curdir) else path

@@ -22,7 +22,7 @@ def lazy_names(
 
     def load(name: str) -> object:
         if name not in names:
-            # The wording of Python itself.
+            # The same message as Python's own.
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(__import__(f"{package}.{names[name]}", fromlist=[name]), name)
         setattr(sys.modules[package], name, value)

@@ -61,16 +61,16 @@ class Outcome(StrEnum):
 
     @property
     def tag(self) -> StopReason | None:
-        """The stop reason that the loop sets on the last reply, or None to keep the provider's."""
+        """The stop reason that the loop sets on the last reply, or None to leave it unchanged."""
         return _OUTCOMES[self][1]
 
     @property
     def chain_end(self) -> str:
-        """The `reason` of the event `ContinuationTerminated` if the run ends within a chain."""
+        """The `reason` of `ContinuationTerminated`, if the run ends while a reply is continued."""
         return _OUTCOMES[self][2]
 
 
-# Exit code, tag and chain_end of each outcome.
+# For each outcome: `exit_code`, `tag` and `chain_end`.
 _OUTCOMES: dict[Outcome, tuple[int, StopReason | None, str]] = {
     Outcome.DONE: (0, None, "completed"),
     Outcome.WRAPPED_UP: (0, None, "completed"),
@@ -120,20 +120,21 @@ class Limits:
 
     max_turns: int | None = 32  # requests whose reply calls tools
     max_requests: int | None = 50  # all requests, continuations included
-    grace: int = 0  # turns before max_turns at which the model is told to wrap up; 0 for never
+    grace: int = 0  # turns left at which the model is told to finish; 0 for never
     token_budget: int | None = None
     usd_budget: float | None = None  # needs a price of the model
     seconds: float | None = None
-    continuation_max_attempts: int = 3  # continuations of cut replies in a run
-    continuation_max_output_chars: int = 120_000  # in a chain
-    # Tokens in a chain. None: four times the output limit of the first reply.
+    continuation_max_attempts: int = 3  # requests for the rest of cut replies, in a run
+    continuation_max_output_chars: int = 120_000  # characters of one continued reply
+    # Tokens of one continued reply. None: four times `max_tokens` of the request.
     continuation_max_total_completion_tokens: int | None = None
-    continuation_tool_repair_attempts: int = 1  # requests for a call that was cut, in a run
+    continuation_tool_repair_attempts: int = 1  # requests to send a cut call again, in a run
     truncated_batch: str = "run"  # complete calls of a cut reply: "run" them, or "void" them too
-    tool_choice: str = "auto"  # until the first calls: "auto", "required", "none", a tool's name
+    # Until the model has called a tool: "auto", "required", "none" or the name of a tool.
+    tool_choice: str = "auto"
     parallel_tools: int = 8  # calls that run at the same time
     estimator: Callable[[str], int] = estimate_tokens  # estimates the tokens of a text
-    repeat_nudge: int | None = 3  # equal single calls in a row
+    repeat_nudge: int | None = 3  # turns in a row with the same call and no other call
     repeat_halt: int | None = 5
     error_nudge: int | None = 3  # turns in a row in which every call failed
     error_halt: int | None = 6
@@ -185,10 +186,9 @@ _default = cache(Limits)
 
 
 def read_limits(source: LimitsSource | None) -> Limits:
-    """Return the current limits of `source`.
+    """Return `source` if it is a Limits, the result of `source()` if it is a function.
 
-    A function is called to get them. None returns the default limits. Raise TypeError if the result
-    is not a Limits.
+    If `source` is None, return the default limits. Raise TypeError if the result is not a Limits.
     """
     limits = source() if callable(source) else source or _default()
     if not isinstance(limits, Limits):
@@ -199,9 +199,10 @@ def read_limits(source: LimitsSource | None) -> Limits:
 
 
 def override_limits(source: LimitsSource | None, **given: Any) -> LimitsSource:
-    """Return the limits of `source` with the fields in `given` replaced.
+    """Return a copy of the limits with the fields in `given` replaced.
 
-    If `source` is a function, return a function that reads it again at each call.
+    If `source` is a function, return a function that calls `source` and replaces the fields in its
+    result.
     """
     if callable(source):
         return lambda: replace(read_limits(source), **given)

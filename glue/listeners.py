@@ -72,10 +72,10 @@ class Listeners:
 
 
 class PacedListeners(Listeners):
-    """Listeners of which some have an async method `drain`, which the loop awaits."""
+    """Listeners, at least one of which has an async method `drain`, which the loop awaits."""
 
     async def drain(self) -> None:
-        """Wait until every listener has handled its events."""
+        """Await the method `drain` of each listener that has it, so that slow listeners keep up."""
         for listener in self.listeners:
             if (drain := getattr(listener, "drain", None)) is not None:
                 await drain()
@@ -87,7 +87,7 @@ class TextWriter:
     def __init__(self, file: TextIO) -> None:
         self.file = file
         self._last = ""  # the last piece of text that was written
-        self._break_due = False  # whether the next text needs a newline before it
+        self._break_due = False  # whether a newline must be written before the next text
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, TextDelta) and event.text:
@@ -110,9 +110,9 @@ def write_tool(file: TextIO, event: Event) -> None:
 
 
 def join(given: Iterable[Listener | None]) -> Listener | None:
-    """Return one listener that calls all listeners in `given`, or None if there are none.
+    """Return one listener that calls all listeners in `given`.
 
-    Values of None in `given` are ignored.
+    Values of None in `given` are ignored. If no listener is left, return None.
     """
     found = [listener for listener in given if listener is not None]
     if len(found) <= 1:

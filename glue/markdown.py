@@ -1,4 +1,4 @@
-"""Markdown that survives any content: code spans and fenced code blocks."""
+"""Markdown code spans and fenced code blocks that may contain any text, also backticks."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 
 
 def backticks(text: str, least: int = 1) -> str:
-    """Return a code delimiter that is longer than each sequence of backticks in the text.
+    """Return a sequence of backticks that is longer than every sequence of backticks in the text.
 
-    The delimiter has at least `least` backticks.
+    The sequence can delimit the text as code. It has at least `least` backticks.
 
     >>> backticks("a `b` c")
     '``'
@@ -18,7 +18,7 @@ def backticks(text: str, least: int = 1) -> str:
 
 
 def code_span(text: str) -> str:
-    """Return a text as inline code."""
+    """Return a text as a Markdown code span."""
     mark = backticks(text)
     pad = " " if text.startswith("`") or text.endswith("`") else ""
     return f"{mark}{pad}{text}{pad}{mark}"
@@ -34,7 +34,7 @@ _FENCE = re.compile(r"[ \t]{0,12}(`{3,}|~{3,})[ \t]*([^\n`]*)\n?$")
 
 
 class Fence:
-    """A reader of Markdown lines that knows which code fence is open after them.
+    """A reader of Markdown lines that records which code fence is open after the last line.
 
     >>> fence = Fence()
     >>> for line in ("Look:", "```python", "x = 1"):

@@ -59,7 +59,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thinking:
-    """Reasoning of the model. The text is empty if the vendor sent only a signature."""
+    """Reasoning of the model. The text is empty if the provider sent only a signature."""
 
     text: str
     opaque: Opaque | None = None
@@ -148,8 +148,8 @@ Part: TypeAlias = Text | Thinking | Image | File | ToolCall | Opaque | Unknown
 class Usage:
     """The tokens and the cost of a reply or a run.
 
-    `input` includes the cached tokens, `output` includes the reasoning. A count is None if the
-    provider did not report it. `cost` is in dollars, or None if the price is not known.
+    `input` includes cached tokens, `output` includes reasoning tokens. A count is None if the
+    provider did not report the count. `cost` is in dollars, or None if the price is not known.
 
     >>> usage = Usage(input=10, output=2, cost=0.25) + Usage(input=5, output=1, cost=0.5)
     >>> usage.total, usage.cost
@@ -166,7 +166,7 @@ class Usage:
 
     @property
     def total(self) -> int:
-        """The tokens of input and output."""
+        """The sum of the input tokens and the output tokens."""
         return self.input + self.output
 
     def __add__(self, other: Usage) -> Usage:
@@ -188,7 +188,7 @@ def _sum(first: int | None, second: int | None) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserMessage:
-    """A message to the model: from the user, or from the loop. `user()` makes one.
+    """A message to the model, from the user or from the loop. `user()` creates such a message.
 
     `origin` is "user" for a prompt, "steering" or "follow_up" for a message of the user during a
     run, and "nudge", "wrap_up" and so on for a message of the loop.
@@ -197,7 +197,7 @@ class UserMessage:
     content: tuple[Part, ...]
     origin: str = "user"
     id: str = field(default_factory=new_id)
-    excluded: bool = False  # kept in the store, but no longer sent
+    excluded: bool = False  # stays in the store, but is no longer sent to the model
     meta: Mapping[str, Json] | None = None
     extra: Mapping[str, Json] | None = None
     memo: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -235,13 +235,13 @@ class AssistantMessage:
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """The calls in the reply."""
+        """The tool calls in the reply."""
         return tuple(part for part in self.content if isinstance(part, ToolCall))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolMessage:
-    """The result of one call. It follows the reply that contains the call."""
+    """The result of one tool call. The message follows the reply that contains the call."""
 
     call_id: str
     name: str
@@ -265,14 +265,14 @@ HUMAN_ORIGINS = ("user", "steering", "follow_up")
 
 
 def join_text(content: Sequence[Part]) -> str:
-    """Return the texts of the parts, joined without a separator."""
+    """Return the texts of all `Text` parts in `content`, joined without a separator."""
     return "".join(part.text for part in content if isinstance(part, Text))
 
 
 def check_parts(what: str, content: object) -> tuple[Part, ...]:
-    """Return `content` as a tuple. Raise TypeError unless it is a list or tuple of parts.
+    """Return `content` as a tuple. Raise TypeError if it is not a list or tuple of parts.
 
-    `what` names the content in the error.
+    `what` names the content in the error message.
     """
     parts = tuple(content) if isinstance(content, list | tuple) else (None,)
     if not all(
@@ -314,7 +314,7 @@ class Messages(Sequence[Message]):
         self._items, self._size = items, len(items)
 
     def grew_from(self, earlier: Messages) -> bool:
-        """Return whether this view begins with all messages of `earlier`, in the same list."""
+        """Return whether both views show the same list, and this view is at least as long."""
         return self._items is earlier._items and self._size >= earlier._size
 
     def __len__(self) -> int:
@@ -354,8 +354,8 @@ class Messages(Sequence[Message]):
 class ToolSpec:
     """The description of a tool that a model sees. `parameters` is a JSON schema.
 
-    A tool of the kind "web_search" is not called: the provider searches by itself. `settings` are
-    the options of that kind.
+    glue does not run a tool of the kind "web_search": the provider searches by itself. `settings`
+    are the options of the search.
     """
 
     name: str
@@ -423,8 +423,8 @@ def message_to_json(message: Message) -> dict[str, Json]:
 def message_from_json(data: Mapping[str, Json]) -> Message:
     """Return the message that `message_to_json` encoded as `data`, or raise StoreError.
 
-    If a newer version of glue wrote it, unknown fields are kept in `extra`, unknown parts become
-    `Unknown`, and an unknown stop reason becomes `raw_stop_reason`.
+    If a newer version of glue wrote the message, unknown fields are kept in `extra`, unknown parts
+    become `Unknown`, and an unknown stop reason becomes `raw_stop_reason`.
     """
     reason = data.get("stop_reason") if isinstance(data, Mapping) else None
     if reason is not None and reason not in _STOP_REASONS:

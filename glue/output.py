@@ -30,7 +30,7 @@ _STARTS = 100  # positions in a reply at which JSON is tried
 
 
 class Output(Generic[T]):
-    """The type or JSON schema that a caller requested as `output=`, and a parser of answers."""
+    """A parser of answers, for the type or JSON schema that a caller passed as `output=`."""
 
     def __init__(self, kind: type[T] | Mapping[str, Json]) -> None:
         if isinstance(kind, str):
@@ -58,17 +58,17 @@ class Output(Generic[T]):
             }
 
     def read(self, value: Json) -> T:
-        """Return the object of the requested type for a JSON value, or raise ValidationError."""
+        """Convert a JSON value to the requested type, or raise ValidationError."""
         if self.wrapped and isinstance(value, dict) and value.keys() == {"value"}:
             value = value["value"]
         built: T = self.shape.read(value)
         return built
 
     def parse(self, text: str) -> T:
-        """Return the object of the requested type that the text of a reply contains as JSON.
+        """Find JSON in the text of a reply, and return it converted to the requested type.
 
         The JSON may be the whole text, in a code fence, or surrounded by other text. Raise
-        ValidationError if the text contains no JSON, or none that fits the type.
+        ValidationError if the text contains no JSON that fits the type.
         """
         first: ValidationError | None = None
         for value in _candidates(text, self.shape.schema):
@@ -80,7 +80,7 @@ class Output(Generic[T]):
 
 
 def _candidates(text: str, schema: Mapping[str, Json]) -> Iterator[Json]:
-    """Yield the JSON values in a reply that may be its answer, the most likely ones first."""
+    """Yield the JSON values in a reply that may be the answer, the most likely value first."""
     text = text.strip()
     pieces = [text, *(match.group(2).strip() for match in _FENCE.finditer(text))]
     for piece in pieces:
@@ -88,13 +88,13 @@ def _candidates(text: str, schema: Mapping[str, Json]) -> Iterator[Json]:
             yield json.loads(piece)
         except (ValueError, RecursionError):
             continue
-    yield from sorted(_inside(text), key=lambda value: len(str(value)), reverse=True)
+    yield from sorted(_json_inside(text), key=lambda value: len(str(value)), reverse=True)
     if schema.get("type") == "string":
         yield pieces[-1].strip("\"'`*. \n")
 
 
-def _inside(text: str) -> Iterator[Json]:
-    """Yield the outermost JSON objects and lists in a text."""
+def _json_inside(text: str) -> Iterator[Json]:
+    """Yield the JSON objects and lists in a text, but not those inside other JSON."""
     at = 0
     for _ in range(_STARTS):
         found = re.compile(r"[{\[]").search(text, at)
@@ -109,7 +109,7 @@ def _inside(text: str) -> Iterator[Json]:
 
 
 class Answer(Generic[T]):
-    """The final answer of one run, if the model has sent it, and the number of refused answers."""
+    """The search for a valid answer in one run: the answer, if found, and the refused answers."""
 
     def __init__(self, output: Output[T], *, native: bool, taken: Sequence[str] = ()) -> None:
         self.output, self.native = output, native
@@ -127,7 +127,7 @@ class Answer(Generic[T]):
         self.found, self.value, self.text = True, value, text
 
     def refuse(self, faults: ValidationError) -> str:
-        """Count a refused answer, and return the message that asks the model to correct it."""
+        """Count an invalid answer, and return the message that asks the model to correct it."""
         self.refused += 1
         self.faults = tuple(faults.lines)
         return self.request_correction(faults)
@@ -142,7 +142,7 @@ class Answer(Generic[T]):
 
     @property
     def spent(self) -> bool:
-        """True if the last allowed attempt at a valid answer has failed."""
+        """True if the model has sent more invalid answers than are allowed."""
         return self.refused > RE_ASKS
 
     def error(self) -> OutputError:
@@ -160,7 +160,7 @@ class Answer(Generic[T]):
 
 
 class FinalTool:
-    """The tool that a model calls with its answer, if the provider cannot force JSON replies."""
+    """The tool that a model calls with its answer, if the provider cannot force a JSON reply."""
 
     alone = False
     advisory = False
@@ -189,7 +189,7 @@ class FinalTool:
 
 
 class Reask(Policy):
-    """A policy that sends the faults of an answer back to the model, at most twice."""
+    """A policy that reports the faults of an invalid answer to the model, at most twice."""
 
     place = "output"
 
@@ -225,9 +225,10 @@ class Reask(Policy):
         return None
 
     def finish(self, state: State, stop: Stop) -> Stop:
-        """Parse the last text as the answer, if the run ends without an answer or an error.
+        """Parse the last text as the answer, if the run ends without a valid answer or an error.
 
-        If the text is invalid, return a Stop with an OutputError.
+        If the text is not a valid answer, return a Stop with an OutputError. Otherwise return
+        `stop` unchanged.
         """
         answer = self.answer
         if answer.found or stop.error is not None:

@@ -12,12 +12,12 @@ from glue.errors import ConfigError
 
 
 def config_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of settings and keys: $XDG_CONFIG_HOME/glue, or ~/.config/glue."""
+    """Return the folder for settings and keys: $XDG_CONFIG_HOME/glue, or ~/.config/glue."""
     return _home(environ, "XDG_CONFIG_HOME", ".config")
 
 
 def state_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of sessions and logs: $XDG_STATE_HOME/glue, or ~/.local/state/glue."""
+    """Return the folder for sessions and logs: $XDG_STATE_HOME/glue, or ~/.local/state/glue."""
     return _home(environ, "XDG_STATE_HOME", ".local/state")
 
 
@@ -29,7 +29,7 @@ def _home(environ: Mapping[str, str], name: str, usual: str) -> Path:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a settings file. Raise ConfigError if it cannot be read."""
+    """Return the text of a settings file. Raise ConfigError if the file cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -38,7 +38,7 @@ def read_text(path: Path) -> str:
 
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:
-    """Return the parsed TOML. Raise a ConfigError that names `where` if the TOML is invalid."""
+    """Parse a TOML text. If it is invalid, raise a ConfigError that names the source `where`."""
     import tomllib  # for start-up time: most runs read no TOML
 
     try:
@@ -48,10 +48,10 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file atomically by one that only its owner can read.
+    """Write `text` to a file that only its owner can read, replacing an existing file atomically.
 
-    A device or pipe is not replaced: the text is written to it. Raise ConfigError if the file
-    cannot be written.
+    If the path is a device or a pipe, the text is written to the device or pipe. Raise ConfigError
+    if the file cannot be written.
     """
     name = ""
     try:

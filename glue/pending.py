@@ -1,12 +1,12 @@
 """Tool calls that wait: for a person's decision, or for a result that another system supplies.
 
-The reply that made the calls keeps their records in its `meta`, so that a stored transcript is all
-that another process needs:
+The reply that contains the calls stores their records in its `meta`. So another process can resume
+the run from the stored transcript alone. The keys in `meta` are:
 
-    pending  by call id: the question that a person sees, and whether the run ended to wait
+    pending  records by call id: the question for a person, and whether the run ended to wait
     started  ids of pending calls that were allowed and may have run
-    later    ids of calls that run after the pending calls, because they must not run beside them
-    votes    ids of calls whose results voted to end the run
+    later    ids of calls that run after the pending calls, because they must not run concurrently
+    votes    ids of calls whose results have `terminate` set, which asks to end the run
     spent    turns, requests, tokens and dollars of the run up to the pause
 """
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 Decisions: TypeAlias = Mapping[str, "Decision | ToolResult | str | Json"]
 
 PENDING, STARTED, LATER, VOTES, SPENT = "pending", "started", "later", "votes", "spent"
-CHANGED = "its target has changed since it was shown"
+CHANGED = "its target has changed since it was shown"  # why a call is not run; for a model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +69,8 @@ class PendingCall:
 class CallDeferred(BaseException):
     """The exception that a tool raises if its call has to wait for a decision or a result.
 
-    The loop catches it and ends the run `paused`. It is not an `Exception`, so that a tool which
-    catches every exception does not swallow it.
+    The loop catches it and ends the run `paused`. The class is not derived from `Exception`, so
+    that `except Exception` in a tool does not catch it.
     """
 
     def __init__(
@@ -90,13 +90,13 @@ class CallDeferred(BaseException):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """A pending call that was allowed: its record, and the decisions on calls of its sub-agent."""
+    """An allowed pending call: its record, and the decisions on the calls of its sub-agent."""
 
     record: Mapping[str, Json]
     decisions: Mapping[str, Any] = field(default_factory=dict)
 
     def covers(self, request: PermissionRequest) -> bool:
-        """Return whether `request` equals the request that the person saw and allowed."""
+        """Return whether `request` equals the request that a person saw and allowed."""
         return bool(self.record.get("request") == _shown(request))
 
 
@@ -111,14 +111,14 @@ def record_of(
 
 
 def _shown(request: PermissionRequest) -> Json:
-    """Return the JSON of a request without `session_id`, which a resumed run sets again."""
+    """Return a request as JSON, without `session_id`, which a resumed run sets again."""
     shown = _plain(request)
     shown.pop("session_id")
     return shown
 
 
 def _plain(value: Any) -> Any:
-    """Return the JSON of a value as it is after storing and loading: tuples become lists."""
+    """Return a value as JSON in the form that loading it from a store returns: with lists only."""
     return json.loads(json.dumps(to_plain(value)))
 
 
@@ -126,7 +126,7 @@ def _plain(value: Any) -> Any:
 
 
 def waiting_records(reply: AssistantMessage | None) -> dict[str, dict[str, Json]]:
-    """Return the records of the pending calls of a reply that have not started, by call id."""
+    """Return the records of a reply's pending calls, by call id, except for started calls."""
     meta = (reply.meta if reply is not None else None) or {}
     started = meta.get(STARTED, ())
     records = meta.get(PENDING, {})
@@ -134,7 +134,7 @@ def waiting_records(reply: AssistantMessage | None) -> dict[str, dict[str, Json]
 
 
 def pending_calls(messages: Sequence[Message]) -> tuple[PendingCall, ...]:
-    """Return the pending calls of the last reply, in order, with those of its sub-agents."""
+    """Return the pending calls of the last reply and of its sub-agents, in their order."""
     records = waiting_records(last_reply(messages))
     found: list[PendingCall] = []
     for call in open_calls(messages):
@@ -144,7 +144,7 @@ def pending_calls(messages: Sequence[Message]) -> tuple[PendingCall, ...]:
 
 
 def is_paused(messages: Sequence[Message]) -> bool:
-    """Return whether the last run ended `paused` and a call of it is still pending."""
+    """Return whether the last run ended `paused` and still has a pending call."""
     records = waiting_records(last_reply(messages))
     return any(records.get(call.id, {}).get("deferred") for call in open_calls(messages))
 
@@ -178,10 +178,10 @@ def _pending(call: ToolCall, record: Mapping[str, Json]) -> list[PendingCall]:
 def rejections(
     messages: Sequence[Message], reason: str = ""
 ) -> list[tuple[ToolMessage, str | None]]:
-    """Return an error result for each pending call, and the id of the message that follows it.
+    """Return an error result for each pending call, and the id of the message to insert it before.
 
-    The id is None if the result belongs at the end of the transcript. Calls that were waiting for a
-    pending call get an error result too.
+    The id is None if the result belongs at the end of the transcript. Calls that were to run after
+    the pending calls get an error result too.
     """
     if (reply := last_reply(messages)) is None:
         return []
@@ -210,7 +210,10 @@ def _target(call: ToolCall, record: Mapping[str, Json]) -> str:
 
 
 def _id_after(messages: Sequence[Message], after: Sequence[str]) -> str | None:
-    """Return the id of the first stored result of the calls `after`, or None."""
+    """Return the id of the first message with a result of a call whose id is in `after`.
+
+    Only the tool results at the end of `messages` are searched. Return None if there is none.
+    """
     found = None
     for message in reversed(messages):
         if not isinstance(message, ToolMessage):
@@ -224,7 +227,7 @@ def _id_after(messages: Sequence[Message], after: Sequence[str]) -> str | None:
 
 
 def check_decisions(messages: Sequence[Message], decisions: Mapping[str, Any] | None) -> None:
-    """Raise ValueError or TypeError if a decision does not fit a pending call.
+    """Raise ValueError or TypeError if a decision does not belong to a pending call or is invalid.
 
     `decisions` maps ids of pending calls to `glue.allow()`, `glue.deny(reason)` or a result.
     """
@@ -256,9 +259,10 @@ def check_decisions(messages: Sequence[Message], decisions: Mapping[str, Any] | 
 
 
 def inner_decisions(id: str, decisions: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the decisions on calls that the sub-agent of the call `id` made.
+    """Return the decisions on the calls of one sub-agent, which the call `id` runs.
 
-    The keys lose the prefix "ID/", so that they are the ids of the calls in the sub-agent.
+    The keys of these decisions begin with "ID/". The prefix is removed, so that the keys are the
+    ids of the calls in the sub-agent.
     """
     start = f"{id}/"
     return {key[len(start) :]: value for key, value in decisions.items() if key.startswith(start)}

@@ -1,4 +1,4 @@
-"""One prompt of an agent: from merged settings to a run of the loop."""
+"""Running one prompt of an agent: from the merged settings to the result of the loop."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def perform(
 
     Raise the error of a failed run, unless `settings.unwrap` is False.
 
-    If `prompt` is None, the run continues from where `history` ends, and `decisions` answers its
+    If `prompt` is None, the run continues from the end of `history`, and `decisions` answers its
     pending calls. A session also passes its host, its log as `journal`, the history that its
     earlier runs sent as `sent`, and policies of its own.
     """
@@ -88,7 +88,7 @@ async def perform(
 
 
 def _load_project(path: str | os.PathLike[str], tools: list[AnyTool]) -> str:
-    """Return the text about a project for the system prompt.
+    """Load a project folder, and return the text about the project for the system prompt.
 
     If the project has skills, add the tool that reads skills to `tools`.
     """
@@ -101,10 +101,10 @@ def _load_project(path: str | os.PathLike[str], tools: list[AnyTool]) -> str:
 def _add_output(
     wanted: Any, provider: Provider, tools: list[AnyTool], policies: list[Policy]
 ) -> Answer[Any]:
-    """Return the object that receives the answer of the type `wanted`.
+    """Prepare a run for an answer of the type `wanted`, and return the object that receives it.
 
-    Add the policy that asks again for an invalid answer. If the provider cannot force JSON replies,
-    also add the tool that the model calls with its answer.
+    Add the policy that asks again after an invalid answer to `policies`. If the provider cannot
+    force JSON replies, add the tool that the model calls with its answer to `tools`.
     """
     # Loads jsonschema, which a run without an output does without.
     from glue.output import Answer, Output, Reask
@@ -119,7 +119,7 @@ def _add_output(
 
 
 def _request(settings: Settings, system: str, answer: Answer[Any] | None) -> Request:
-    """Return the template of the run's requests: the system prompt, the schema, the settings."""
+    """Return the template of the run's requests: system prompt, output schema and settings."""
     given: dict[str, Any] = {
         name: value for name in _OF_A_REQUEST if (value := getattr(settings, name)) is not None
     }
@@ -130,10 +130,10 @@ def _request(settings: Settings, system: str, answer: Answer[Any] | None) -> Req
 def _host(
     agent: Agent[Any, Any], settings: Settings, identity: Mapping[str, str], host: Host
 ) -> Host:
-    """Return a copy of `host` with the deps, the permission and the hooks for tools.
+    """Return a copy of `host` with the deps, the permission and the hooks of the settings.
 
-    A sub-agent that does not set them gets those of its parent. Raise TypeError if `deps` does not
-    have the type that the agent requires.
+    If the settings of a sub-agent lack one of these values, the value of its parent is used. Raise
+    TypeError if `deps` does not have the type that the agent requires.
     """
     deps, permission, hooks = settings.deps, settings.permission, settings.hooks
     if (above := host.parent) is not None:  # a sub-agent may not do what its parent may not

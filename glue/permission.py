@@ -44,13 +44,13 @@ class Permission(Protocol):
     """A policy that decides whether a tool may run."""
 
     def decide(self, request: PermissionRequest) -> Decision | Awaitable[Decision]:
-        """Return whether the tool may run. If this raises an exception, the call is refused."""
+        """Return the decision whether the tool may run. If this raises, the call is refused."""
 
 
 class AllowAll:
     """A policy that allows every call, for tests and for harmless tools.
 
-    It does not answer the questions of MCP servers, which only a person can answer.
+    Questions of MCP servers to the user are refused, because only a person can answer them.
     """
 
     def decide(self, request: PermissionRequest) -> Decision:
@@ -70,7 +70,7 @@ class DenyAll:
 
 
 class DeferAll:
-    """A policy that decides nothing: the run waits for a decision on every call."""
+    """A policy that defers every call: the run ends `paused` until a person has decided."""
 
     def __init__(self, reason: str = "") -> None:
         self.reason = reason
@@ -83,25 +83,27 @@ class DeferAll:
 
 
 class Rules:
-    """A policy that decides by rules.
+    """A policy that allows or refuses calls by rules such as "shell:git status".
 
     >>> rules = Rules(allow=["write_file:docs/*", "shell:git status"], deny=["shell:rm *"])
     >>> agent = Agent("openai", tools=tools, permission=rules)  # doctest: +SKIP
 
-    Questions of MCP servers have actions of their own, such as `mcp-question:files`, which only a
-    rule with that name matches.
+    A question of an MCP server has an action of its own, such as `mcp-question:files`. A rule of
+    `allow` must name this action.
 
     A rule is an action, which is the name of a tool by default, or `action:pattern` with shell
     wildcards. For files, the pattern is compared with the path after resolving links. For a shell,
     a rule of `allow` applies to one plain command: a program and its words, without operators,
-    redirections and expansions. A rule of `deny` refuses that command; a line that only names the
-    program, and every line that is not one plain command, is left to `otherwise`.
+    redirections and expansions. A rule of `deny` refuses that command. Two kinds of lines are left
+    to `otherwise`: lines that only mention the program of such a rule, and lines that are not one
+    plain command.
 
     Args:
         allow: rules for calls that may run.
         deny: rules for calls that must not run. They win over `allow`.
         otherwise: the policy for calls that no rule matches, and for command lines to which a rule
-            of `deny` may apply; `AllowAll` refuses the latter. By default they are refused.
+            of `deny` may apply. If it is `AllowAll`, such command lines are refused. If it is None,
+            all these calls are refused.
     """
 
     @hinted
@@ -132,10 +134,11 @@ class Rules:
         self.otherwise: Permission = otherwise or _NoRule()
 
     def check(self, tools: Iterable[Any]) -> None:
-        """Raise ConfigError if a rule can never apply.
+        """Raise ConfigError if a rule can never apply to a call.
 
-        This is so if no tool of the agent or of its sub-agents and no registered tool name (see
-        `glue.toolnames`) fits the rule, or if `deny` names a tool that does not ask for permission.
+        A rule can never apply if it matches no tool of the agent or of its sub-agents and no
+        registered tool name (see `glue.toolnames`). A rule of `deny` can also never apply to a tool
+        that does not ask for permission.
         """
         asks = {
             each.spec.name: each.action if getattr(each, "needs_permission", False) else ""
@@ -158,11 +161,11 @@ class Rules:
             inner(tools)
 
     def remember(self, request: PermissionRequest, decision: Decision) -> None:
-        """Store a decision in the policy `otherwise`, which decides if no rule matches."""
+        """Store a decision for later requests in the policy `otherwise`."""
         remember_decision(self.otherwise, request, decision)
 
     def needs_person(self, request: PermissionRequest) -> bool:
-        """Return whether no rule applies or may apply, and `otherwise` leaves it to a person."""
+        """Return whether a person must decide: no rule decides, and `otherwise` asks a person."""
         decision, doubt, _, policy = self._follow(request)
         return decision is None and not doubt and needs_person(policy, request)
 
@@ -179,12 +182,13 @@ class Rules:
         return answer
 
     def _follow(self, request: PermissionRequest) -> tuple[Decision | None, str, str, Permission]:
-        """Apply these rules, and those of `otherwise` if it has rules too.
+        """Apply these rules to a request, then the rules of `otherwise` if it is a `Rules` too.
 
         Returns:
-            The decision of the rules, or None. Then the reason why a rule of `deny` may apply, and
-            the reason why a rule of `allow` does not, or "". Last, the policy that decides if the
-            decision is None.
+            The decision of the rules, or None if they do not decide.
+            The reason why a rule of `deny` may apply, or "".
+            The reason why a rule of `allow` almost applies, or "".
+            The policy that decides if the rules do not.
         """
         command = request.touched.command if request.touched is not None else None
         matcher = _Names(request) if command is None else _Command(command)
@@ -208,7 +212,7 @@ class Rules:
 
 
 class _NoRule:
-    """The policy of rules without `otherwise`."""
+    """The default of `otherwise` in `Rules`: a policy that refuses every call."""
 
     def decide(self, request: PermissionRequest) -> Decision:
         return deny(request.reason or "no rule allows it")
@@ -217,10 +221,10 @@ class _NoRule:
 def _matching(
     rules: Iterable[str], action: str, *, denying: bool = False
 ) -> Iterator[tuple[str, str | None]]:
-    """Yield the rules of an action, each with its pattern or None.
+    """Yield the rules for an action, each with its pattern, or with None if it has no pattern.
 
-    An action that is not a tool, such as `mcp-question:files`, is allowed only by a rule with its
-    name; a rule of `deny` may also match it with a wildcard.
+    A rule of `allow` must name an action that is not a tool, such as `mcp-question:files`. If
+    `denying`, a wildcard in the rule may match such an action too.
     """
     for rule in rules:
         name, colon, pattern = rule.partition(":")
@@ -231,9 +235,10 @@ def _matching(
 
 
 def names_special(action: str, rule: str) -> bool:
-    """Return whether a rule names an action that is not a tool, such as `mcp-question:files`.
+    """Return whether `rule` names `action`, if it is not a tool, such as `mcp-question:files`.
 
-    Only the part after the colon may have wildcards, so that a rule about tools never matches.
+    Only the part of the rule after the colon may have wildcards, so that a rule about tools such as
+    `*` never matches.
     """
     kind, colon, subject = action.partition(":")
     named, _, pattern = rule.partition(":")
@@ -241,7 +246,7 @@ def names_special(action: str, rule: str) -> bool:
 
 
 def _nested(tools: Iterable[Any]) -> Iterator[Any]:
-    """Yield each tool, and for a tool that runs an agent also the tools of that agent."""
+    """Yield each tool. After a tool that runs a sub-agent, also yield the tools of that agent."""
     for tool in tools:
         yield tool
         agent = getattr(tool, "agent", None)
@@ -250,7 +255,7 @@ def _nested(tools: Iterable[Any]) -> Iterator[Any]:
 
 
 class _Names:
-    """A matcher of rule patterns against the paths of a request, or against its target."""
+    """A matcher of rule patterns for the paths of a request, or for its target without paths."""
 
     def __init__(self, request: PermissionRequest) -> None:
         touched = request.touched
@@ -277,12 +282,12 @@ class _Names:
 
 
 def fold_name(name: str) -> str:
-    """Return a name as a file system compares it that ignores case and Unicode forms."""
+    """Return the form of a name that is equal for names that differ in case or Unicode form."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
 
 
 class _Command:
-    """A matcher of rule patterns against a shell command."""
+    """A matcher of rule patterns for a shell command."""
 
     def __init__(self, command: str | tuple[str, ...]) -> None:
         self.words = shellwords.read(command)
@@ -293,17 +298,20 @@ class _Command:
         return self.words is not None and matches_text(shellwords.join(self.words), pattern)
 
     def nearly_allows(self, pattern: str) -> bool:
-        """Return whether a line that is not one plain command begins with the pattern's program."""
+        """Return whether the line begins with the pattern's program, but is not one command."""
         first = self.text.split(maxsplit=1)[:1]
         return self.words is None and matches_text("".join(first), pattern.partition(" ")[0])
 
     def forbids(self, pattern: str) -> bool | str:
-        """Return True if this is the command, the reason if it may be in the line, else False."""
+        """Return whether the pattern matches the command.
+
+        If the line may contain a command that the pattern matches, return the reason as a text.
+        """
         program, *others = pattern.split() or [""]
         if self.words is not None:
             name = self.words[0].rpartition("/")[2]
             texts = shellwords.join(self.words), shellwords.join([name, *self.words[1:]])
-            alone = name if " " not in pattern.strip() else ""  # `rm` stands for every `rm ...`
+            alone = name if " " not in pattern.strip() else ""  # the pattern `rm` means `rm ...`
             if any(matches_text(text, pattern) for text in (*texts, alone) if text):
                 return True
         required = [part for word in others for part in re.split(r"[*?\[\]]+", word) if part]
@@ -342,7 +350,7 @@ class Ask:
                 f"Ask takes a function that is called with the request, not {show(callback)}"
             )
         self.callback = callback
-        # The keys are scope, action, and target or session.
+        # A key consists of the scope, the action, and the target or session. See `_keys`.
         self.remembered: dict[tuple[str, str, str], Decision] = {}
         self._lock: RunVar[Lock] | None = None
 
@@ -351,7 +359,7 @@ class Ask:
         self.remembered.clear()
 
     def needs_person(self, request: PermissionRequest) -> bool:
-        """Return whether no decision is remembered for a request."""
+        """Return whether a person must be asked, because no decision is stored for the request."""
         return self._recall(_keys(request)) is None
 
     async def decide(self, request: PermissionRequest) -> Decision:
@@ -367,7 +375,7 @@ class Ask:
             return decision
 
     def remember(self, request: PermissionRequest, decision: Decision) -> None:
-        """Store a decision for later requests, unless it is for this call only."""
+        """Store a decision for later requests, unless its scope is "call"."""
         if decision.remember != "call":
             self.remembered[_keys(request)[decision.remember]] = decision
 
@@ -375,7 +383,7 @@ class Ask:
         return next((self.remembered[key] for key in keys.values() if key in self.remembered), None)
 
     def _question_lock(self) -> Lock:
-        """Return the lock of the current event loop that is held while a question is open."""
+        """Return the lock that lets only one question be open at a time in this event loop."""
         if self._lock is None:
             self._lock = RunVar(f"glue-ask-{id(self)}")
         lock = self._lock.get(None)
@@ -395,7 +403,10 @@ class Ask:
 
 
 def _keys(request: PermissionRequest) -> dict[str, tuple[str, str, str]]:
-    """Return the keys of a request in `Ask.remembered`, by scope: target, session, always."""
+    """Return the keys in `Ask.remembered` that apply to a request, by scope.
+
+    The scopes are "target", "session" and "always".
+    """
     touched = request.touched
     if touched is not None and (touched.paths or touched.command is not None):
         target = json.dumps([touched.paths, touched.command, touched.folder, touched.conditions])
@@ -409,12 +420,16 @@ def _keys(request: PermissionRequest) -> dict[str, tuple[str, str, str]]:
 
 
 async def decide(policy: Permission, request: PermissionRequest) -> Decision:
-    """Return the decision of `policy` on a request. The policy may be async."""
+    """Return the decision of `policy` on a request, after awaiting it if the policy is async."""
     return await as_decision(policy.decide(request))
 
 
 def needs_person(policy: Permission | None, request: PermissionRequest) -> bool:
-    """Return whether only a person can decide on a request. A policy may have such a method."""
+    """Return whether only a person can decide on a request.
+
+    This is the answer of the policy's method `needs_person`. Without this method, return False;
+    without a policy, return True.
+    """
     method = getattr(policy, "needs_person", None)
     return policy is None or (method is not None and bool(method(request)))
 
@@ -422,9 +437,9 @@ def needs_person(policy: Permission | None, request: PermissionRequest) -> bool:
 def remember_decision(
     policy: Permission | None, request: PermissionRequest, decision: Decision
 ) -> None:
-    """Store a decision in `policy` for later requests, unless it is for one call only.
+    """Store a decision in `policy` for later requests, unless its scope is "call".
 
-    Raise ValueError if the decision is for more calls and the policy cannot remember decisions.
+    Raise ValueError if the policy cannot store decisions.
     """
     if decision.remember == "call":
         return
@@ -438,9 +453,9 @@ def remember_decision(
 
 
 async def as_decision(answer: object) -> Decision:
-    """Return the Decision for an answer of a policy or a callback; await it if needed.
+    """Convert the answer of a policy or a callback to a Decision. Await an awaitable answer.
 
-    True allows the call. Any answer other than True or a Decision refuses it.
+    True allows the call. Any answer other than True or a Decision refuses the call.
     """
     if inspect.isawaitable(answer):
         answer = await answer

@@ -52,7 +52,7 @@ class Project:
 
 
 def load_project(root: str | os.PathLike[str]) -> Project:
-    """Return the AGENTS.md and the skills of the folder `root`, as far as they exist.
+    """Read AGENTS.md and the skills in the folder `root`, if they exist.
 
     Raise ConfigError if the folder does not exist.
     """
@@ -69,13 +69,16 @@ def load_project(root: str | os.PathLike[str]) -> Project:
 
 
 def find_checkout(folder: str | os.PathLike[str] = ".") -> Path | None:
-    """Return the top folder of the git checkout that contains a folder, or None."""
+    """Return the top folder of the git checkout that contains `folder`, or None."""
     here = Path(folder).resolve()
     return next((each for each in (here, *here.parents) if (each / ".git").exists()), None)
 
 
 def project_folder(folder: str | os.PathLike[str] = ".") -> Path:
-    """Return the folder whose AGENTS.md and skills apply: the top of the checkout, or `folder`."""
+    """Return the top folder of the checkout, or `folder` if it is not in a checkout.
+
+    AGENTS.md and the skills are read from the returned folder.
+    """
     return find_checkout(folder) or Path(folder).resolve()
 
 
@@ -86,7 +89,7 @@ def _folder(path: str | os.PathLike[str], option: str) -> Path:
 
 
 def load_roles(folder: str | os.PathLike[str]) -> Mapping[str, Role]:
-    """Return a role for each `*.md` file of a folder, by its name without `.md`.
+    """Return a role for each `*.md` file in a folder, by the file's name without `.md`.
 
     Raise ConfigError if the folder does not exist.
     """
@@ -106,9 +109,9 @@ def load_roles(folder: str | os.PathLike[str]) -> Mapping[str, Role]:
 
 
 def find_role(roles: Mapping[str, Role] | str | os.PathLike[str] | None, name: str) -> Role:
-    """Return the role called `name` of a mapping or a folder of roles.
+    """Return the role called `name` from a mapping of roles, or from a folder of role files.
 
-    If it does not exist, raise a ConfigError that lists the known names.
+    If the role does not exist, raise a ConfigError that lists the known names.
     """
     if isinstance(roles, (str, os.PathLike)):
         roles = load_roles(roles)

@@ -11,7 +11,7 @@ from glue.closing import Closeable as Closeable
 from glue.closing import close as close
 from glue.messages import AssistantMessage, Opaque, Part, Request, Text, Thinking, ToolCall, Usage
 
-# The names that authors of providers need. The others are only for the folders of this repository.
+# The names that authors of providers need. Other names are only for the folders of this repository.
 __all__ = [
     "Attempt",
     "Capabilities",
@@ -29,21 +29,21 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextDelta:
-    """A piece of text, as it arrives."""
+    """A piece of a reply's text, as it arrives."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThinkingDelta:
-    """A piece of reasoning, as it arrives."""
+    """A piece of the model's reasoning, as it arrives."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallDelta:
-    """A piece of a call, as it arrives. The complete calls are in the message of `Done`."""
+    """A piece of a tool call, as it arrives. The complete calls are in the message of `Done`."""
 
     index: int
     id: str = ""
@@ -66,7 +66,8 @@ class Attempt:
     cooldown: float = 0.0  # seconds for which a failover list skips this provider
     seconds: float = 0.0  # duration of this attempt
     usage: Usage | None = None
-    # Set by with_escalation: the output limit that was too small, the next one, the discarded text.
+    # Set by with_escalation: the output limit that was too small, the next limit, and the text of
+    # the discarded reply.
     previous_cap: int | None = None
     next_cap: int | None = None
     discarded: str | None = None
@@ -76,7 +77,7 @@ class Attempt:
 class Notice:
     """A warning that a part of the request was changed or left out, because the model refuses it.
 
-    A provider sends each notice once. It is not a part of the reply.
+    A provider sends each notice once. A notice is not a part of the reply.
     """
 
     provider: str
@@ -140,9 +141,9 @@ class Capabilities:
 
 
 def capabilities(provider: object) -> Capabilities:
-    """Return the capabilities of a provider, or of the provider that it wraps.
+    """Return the attribute `capabilities` of a provider, or else of the provider that it wraps.
 
-    If neither has any, return the default capabilities.
+    If no provider has the attribute, return the default capabilities.
     """
     found, inner = getattr(provider, "capabilities", None), getattr(provider, "provider", None)
     if isinstance(found, Capabilities):
@@ -151,10 +152,10 @@ def capabilities(provider: object) -> Capabilities:
 
 
 def common(providers: Sequence[Capabilities]) -> Capabilities:
-    """Return the capabilities on which a caller of a failover list can rely.
+    """Return the capabilities of a failover list: those that all its providers have.
 
-    An ability counts only if all providers have it. The window is the smallest, the prices are the
-    highest, or None if they are not known for all providers.
+    The window is the smallest window, and the prices are the highest prices. Each of them is None
+    if it is unknown for one of the providers.
     """
     models = [each.model for each in providers]
     return Capabilities(
@@ -231,7 +232,7 @@ class Wrapper(Closeable):
 
 
 def opened(provider: Provider, request: Request) -> aclosing[AsyncGenerator[ProviderEvent, None]]:
-    """Return an async context manager that yields the stream of a request and closes it."""
+    """Return an async context manager that opens the stream of a reply and closes it at the end."""
     stream = provider.stream(request)
     if hasattr(stream, "aclose"):
         return aclosing(cast("AsyncGenerator[ProviderEvent, None]", stream))

@@ -33,12 +33,12 @@ class RunResult(Generic[OutputT]):
     """
 
     messages: Sequence[Message]  # the whole transcript
-    new_messages: tuple[Message, ...]  # of this run: its prompt and the messages after it
+    new_messages: tuple[Message, ...]  # the prompt of this run and the messages after the prompt
     text: str  # the answer; if a reply was continued, its parts are joined
     outcome: Outcome
     stop_reason: StopReason | None  # of the last reply
     usage: Usage
-    attempts: tuple[Attempt, ...] = ()  # failed attempts at requests
+    attempts: tuple[Attempt, ...] = ()  # failed attempts of all requests
     notice: str = ""  # for people: why the answer is cut, or that no model wrote it
     error: GlueError | None = None
     turns: int = 0
@@ -63,13 +63,13 @@ class RunResult(Generic[OutputT]):
     def model(self) -> str:
         """The model that wrote the last reply of the run, or "" if there was no reply.
 
-        It is "offline" if the stand-in answered, because no key is set.
+        It is "offline" if no key is set, so that glue's offline model answered.
         """
         return self._replies[-1].model if self._replies else ""
 
     @property
     def reply(self) -> AssistantMessage:
-        """The last reply of the run. Raise ValueError if the run ended before the first reply."""
+        """The last reply of the run. Without any reply, raise ValueError."""
         if not self._replies:
             raise ValueError(f"the run has no reply: it ended with the outcome {self.outcome}")
         return self._replies[-1]

@@ -2,9 +2,9 @@
 
 Three levels, from fast to thorough:
 
-- `mask_values` replaces values that the caller knows.
-- `mask_secrets` replaces the secrets of the environment and everything shaped like a known key. It
-  is for logs, cassettes and traces.
+- `mask_values` replaces values that the caller passes.
+- `mask_secrets` replaces the secrets of the environment, and text that has the form of a well-known
+  kind of key. It is for logs, cassettes and traces.
 - `Redactor` also finds encoded, reversed, split and partial values, and tokens that look random. It
   is for text that will be published and that an attacker may have written. No list of encodings is
   complete, so a redactor reduces leaks but cannot exclude them.
@@ -64,7 +64,7 @@ def is_secret_name(name: str) -> bool:
 
 
 class _Shape(NamedTuple):
-    """A row of `secrets.txt`, whose comment explains the columns."""
+    """A kind of key: a row of `secrets.txt`. The comment in that file explains the columns."""
 
     name: str
     report: str
@@ -72,7 +72,7 @@ class _Shape(NamedTuple):
 
 
 def _joined(shapes: Sequence[_Shape]) -> re.Pattern[str]:
-    r"""Return one pattern that matches any of the shapes.
+    r"""Return one regular expression that matches the patterns of all `shapes`.
 
     The alternatives that begin with `\b` share one `\b`, which makes the search much faster.
     """
@@ -87,14 +87,14 @@ _SHAPES = _joined(_TABLE)
 
 
 def find_secrets(text: str) -> list[Span]:
-    """Return the spans of the text that have the shape of a well-known key."""
+    """Return the start and end of each piece of the text that looks like a well-known key."""
     return [match.span() for match in _SHAPES.finditer(text)]
 
 
 def name_secrets(text: str) -> list[str]:
     """Return the kinds of keys that the text certainly contains, such as "a GitHub token".
 
-    Shapes that harmless text may also have are ignored, so the result can be reported to users.
+    Kinds of keys that look like harmless text are ignored, so the result can be reported to users.
     """
     shapes, pattern = _reportable()
     names: list[str] = []
@@ -107,10 +107,9 @@ def name_secrets(text: str) -> list[str]:
 
 @cache
 def _reportable() -> tuple[list[_Shape], re.Pattern[str]]:
-    """Return the shapes that `name_secrets` may report, and one pattern for all of them.
+    """Return the kinds of keys that `name_secrets` may report, and one pattern for all of them.
 
-    The pattern leaves out all other shapes, because a match of `Bearer` would hide the key that
-    follows this word.
+    The pattern does not match other kinds: a match of `Bearer` would hide the key after this word.
     """
     shapes = [shape for shape in _TABLE if shape.report != "never"]
     return shapes, _joined(shapes)
@@ -120,17 +119,17 @@ def _reportable() -> tuple[list[_Shape], re.Pattern[str]]:
 
 
 def mask_values(text: str, values: Iterable[str], mask: str = MASK) -> str:
-    """Return the text with each of the values replaced by `mask`, in the order of `values`."""
+    """Replace each of the values in the text with `mask`, in the order of `values`."""
     for value in values:
         text = text.replace(value, mask)
     return text
 
 
 def mask_secrets(value: Json) -> Json:
-    """Return a JSON value with the secrets in all its strings replaced by a mask.
+    """Return a copy of a JSON value, with the secrets in all its strings replaced by a mask.
 
-    Secrets are the values of environment variables with secret names, in their plain form and with
-    the escapes of JSON, and strings with the shape of a well-known key.
+    Secrets are the values of environment variables with names such as A_TOKEN, in plain form and
+    with the escapes of JSON, and texts that look like a well-known key.
 
     >>> mask_secrets({"header": "Bearer sk-proj-1234567890abcdefghij"})
     {'header': '***'}
@@ -186,7 +185,7 @@ class Redactor:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str], *values: str, mask: str = MASK) -> Self:
-        """Return a redactor for the variables in `environ` with secret names, and for `values`."""
+        """Return a redactor for `values` and for variables in `environ` named like A_TOKEN."""
         secrets = {value for value in values if value}
         for name, value in environ.items():
             if is_secret_name(name):
@@ -205,15 +204,18 @@ class Redactor:
         return cls(needles=frozenset(needles), windows=frozenset(windows), mask=mask)
 
     def redact(self, text: str) -> str:
-        """Return the text with every span that `find` returns replaced by the mask."""
+        """Replace all secrets that `find` finds in the text with the mask."""
         return self.cover(text, self.find(text))
 
     def redact_values(self, text: str) -> str:
-        """Return the text with every span that `find_values` returns replaced by the mask."""
+        """Replace the known values that `find_values` finds in the text with the mask."""
         return self.cover(text, self.find_values(text))
 
     def find(self, text: str) -> list[Span]:
-        """Return the spans of secrets: known values, shapes of keys, random-looking tokens."""
+        """Return the start and end of each secret in the text.
+
+        Secrets are the known values, well-known kinds of keys, and tokens that look random.
+        """
         leaks = self.find_values(text)
         for view, spans in _views(text):
             found = find_secrets(view)
@@ -222,7 +224,10 @@ class Redactor:
         return leaks + [match.span() for match in tokens if is_random_looking(match.group())]
 
     def find_values(self, text: str) -> list[Span]:
-        """Return the spans of the known values, in plain or encoded form, and of long parts."""
+        """Return the start and end of each known value in the text, and of long parts of a value.
+
+        The values are found in plain form and in encoded forms.
+        """
         leaks: list[Span] = []
         for letters, places in _projections(text) if self.needles else ():
             for needle in self.needles:
@@ -236,9 +241,9 @@ class Redactor:
         return leaks
 
     def cover(self, text: str, leaks: Iterable[Span]) -> str:
-        """Return the text with the spans `leaks` replaced by the mask.
+        """Replace the pieces of the text between the positions in `leaks` with the mask.
 
-        Spans that overlap are replaced by one mask.
+        Pieces that overlap are replaced with one mask.
         """
         out: list[str] = []
         at = 0
@@ -264,7 +269,7 @@ def is_random_looking(token: str) -> bool:
 
 
 def _parts_of(value: str) -> list[str]:
-    """Return the secrets in the value of a variable: the value itself, and parts of it.
+    """Return the secrets in the value of a variable: the value itself, and parts of the value.
 
     Parts are the lines of a key file, the password in a URL, and the strings of a JSON object.
     """
@@ -340,8 +345,8 @@ def _folded(text: str) -> str:
 def _views(text: str) -> list[View]:
     """Return the text without invisible characters, followed by copies with decoded escapes.
 
-    Each copy decodes the escapes of the one before it, so that escapes inside escapes are found,
-    up to three levels.
+    Each copy is the copy before it with its escapes decoded, because decoding can produce new
+    escapes. There are at most three copies.
     """
     kept = [
         at for at, char in enumerate(text) if char.isascii() or unicodedata.category(char) != "Cf"
@@ -380,9 +385,9 @@ def _unescape(token: str) -> str:
 
 
 def _projections(text: str) -> list[View]:
-    """Return the letters and digits of each view of the text, in lower case.
+    """Return the letters and digits of each form of the text in `_views`, in lower case.
 
-    Two further views leave out `0x` prefixes and tags, which may be between the characters of a
+    Two further forms leave out `0x` prefixes and tags, which may separate the characters of a
     secret.
     """
     views = _views(text)

@@ -60,29 +60,29 @@ else:
     DepsT, OutputT = TypeVar("DepsT"), TypeVar("OutputT")
 
 _BUSY = Backoff(first=0.005, cap=0.1)  # between attempts to open a busy session
-UNCHANGED: Any = ...  # the default of `configure`, where None has a meaning
+UNCHANGED: Any = ...  # the default of parameters of `configure`, in which None has a meaning
 
 
 @dataclass(slots=True)
 class _Turn:
-    """A prompt of a session, as the tools see it that run inside."""
+    """A prompt that runs in a session. Tools find it in the context variable `_inside`."""
 
     id: str
     store: Store
     ended: bool = False
 
     def is_running_in(self, session: Session[Any, Any]) -> bool:
-        """Return whether this prompt runs in the conversation of a session."""
+        """Return whether this prompt still runs, in the same conversation as `session`."""
         same = self.store is session.store or repr(self.store) == repr(session.store)
         return not self.ended and self.id == session.id and same
 
 
-# The prompts of sessions that the current code runs inside of, as a tool does.
+# The prompts whose tools called the current code, the outermost prompt first.
 _inside: ContextVar[tuple[_Turn, ...]] = ContextVar("glue.session.inside", default=())
 
 
 class Session(Closeable, Generic[DepsT, OutputT]):
-    """A named conversation of an agent, in a store. `agent.session(...)` returns one.
+    """A named conversation of an agent, in a store. `agent.session(...)` creates a session.
 
         session = agent.session("demo", store=glue.FileStore(".glue"))
         session.run_sync("Weather in Toronto?")
@@ -123,7 +123,8 @@ class Session(Closeable, Generic[DepsT, OutputT]):
         self._own = dict(settings or {})
         self._log: Log = store.log(self.id, meta=self._description())
         self._history = History()
-        # The running prompt and those that wait, in any thread: each with how to wake it.
+        # The running prompt, then the waiting prompts, of any thread. Each has a function that
+        # schedules a call in its event loop, and the function to call there.
         self._turns: deque[tuple[Any, Any]] = deque()
         self._cancel: Cancel | None = None
         self._call_limits: LimitsSource | None = None
@@ -132,7 +133,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
         self._follow_ups: deque[str | UserMessage] = deque()
 
     def _description(self) -> dict[str, Any] | None:
-        """Return the instructions and tools, which the store keeps with the transcript."""
+        """Return the instructions and tools, which the store saves with the transcript."""
         settings = self.settings
         said = instructions_text(settings.instructions)[0]
         tools = [
@@ -334,15 +335,15 @@ class Session(Closeable, Generic[DepsT, OutputT]):
     resume_sync = blocking(resume)
 
     async def pending(self) -> tuple[PendingCall, ...]:
-        """Return the calls that wait for a decision or a result, as the store has them."""
+        """Read the store, and return the calls that wait for a decision or a result."""
         return pending_calls(await self.load())
 
     pending_sync = blocking(pending)
 
     async def reject_pending(self, reason: str = "") -> tuple[PendingCall, ...]:
-        """Deny every pending call without asking the model, and return these calls.
+        """Deny every pending call, without a request to the model, and return these calls.
 
-        The session then takes a new prompt, or `resume` sends the refusals to the model.
+        Afterwards the session accepts a new prompt, or `resume` sends the refusals to the model.
         """
         check_text("reason", reason)
         async with self._turn(Cancel()) as log:
@@ -360,11 +361,11 @@ class Session(Closeable, Generic[DepsT, OutputT]):
     reject_pending_sync = blocking(reject_pending)
 
     def steer(self, message: str | UserMessage) -> None:
-        """Add a message to the running prompt; the model reads it with its next request."""
+        """Send a message during a run. The loop adds it to the next request to the model."""
         self._steering.append(_checked_message(message))
 
     def follow_up(self, message: str | UserMessage) -> None:
-        """Add a message that is sent when the model would end the running prompt."""
+        """Send a message at the end of a run. The model answers it before the run ends."""
         self._follow_ups.append(_checked_message(message))
 
     def cancel(self) -> None:
@@ -373,7 +374,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
             cancel.cancel()
 
     def subscribe(self, listener: Callable[[Event], object]) -> Callable[[], None]:
-        """Call a function with every event of this session, and return the function that stops it.
+        """Call `listener` with every event of this session. Return a function that removes it.
 
             unsubscribe = session.subscribe(print)
             session.run_sync("Weather in Toronto?")
@@ -395,7 +396,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
 
     @property
     def limits(self) -> Limits:
-        """The limits of the next request. Setting them changes a running prompt, too."""
+        """The limits of the next request. An assignment also applies to a running prompt."""
         return read_limits(self._own.get("limits") or self.agent.settings.limits)
 
     @limits.setter
@@ -410,7 +411,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
 
     @property
     def settings(self) -> Settings:
-        """The settings of the next prompt: those of this session, then those of the agent."""
+        """The settings of the next prompt, merged from those of this session and of the agent."""
         return self.agent.merge(self._own)
 
     @hinted
@@ -433,7 +434,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
         prices: Mapping[str, tuple[float, float]] | None = UNCHANGED,
         telemetry: bool | OpenTelemetry | None = UNCHANGED,
     ) -> None:
-        """Change settings from the next prompt on. None returns a setting to the agent's own.
+        """Change settings from the next prompt on. A setting that is None is the agent's again.
 
             session.configure(model="anthropic:claude-haiku-4-5", reasoning="low")
 
@@ -470,7 +471,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
         return self._log.messages
 
     async def load(self) -> tuple[Message, ...]:
-        """Return the messages in the store; none if the conversation does not exist yet."""
+        """Return the messages in the store, or () if the conversation does not exist yet."""
         try:
             return await self.store.load(self.id)
         except StoreError:
@@ -479,7 +480,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
             return ()
 
     async def fork(self, at: int | None = None, id: str = "") -> Session[DepsT, OutputT]:
-        """Return a new session that starts with the first `at` messages, or with all of them."""
+        """Return a new session with a copy of the first `at` messages, or of all if it is None."""
         if not self._turns:
             # Creates the conversation in the store, if it does not exist yet.
             async with self._turn(Cancel()):
@@ -488,19 +489,19 @@ class Session(Closeable, Generic[DepsT, OutputT]):
         return self.reopen(new, self.store)
 
     def reopen(self, id: str, store: Store) -> Session[DepsT, OutputT]:
-        """Return another conversation, with the settings of this session."""
+        """Return a session for the conversation `id` in `store`, with the same settings."""
         return Session(self.agent, id, store=store, queue=self.queue, settings=self._own)
 
     async def clone(self, id: str = "") -> Session[DepsT, OutputT]:
-        """Return a new session that starts with all messages of this one."""
+        """Return a new session with a copy of all messages of this session."""
         return await self.fork(id=id)
 
     async def disconnect(self) -> None:
-        """Close the providers that the agent opened by name, in the current event loop."""
+        """Close the connections that the agent's models opened in the current event loop."""
         await self.agent.disconnect()
 
     async def aclose(self) -> None:
-        """Cancel the running prompt, and close the agent's providers in this event loop."""
+        """Cancel the running prompt, and close the agent's connections of this event loop."""
         self.cancel()
         await self.agent.aclose()
 
@@ -513,7 +514,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
         call: dict[str, Any],
         decisions: Decisions | None = None,
     ) -> RunResult[Any]:
-        """Run one prompt, or continue the last run, while this session holds the conversation."""
+        """Reserve the conversation, then run `prompt`, or continue the last run if it is None."""
         cancel: Cancel = call.get("cancel") or Cancel()
         steering = (
             _from_queue(Steering, self._steering),
@@ -560,10 +561,10 @@ class Session(Closeable, Generic[DepsT, OutputT]):
 
     @asynccontextmanager
     async def _turn(self, cancel: Cancel) -> AsyncIterator[Log | None]:
-        """Reserve the session for one prompt, and yield its open log.
+        """Reserve the session for one prompt, and yield the open log of the session.
 
-        Another prompt meanwhile raises SessionBusy, or waits if the session has a queue. Yield None
-        if the prompt was cancelled while it waited.
+        If another prompt runs, raise SessionBusy, or wait for its end if `queue` is True. Yield
+        None if the prompt was cancelled while it waited.
         """
         if self._turns and not self.queue:
             raise SessionBusy(
@@ -592,7 +593,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
                 yield None
         finally:
             inside.ended = True
-            with suppress(ValueError):  # left in a context in which it was not set
+            with suppress(ValueError):  # the variable was set in another context
                 _inside.reset(outer)
             cancel.detach(first.set)
             if self._turns[0] is ours:
@@ -603,9 +604,10 @@ class Session(Closeable, Generic[DepsT, OutputT]):
 
     @asynccontextmanager
     async def _open(self, cancel: Cancel) -> AsyncIterator[Log | None]:
-        """Lock the conversation in the store, against other objects, threads and processes.
+        """Lock the conversation in the store, so that no other object or process can write to it.
 
-        With a queue, wait until it is free. Yield None if the prompt was cancelled meanwhile.
+        If it is locked already, raise SessionBusy, or wait if `queue` is True. Yield the log, or
+        None if the prompt was cancelled while it waited.
         """
         entered, failures = False, 0
         while not entered:
@@ -636,5 +638,5 @@ def _checked_message(message: str | UserMessage) -> str | UserMessage:
 def _from_queue(
     policy: type[Steering] | type[FollowUp], queue: deque[str | UserMessage]
 ) -> Steering | FollowUp:
-    """Return a policy that sends the messages of a queue, each removed after it is stored."""
+    """Return a policy that sends the messages in `queue`. A message that was sent is removed."""
     return policy(lambda: tuple(queue), sent=lambda message: queue.popleft())

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Versioned(Protocol):
-    """A prompt of a catalog: its text, and the name and version that a run records."""
+    """A prompt of a catalog. `identity` is its name and version, which a run records."""
 
     @property
     def text(self) -> str: ...
@@ -50,7 +50,7 @@ class Versioned(Protocol):
 
 
 class Versions(Protocol):
-    """A prompt with several versions; `get()` returns the default."""
+    """A prompt with several versions. `get()` returns the default version."""
 
     def get(self, version: str = ...) -> Versioned: ...
 
@@ -63,7 +63,7 @@ Prompt: TypeAlias = str | Part | Sequence[str | Part] | Message | Sequence[Messa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Settings of a run. None means "not set": the next wider place decides.
+    """Settings of a run. None means "not set here".
 
     A call takes precedence over its session, and a session over its agent. `Agent.merge` builds
     the one record that a prompt uses.
@@ -101,9 +101,10 @@ class Settings:
 
 
 def checked(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings among keyword arguments that are not None, each checked.
+    """Check the settings among keyword arguments, and return those that are not None.
 
-    Public functions call it with `locals()`; arguments that are not settings are left out.
+    Public functions call this with `locals()`. Arguments that are not settings are left out. Raise
+    TypeError or ValueError if a setting is wrong.
     """
     found = {}
     for name, value in keywords.items():
@@ -114,7 +115,7 @@ def checked(keywords: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_model(model: object) -> None:
-    """Raise TypeError unless `model` is a non-empty name or a provider."""
+    """Raise TypeError if `model` is neither a non-empty name nor a provider."""
     if isinstance(model, str) and model.strip():
         return
     if not is_provider(model):
@@ -126,13 +127,13 @@ def check_model(model: object) -> None:
 
 
 def is_provider(value: object) -> bool:
-    """Return True if an object has the methods of a provider. An agent streams too, but is none."""
+    """Return whether an object has the method `stream` of a provider and is not an agent."""
     has_stream = not isinstance(value, type) and callable(getattr(value, "stream", None))
     return has_stream and not hasattr(value, "run_sync")
 
 
 def check_provider(provider: object) -> None:
-    """Raise TypeError unless `provider` has a name and can stream replies."""
+    """Raise TypeError if `provider` does not have a name and a method `stream`."""
     if is_provider(provider) and isinstance(getattr(provider, "name", None), str):
         return
     hint = ""
@@ -280,7 +281,10 @@ def _check_cancel(cancel: object) -> None:
 
 
 def check_listener(name: str, listener: object) -> None:
-    """Raise TypeError unless `listener` is a plain function; the loop does not await listeners."""
+    """Raise TypeError if `listener` is not a function or is async.
+
+    The loop does not await listeners. `name` is the name of the parameter, for the message.
+    """
     if not callable(listener):
         raise TypeError(f"{name} must be a function of one event, not {show(listener)}")
     called = type(listener).__call__
@@ -292,7 +296,7 @@ def check_listener(name: str, listener: object) -> None:
 
 
 def _has(value: object, *names: str) -> bool:
-    """Return True if an object has one of these attributes; a class is not an object here."""
+    """Return whether `value` has one of the attributes `names`. For a class, return False."""
     return not isinstance(value, type) and any(hasattr(value, name) for name in names)
 
 
@@ -323,7 +327,7 @@ _CHECKS: Mapping[str, Callable[[Any], None]] = {
 
 
 def check_loop(keywords: Mapping[str, Any]) -> None:
-    """Check the keyword arguments of `glue.run` and `glue.resume`."""
+    """Raise TypeError or ValueError if a keyword argument of `glue.run` or `resume` is wrong."""
     checked(keywords)
     if (request := keywords["request"]) is not None:
         if not isinstance(request, Request):
@@ -345,7 +349,7 @@ _OF_A_REQUEST = ("max_tokens", "temperature", "reasoning", "options")
 
 
 def check_agent(keywords: Mapping[str, Any]) -> None:
-    """Check the keyword arguments of `Agent` that are not settings of a run."""
+    """Raise TypeError if a keyword argument of `Agent` that is not a run's setting is wrong."""
     check_text("name", keywords["name"])
     deps_type = keywords["deps_type"]
     if deps_type is not None and not _is_type(deps_type):
@@ -377,7 +381,10 @@ def _is_type(value: object) -> bool:
 
 
 def tool_table(tools: Iterable[AnyTool]) -> dict[str, AnyTool]:
-    """Return tools by name; raise if one is not a tool or if two have the same name."""
+    """Return the tools by name.
+
+    Raise TypeError if a value is not a tool, and ValueError if two tools have the same name.
+    """
     check_list("tools", tools, "[my_tool]")
     table: dict[str, AnyTool] = {}
     for tool in tools:
@@ -395,7 +402,7 @@ def tool_table(tools: Iterable[AnyTool]) -> dict[str, AnyTool]:
 
 
 def _tool_hint(value: Any) -> str:
-    """Return advice for a value that is not a tool: the right form of the argument."""
+    """Return the end of an error message for a value that is not a tool: how to correct it."""
     if isinstance(value, str):
         return "; pass the tool itself, not its name"
     if isinstance(value, (list, tuple)):
@@ -409,7 +416,10 @@ def _tool_hint(value: Any) -> str:
 
 
 def instructions_text(given: Instructions | None) -> tuple[str, Mapping[str, str]]:
-    """Return the text of instructions, and the name and version that a run records of them."""
+    """Return the text of the instructions, and the name and version of their catalog prompt.
+
+    The name and version are {} if the instructions are a plain text.
+    """
     if given is None or type(given) is str:
         return given or "", {}
     if not isinstance(given, (str, Versioned)):
@@ -418,7 +428,7 @@ def instructions_text(given: Instructions | None) -> tuple[str, Mapping[str, str
 
 
 def prompt_messages(prompt: Prompt) -> tuple[Message, ...]:
-    """Return a prompt as messages: a text, parts and messages are accepted."""
+    """Convert a prompt to messages. A prompt is a text, parts such as images, or messages."""
     if isinstance(prompt, (str, Text, Image, File, Opaque)):
         return (user(prompt),)
     items = tuple(prompt) if isinstance(prompt, Sequence) else (prompt,)
@@ -433,7 +443,7 @@ def prompt_messages(prompt: Prompt) -> tuple[Message, ...]:
 
 
 def _message_hint(items: Sequence[object]) -> str:
-    """Return advice for values that are not messages: the right form of the argument."""
+    """Return the end of an error message for values that are not messages: how to correct them."""
     if any(isinstance(item, Mapping) for item in items):
         return "; a message is made by glue.user('...')"
     if any(isinstance(item, os.PathLike) for item in items):
@@ -442,7 +452,7 @@ def _message_hint(items: Sequence[object]) -> str:
 
 
 def check_history(messages: Sequence[Message]) -> Sequence[Message]:
-    """Return the message history as it is; raise TypeError if it is not a list of messages."""
+    """Return `messages` unchanged. Raise TypeError if it is not a list of messages."""
     if isinstance(messages, Messages):
         return messages
     is_list = isinstance(messages, Sequence) and not isinstance(messages, str)
@@ -459,7 +469,10 @@ def check_history(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def with_meta(messages: Sequence[Message], identity: Mapping[str, str]) -> tuple[Message, ...]:
-    """Return the messages, the last one with the versions of its instructions in `meta`."""
+    """Return the messages, with `identity` added to the `meta` of the last user message.
+
+    `identity` is the name and version of the instructions, or {}.
+    """
     if not identity or not messages or not isinstance(messages[-1], UserMessage):
         return tuple(messages)
     last = messages[-1]

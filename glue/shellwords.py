@@ -1,7 +1,7 @@
 r"""Words of shell command lines, for permission rules.
 
-A line is read only if it is one plain command: a program and its words. `read` returns the words of
-such a line and None for every other line, so no shell grammar is needed:
+Only a line that is one plain command, a program and its words, can be split into words without a
+shell. `read` returns the words of such a line, and None for every other line:
 
 >>> read("git log --format='%h %s'")
 ('git', 'log', '--format=%h %s')
@@ -43,7 +43,7 @@ _CODE_VARIABLE = re.compile(
 
 
 def read(command: str | Sequence[str]) -> tuple[str, ...] | None:
-    """Return the words of a command if it is one plain command, else None.
+    """Return the words of a command, or None if it is not one plain command.
 
     A plain command has no variable, substitution, wildcard, escape, redirection, operator, comment
     or second line, and no assignment before the program. Quotes around literal text are removed.
@@ -63,7 +63,7 @@ def read(command: str | Sequence[str]) -> tuple[str, ...] | None:
 
 
 def _split(line: str) -> list[str]:
-    """Return the words of a line with their quotes; [] if something else is in the line."""
+    """Return the words of a line with their quotes, or [] if the line has other syntax."""
     found: list[str] = []
     at = 0
     while at < len(line):
@@ -76,11 +76,11 @@ def _split(line: str) -> list[str]:
 
 
 def may_hide(command: str | Sequence[str], program: str) -> bool:
-    """Return whether a command may contain the name of a program without showing it.
+    """Return whether a command may run `program` although its name is not in the text.
 
-    In a line that a shell reads, quotes, escapes, wildcards and expansions hide names. In the words
-    of a plain command nothing is hidden from the shell, but `sh -c` and `env -S` read a word as
-    code, so characters count that have a meaning there.
+    In a shell line, quotes, escapes, wildcards and expansions can hide the name. The words of a
+    plain command hide nothing from the shell. But `sh -c` and `env -S` read a word as code, so
+    characters that have a meaning in code can hide the name there.
     """
     if isinstance(command, str):
         return _HIDING.search(command) is not None
@@ -97,8 +97,8 @@ def may_hide(command: str | Sequence[str], program: str) -> bool:
 def names(text: str, program: str) -> bool:
     """Return whether a text contains a program's name as a word, or as the end of a path.
 
-    `program` may have wildcards. The case is ignored, because some file systems ignore it. The
-    letters of an option may be followed by a program, as in `tar -Irm`.
+    `program` may have wildcards. Upper and lower case are equal, because they are in some file
+    systems. The name is also found after the letters of an option, as in `tar -Irm`.
     """
     wanted = program.rpartition("/")[2].casefold()
     form = _NAME_WITH_PLUS if "+" in wanted else _NAME
@@ -110,13 +110,13 @@ def names(text: str, program: str) -> bool:
 
 
 def _after_options(word: str) -> Iterator[str]:
-    """Yield the texts that may follow the letters of short options: `-Irm` yields `rm` and `m`."""
+    """Yield each text that may be the value of a short option: for `-Irm`, yield `rm` and `m`."""
     if _SHORT_OPTIONS.fullmatch(word):
         yield from (word[at:] for at in range(2, len(word)))
 
 
 def code_variable(text: str) -> str:
-    """Return the first variable that a text sets and that makes programs run code, or ""."""
+    """Return the first variable in the text that is set and can make programs run code, or ""."""
     found = _CODE_VARIABLE.search(text)
     return found[1] if found else ""
 

@@ -1,4 +1,4 @@
-"""Decorators for public functions: hints for wrong keywords, sync and streaming forms."""
+"""Decorators for public functions: hints for wrong keywords, `_sync` and `stream` versions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
-# The right form for names that people know from elsewhere, with {} for the value that was passed.
+# By keyword of other libraries: glue's form of the argument, with {} for the passed value.
 _FORMS: Mapping[str, str] = {
     "timeout": "limits=glue.Limits(seconds={})",
     "max_seconds": "limits=glue.Limits(seconds={})",
@@ -75,7 +75,7 @@ _FORMS: Mapping[str, str] = {
     "path": "root={}",
     "folder": "root={}",
 }
-# The bare loop takes these as fields of a request or of a host.
+# Keywords that `glue.run` takes as fields of `request=` or of `host=`.
 _OF_A_REQUEST = dict.fromkeys(("instructions", "system_prompt", "system_message"), "system")
 _REQUEST_FIELDS = frozenset(Request.__dataclass_fields__) - {"messages", "tools", "stream"}
 _OF_A_HOST = frozenset(("deps", "permission", "hooks"))
@@ -89,7 +89,7 @@ _OF_A_SESSION = frozenset(
 
 
 def hinted(function: F) -> F:
-    """Make a function answer an unknown keyword with a TypeError that names the right form.
+    """Decorate a function: a wrong keyword raises a TypeError that suggests the right keyword.
 
     `help()`, `inspect.signature()` and type checkers see the function as it is written.
     """
@@ -97,7 +97,7 @@ def hinted(function: F) -> F:
 
 
 def hinted_as(name: str) -> Callable[[F], F]:
-    """Like `hinted`, for a function that users call by another name."""
+    """Return the decorator `hinted` for a function that users call by another name, `name`."""
 
     def decorate(function: F) -> F:
         check = partial(_check, name, _parameters(function))
@@ -122,9 +122,10 @@ def hinted_as(name: str) -> Callable[[F], F]:
 
 
 def blocking(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-    """Return the form of an async function for code that is not async.
+    """Return a synchronous version of an async function.
 
-    It runs in an event loop of its own, and closes the connections of that loop at the end.
+    It runs the function in an event loop of its own, and closes the connections of that loop at the
+    end.
     """
 
     @wraps(function)
@@ -194,7 +195,7 @@ def streaming_sync(
 
 
 def _example(run: Callable[..., Any], name: str = "stream") -> str:
-    """Return a call of a form of `run`, for its docstring."""
+    """Return an example for a docstring: a call of the method `name` beside the method `run`."""
     owner = run.__qualname__.rpartition(".")[0].lower()
     return f"{owner}.{name}(prompt)" if owner else f"glue.{name}(provider, prompt)"
 
@@ -202,7 +203,10 @@ def _example(run: Callable[..., Any], name: str = "stream") -> str:
 def _disconnect(
     args: Sequence[Any], keywords: Mapping[str, Any]
 ) -> Callable[[], Coroutine[Any, Any, None]]:
-    """Return the function that closes the connections of an agent, a session or a provider."""
+    """Return the function that closes the connections of the first argument of a call.
+
+    The first argument is an agent, a session or a provider.
+    """
     owner: Any = args[0] if args else keywords.get("provider")
     if hasattr(owner, "disconnect"):
         disconnect: Callable[[], Coroutine[Any, Any, None]] = owner.disconnect
@@ -211,10 +215,10 @@ def _disconnect(
 
 
 def _rename(function: Any, name: str, returns: str, summary: str) -> None:
-    """Set the name, the returned class and the docstring of a form that is made from a function.
+    """Set the name, the return annotation and the docstring of a wrapper such as `run_sync`.
 
-    The parameters and their descriptions stay those of the function. `inspect.signature` reads
-    them from `__wrapped__`, so that is a copy with another return annotation.
+    The parameters and their descriptions stay those of the wrapped function. `inspect.signature`
+    reads `__wrapped__`, which is replaced by a copy that has the new return annotation.
     """
     original = inspect.unwrap(function)
     copy = FunctionType(original.__code__, original.__globals__, name, original.__defaults__)
@@ -231,7 +235,7 @@ def _rename(function: Any, name: str, returns: str, summary: str) -> None:
 
 
 def _name(function: Callable[..., Any], name: str = "") -> str:
-    """Return a function's name as users write it."""
+    """Return a function's name with its class, as users write it. `name` replaces the method."""
     full = function.__qualname__.removesuffix(".__init__")
     if not name:
         return full
@@ -242,15 +246,15 @@ def _name(function: Callable[..., Any], name: str = "") -> str:
 class _Parameters(NamedTuple):
     """The parameters of a function, without `self`."""
 
-    positional: tuple[str, ...]  # those that may be given by position
-    known: frozenset[str]  # those that may be given by name
+    positional: tuple[str, ...]  # parameters that may be given by position
+    known: frozenset[str]  # parameters that may be given by name
     required: tuple[str, ...]
     skipped: int  # 1 if `self` comes first
-    most: float  # positional arguments, with `self`; infinite if there are `*args`
+    most: float  # the maximum of positional arguments, with `self`; infinite if there are `*args`
 
 
 def _parameters(function: Callable[..., Any]) -> _Parameters:
-    """Return the parameters of a function; cheaper than `inspect.signature`."""
+    """Return the parameters of a function. This is faster than `inspect.signature`."""
     function = inspect.unwrap(function)
     code = function.__code__
     count = code.co_argcount
@@ -294,7 +298,7 @@ def _check(
 
 
 def _hint(name: str, value: object, known: frozenset[str]) -> str:
-    """Return a hint for the unknown keyword `name`: the right form, or a similar known name."""
+    """Return advice on the unknown keyword `name`: glue's form of it, or a similar known name."""
     if "limits" in known and name in Limits.__dataclass_fields__:
         return f"use limits=glue.Limits({name}={show(value)})"
     if "request" in known and (field := _OF_A_REQUEST.get(name, name)) in _REQUEST_FIELDS:

@@ -1,4 +1,4 @@
-"""Slash commands such as /model: their table and parser, for the chat and for editors."""
+"""Slash commands such as /model, in the chat and in editors: a table of all, and their parser."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ COMMANDS = (
 
 
 def parse(text: str) -> tuple[str, str]:
-    """Return the name and the argument of a slash command; both are "" for any other text."""
+    """Return the name and the argument of a slash command, or ("", "") for any other text."""
     name, _, argument = text.strip().partition(" ")
     return (name[1:], argument.strip()) if name.startswith("/") and name[1:].isalpha() else ("", "")
 
@@ -102,9 +102,9 @@ def _tool_line(tool: Any) -> str:
 
 
 def change_limits(limits: Limits, given: Mapping[str, Any]) -> Limits:
-    """Return the limits with some of them replaced, by name.
+    """Return a copy of the limits, with the values in `given` replaced by name.
 
-    A value is a number, or "none" for no limit. Raise ValueError or TypeError if it is invalid.
+    A value is a number, or "none" for no limit. Raise ValueError or TypeError for another value.
     """
     for name in given:
         if name not in BUDGETS:

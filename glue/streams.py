@@ -23,7 +23,7 @@ OutputT = TypeVar("OutputT")
 
 
 class Events(Generic[OutputT]):
-    """The events of a run, as an async iterator. The run waits until the reader takes each event.
+    """The events of a run, as an async iterator. The run waits until each event has been read.
 
     Leaving the block early, from any task, cancels the run. `result` is set when the iteration has
     ended. If the run failed, reading its last event raises the error.
@@ -50,7 +50,7 @@ class Events(Generic[OutputT]):
 
     @property
     def result(self) -> RunResult[OutputT]:
-        """The result of the run, after its last event; if the run failed, its error is raised."""
+        """The result of the run. Before the end of the run, and after a failure, raise an error."""
         if self._error is not None:
             raise self._error
         if self._result is None:
@@ -111,7 +111,7 @@ class Events(Generic[OutputT]):
             self._news.set()
 
     async def drain(self) -> None:
-        """Wait until the reader has taken every event so far."""
+        """Wait until the reader has read every event that was emitted so far."""
         while self._waiting and not self._closed:
             self._taken = anyio.Event()
             await self._taken.wait()
@@ -152,7 +152,7 @@ class SyncEvents(Generic[OutputT]):
 
     @property
     def result(self) -> RunResult[OutputT]:
-        """The result of the run, after its last event; if the run failed, its error is raised."""
+        """The result of the run. Before the end of the run, and after a failure, raise an error."""
         return self._events.result
 
     def __enter__(self) -> Self:

@@ -31,7 +31,7 @@ _PARAMETERS = {
 
 
 class AgentTool:
-    """A tool that runs another agent with a prompt and returns its answer."""
+    """A tool that runs an agent with the prompt in its arguments, and returns the answer."""
 
     alone = False
     advisory = False
@@ -92,13 +92,13 @@ def _tool_result(result: RunResult[Any], output: object) -> ToolResult:
 
 
 def _reason(error: GlueError) -> str:
-    """Return the message of an error, without advice that only a programmer could follow."""
+    """Return the message of an error for a model, without advice that is for programmers."""
     if isinstance(error, MaxTurnsExceeded):
         return f"it used {error.used} of {error.limit} {error.kind}"
     return str(error) or type(error).__name__
 
 
 def child_usage(result: ToolResult) -> Usage | None:
-    """Return the usage of a sub-agent, given the result of its tool."""
+    """Return the usage of the sub-agent whose tool returned `result`, or None if unknown."""
     said = (result.meta or {}).get("usage")
     return Usage(**said) if isinstance(said, dict) else None

@@ -1,14 +1,15 @@
 """Helpers for tasks and threads that anyio does not have.
 
-This is the only module that imports asyncio or trio. anyio lacks three things that glue needs:
-its cancel scopes do not hold off asyncio's own `task.cancel()`, its worker threads keep a process
-alive, and it has no task that outlives the block that started it.
+This is the only module that imports asyncio or trio. anyio lacks three things that glue needs: its
+shielded cancel scopes do not protect against asyncio's own `task.cancel()`, its worker threads keep
+a process alive, and it has no task that outlives the block that started it.
 
 Blocking work runs in a thread through one of three functions:
 
 - `in_thread` for the code of users: if the caller is cancelled, the thread is abandoned.
 - `finish_in_thread` for writes: if the caller is cancelled, it still waits for the thread.
-- `in_stoppable_thread` for work that can end early: it sets a flag, then waits for the thread.
+- `in_stoppable_thread` for work that can end early: if the caller is cancelled, it sets a flag that
+  the work reads, then waits for the thread.
 """
 
 from __future__ import annotations
@@ -66,7 +67,10 @@ class _Unhurried(asyncio.Task[T]):
 
 
 async def complete(work: Coroutine[Any, Any, T]) -> T:
-    """Await a coroutine to its end; if the caller is cancelled, raise the cancellation after it."""
+    """Await a coroutine to its end, even if the caller is cancelled.
+
+    The cancellation is raised after the coroutine has ended.
+    """
     if not on_asyncio():
         values = []
         with anyio.CancelScope(shield=True):
@@ -81,13 +85,13 @@ async def complete(work: Coroutine[Any, Any, T]) -> T:
             except asyncio.CancelledError as error:
                 cancelled = error
     if cancelled is not None:
-        task.exception()  # marks it as retrieved; the cancellation came first and is raised
+        task.exception()  # marks the exception as retrieved; the cancellation is raised instead
         raise cancelled
     return task.result()
 
 
 def spawn(function: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Start a task that may outlive the block that starts it. The function must not raise."""
+    """Start a task that is not part of a task group. The function must not raise."""
     if on_asyncio():
         task = asyncio.ensure_future(function())
         _spawned.add(task)  # asyncio itself holds only a weak reference
@@ -103,9 +107,9 @@ _spawned: set[Any] = set()
 
 @contextlib.asynccontextmanager
 async def background() -> AsyncIterator[TaskGroup]:
-    """Run tasks concurrently with a block and cancel them at its end.
+    """Yield a task group whose tasks run until the end of the block, and are then cancelled.
 
-    An exception of the block is raised as it is, not inside an exception group.
+    An exception of the block is raised unchanged, not inside an exception group.
     """
     raised: BaseException | None = None
     async with anyio.create_task_group() as tasks:
@@ -120,7 +124,7 @@ async def background() -> AsyncIterator[TaskGroup]:
 
 
 def caller() -> Callable[[Callable[[], object]], None]:
-    """Return a function that schedules a call in this event loop.
+    """Return a function that schedules the call of a function in the current event loop.
 
     Any thread or signal handler may call the returned function.
     """
@@ -142,8 +146,8 @@ def caller() -> Callable[[Callable[[], object]], None]:
 async def in_thread(function: Callable[..., T], *args: Any) -> T:
     """Call a function in a thread and return its result.
 
-    If the caller is cancelled or the process ends, the thread is abandoned: it may run on, but its
-    result is dropped.
+    If the caller is cancelled or the process ends, the thread is abandoned: it may continue, but
+    its result is dropped.
     """
     limiter = _limiters.get(None)
     if limiter is None:
@@ -163,8 +167,8 @@ class StopFlag(threading.Event):
 async def finish_in_thread(function: Callable[..., T], *args: Any, always: bool = False) -> T:
     """Call a function in a thread and wait for its end, even if the caller is cancelled.
 
-    The cancellation is raised after the function has ended, and its result is dropped. If the
-    cancellation comes before the thread has begun, the function is not called, unless `always`.
+    The cancellation is raised after the function has ended, and the function's result is dropped.
+    If the cancellation comes before the thread has begun, the function is called only if `always`.
     """
     return await _finish(partial(function, *args), lambda: None, always=always)
 
@@ -248,7 +252,7 @@ async def _call_worker(function: Callable[..., T], args: tuple[Any, ...]) -> T:
 
 
 class _Worker(threading.Thread):
-    """A daemon thread that calls one function after another, and ends if idle for a while."""
+    """A daemon thread that calls one function after another, and ends after ten idle seconds."""
 
     def __init__(self) -> None:
         super().__init__(name="glue tool", daemon=True)
@@ -282,10 +286,10 @@ _busy: set[_Worker] = set()
 def _stop_workers() -> None:
     """Raise SystemExit in workers that still run, and wait briefly, before the interpreter ends.
 
-    The interpreter stops daemon threads wherever they are. If one is stopped while it prints, it
-    never releases the lock of stdout, and the interpreter aborts with a fatal error when it flushes
-    stdout. A thread that waits or sleeps does not see the exception, and needs none: it holds no
-    such lock.
+    The interpreter stops daemon threads at any point of their code. A thread that is stopped while
+    it prints never releases the lock of stdout, and the interpreter aborts with a fatal error when
+    it flushes stdout. A thread that waits or sleeps does not receive the exception. It does not
+    need to, because it does not hold the lock.
     """
     workers = tuple(_busy)
     if not workers:
@@ -303,9 +307,10 @@ def _stop_workers() -> None:
 
 @contextlib.contextmanager
 def _polling_for_signals() -> Iterator[None]:
-    """Wake asyncio regularly, so that it handles a signal that came just before it began to wait.
+    """Wake asyncio regularly during a block, so that it handles signals that did not wake it.
 
-    `run_blocking` needs no polling (`_woken_by_signals`), but here the event loop is the caller's.
+    A signal that arrives just before asyncio begins to wait does not wake it. `run_blocking` uses
+    `_woken_by_signals` instead, which works only in an event loop that glue itself started.
     """
     if threading.current_thread() is not threading.main_thread() or not on_asyncio():
         yield
@@ -324,7 +329,10 @@ def _polling_for_signals() -> Iterator[None]:
 
 
 async def _woken_by_signals(main: Callable[[], Awaitable[T]]) -> T:
-    """Wake the event loop for each signal, also for one that comes just before it waits."""
+    """Await `main()` in an event loop that every signal wakes.
+
+    Without this, a signal that arrives just before asyncio begins to wait does not wake it.
+    """
     if threading.current_thread() is not threading.main_thread() or not on_asyncio():
         return await main()  # trio does this itself
     loop = asyncio.get_running_loop()
@@ -344,10 +352,11 @@ async def _woken_by_signals(main: Callable[[], Awaitable[T]]) -> T:
 def run_blocking(
     function: Callable[[], Awaitable[T]], close: Callable[[], Awaitable[None]] | None = None
 ) -> T:
-    """Run an async function in an event loop of its own and return its result.
+    """Run an async function in a new event loop and return its result.
 
-    It also works inside a running event loop, which stands still meanwhile. `close` is awaited
-    before the event loop ends, to close connections that were opened in it.
+    If the thread has a running event loop, the new event loop runs in another thread, and the
+    running event loop is blocked until the end. `close` is awaited before the new event loop ends,
+    to close the connections that were opened in it.
     """
 
     async def main() -> T:
@@ -377,9 +386,9 @@ def run_blocking(
 
 
 def _refuse_second_loop() -> None:
-    """Raise RuntimeError if another greenlet of this thread runs an event loop.
+    """Raise RuntimeError if another gevent greenlet of this thread runs an event loop.
 
-    gevent switches greenlets while the loop waits, but a thread can run only one loop.
+    gevent switches greenlets while an event loop waits, but a thread can run only one event loop.
     """
     patched = getattr(sys.modules.get("gevent.monkey"), "is_module_patched", None)
     if patched is None or not patched("threading"):
@@ -395,9 +404,9 @@ def _refuse_second_loop() -> None:
 
 
 def _run_beside(main: Callable[[], Awaitable[T]]) -> T:
-    """Run an event loop in another thread while this thread's event loop stands still.
+    """Run `main()` in an event loop in another thread, and block this thread until its end.
 
-    An interrupt in this thread cancels the run in the other one.
+    An interrupt in this thread cancels `main()`.
     """
     errors: list[BaseException] = []
 
@@ -424,9 +433,10 @@ def _run_beside(main: Callable[[], Awaitable[T]]) -> T:
 
 
 def _cancellation_check() -> Callable[[], None]:
-    """Return a function that raises if this asyncio task was cancelled since.
+    """Return a function that raises CancelledError if the current asyncio task was cancelled.
 
-    asyncio answers an interrupt by cancelling the task, which a blocked task does not notice.
+    asyncio handles an interrupt by cancelling the task, but a blocked task does not receive the
+    cancellation. With trio, the returned function does nothing.
     """
     if on_asyncio():
         task = asyncio.current_task()

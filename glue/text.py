@@ -1,4 +1,4 @@
-"""Text for people: without control characters, cut to a width, with readable numbers."""
+"""Text for people: remove control characters, shorten to a width, format numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TAGS = "\U000e0000-\U000e007f"  # an invisible copy of ASCII
 NOTHING = "\u180e\u2060-\u2065\u206a-\u206f\ufeff"  # zero-width, and not needed by any script
 # Characters that move the cursor, change the title of a terminal, change the reading direction or
 # are invisible. Line ends, tabs, and the joiners and marks that scripts and emoji need are kept.
-# Compiled when first used, because importing glue needs none of them.
+# The patterns are compiled at their first use, to keep `import glue` fast.
 _HIDDEN = (
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028\u2029\ufff9-\uffff\ud800-\udfff"
     f"{TURNS}{TAGS}{NOTHING}]"
@@ -27,7 +27,7 @@ _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufffc")
 
 
 def clean_text(text: str, *, drop: bool = False) -> str:
-    """Replace control and invisible characters with visible symbols, or drop them.
+    """Replace control and invisible characters with visible symbols, or drop them if `drop`.
 
     >>> clean_text("red\\x1b[31m")
     'red␛[31m'
@@ -58,7 +58,7 @@ def cut(text: str, width: int) -> str:
 
 
 def columns(text: str) -> int:
-    """Return how many columns of a terminal a text takes."""
+    """Return the number of columns that a text occupies in a terminal."""
     if text.isascii():
         return len(text)
     return sum(map(_width, text))
@@ -78,7 +78,7 @@ def _picture(match: re.Match[str]) -> str:
 
 
 def _dropped(text: str) -> str:
-    """Drop control characters, invisible characters, and more than three marks on a letter."""
+    """Drop control characters, invisible characters, and all but three marks on a letter."""
     text = re.sub("\r\n|[\r\u2028\u2029]", "\n", text)
     if text.isascii() and text.isprintable():
         return text
@@ -101,7 +101,7 @@ def _dropped(text: str) -> str:
     return "".join(kept)
 
 
-# Names that users often write for another one.
+# Names that users often write by mistake, and the right names.
 _MEANT = {
     "timeout": "seconds",
     "max_cost": "usd_budget",
@@ -113,7 +113,7 @@ _MEANT = {
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Return a hint for an unknown name: the most similar known name, or all of them."""
+    """Return a hint for an unknown name: the most similar known name, or all known names."""
     from difflib import get_close_matches  # slow to load, and only needed for an error message
 
     names = sorted(known)
@@ -143,7 +143,7 @@ def format_seconds(value: float) -> str:
 
 
 def format_dollars(value: float) -> str:
-    """Return dollars as a text such as "$1,234.50", or "$0.0031" if it is below one dollar."""
+    """Return an amount of dollars as text, such as "$1,234.50", or "$0.0031" below one dollar."""
     if 0 < value < 0.0001:
         return "under $0.0001"
     return f"${value:.4f}" if value < 1 else f"${value:,.2f}"
@@ -155,14 +155,14 @@ def cost_text(cost: float | None) -> str:
 
 
 def usage_text(usage: Usage) -> str:
-    """Return the tokens of a usage as a phrase, such as "1,200 tokens in, 80 out"."""
+    """Return the token counts of a usage as text, such as "1,200 tokens in, 80 out"."""
     cached = f" ({usage.cache_read:,} cached)" if usage.cache_read else ""
     thought = f" ({usage.reasoning:,} thinking)" if usage.reasoning else ""
     return f"{usage.input:,} tokens in{cached}, {usage.output:,} out{thought}"
 
 
 def file_name(name: str) -> str:
-    """Return a name in which only letters, digits, "_", "-" and "." are left, for a file.
+    """Return a name for a file, with "-" for all characters except letters, digits and "_-.".
 
     >>> file_name("openai:gpt-5.4 nano")
     'openai-gpt-5.4-nano'

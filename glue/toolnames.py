@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-# The first names are actions that are not tools: an MCP server asks the user, asks the model, or
-# has changed the definition of a tool.
+# These names are actions that are not tools: an MCP server asks the user, asks the model, or has
+# changed the definition of a tool.
 _registered: set[str] = {"mcp-question", "mcp-sampling", "mcp-changed"}
 
 
