@@ -1,4 +1,4 @@
-"""The end of a run: repair the transcript, tag the last reply, build the result."""
+"""The end of a run: make the transcript valid, set the last stop reason, build the result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ OVERLONG = "The prompt does not fit the model's context window; it is left out o
 
 
 async def end(state: State, stop: Stop) -> RunResult[None]:
-    """Make the transcript valid, tag the last reply, emit `run_end` and return the result."""
+    """End a run with the outcome of `stop`: make its transcript valid and return its result.
+
+    The stop reason of the last reply is set, and the event RunEnd is emitted.
+    """
     state.recorder.ending = True
     await _keep_partial(state)
     state.discard()
@@ -97,14 +100,17 @@ async def end(state: State, stop: Stop) -> RunResult[None]:
 
 
 def _reply_notices(state: State) -> list[str]:
-    """Return the notices that providers put into the `meta` of the run's replies, each once."""
+    """Return the notices in the `meta` of the run's replies, without duplicates.
+
+    A notice is a text for people that a provider wrote.
+    """
     replies = (message for message in state.new if isinstance(message, AssistantMessage))
     found = (str((reply.meta or {}).get("notice") or "") for reply in replies)
     return list(dict.fromkeys(filter(None, found)))
 
 
 async def _keep_partial(state: State) -> None:
-    """Store the text of a reply that a cancellation or the time limit cut."""
+    """Store the text that was streamed of a reply before a cancellation or the time limit."""
     text, state.partial = "".join(state.partial), []
     if text.strip():
         state.answer = [*state.answer, text] if state.in_chain else [text]
@@ -119,7 +125,10 @@ async def _keep_partial(state: State) -> None:
 
 
 async def drop_prompts(state: State) -> list[UserMessage]:
-    """Remove and return the prompts of the loop that the model never saw, newest first."""
+    """Remove the loop's own messages at the end of the transcript, which have no reply yet.
+
+    Return the removed messages, newest first.
+    """
     dropped: dict[str, UserMessage] = {}
     for messages in (state.messages, state.new):
         index = len(messages)
@@ -134,7 +143,7 @@ async def drop_prompts(state: State) -> list[UserMessage]:
 
 
 async def _tag(state: State, outcome: Outcome) -> StopReason | None:
-    """Set the stop reason of this run's last reply, if the outcome defines a stop reason."""
+    """Set the stop reason of the run's last reply, if `outcome` has one. Return the stop reason."""
     tag = outcome.tag
     if (last := state.last_reply) is None:
         return tag
@@ -144,7 +153,7 @@ async def _tag(state: State, outcome: Outcome) -> StopReason | None:
 
 
 async def _keep_position(state: State) -> None:
-    """Write the position into the last message, unless the transcript shows it already."""
+    """Store the run's next step in the last message, unless the transcript determines it."""
     last = state.messages[-1] if state.messages else None
     if last is not None and not last.excluded and position_of(state.messages) != state.position:
         meta = {**(last.meta or {}), POSITION: state.position.to_json()}
@@ -158,8 +167,7 @@ async def _keep_position(state: State) -> None:
 async def _exclude(state: State, outcome: Outcome) -> str:
     """Exclude a refused run, or a prompt that exceeds the context window, from later requests.
 
-    The messages stay in the transcript and in the journal. Return the notice for the result, or
-    an empty text.
+    The messages stay in the transcript and in the journal. Return a notice for the user, or "".
     """
     run = state.messages[run_start(state.messages) :] if state.resumed else state.new
     overlong = outcome is Outcome.CONTEXT_WINDOW and not any(
@@ -175,7 +183,7 @@ async def _exclude(state: State, outcome: Outcome) -> str:
 
 
 async def store_results(state: State) -> None:
-    """Store the results of the last batch."""
+    """Store the tool results in `state.results`, and remove them from this list."""
     while state.results:
         result = state.results.pop(0)
         before = later_result(state, result) if state.resumed else None

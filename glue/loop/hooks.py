@@ -1,4 +1,4 @@
-"""The hooks of a run: the loop calls every policy at each hook, and uses one of the answers."""
+"""Calls of the policies' hooks: the loop calls every policy, and uses one of the answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ANSWERS: dict[str, tuple[type, ...]] = {
     "on_settle": (Say, Stop, Deliver, Poll),
 }
 
-# The outcome that wins if several policies stop the run.
+# Outcomes by rank. If several policies stop the run, the outcome with the first rank is used.
 _RANK = (
     Outcome.CANCELLED,
     Outcome.FAILED,
@@ -44,7 +44,10 @@ _RANK = (
 
 
 async def prepare_request(state: State, request: Request) -> Request | Stop:
-    """Return the request after the changes of all policies; then store the messages they add."""
+    """Call `before_request` of all policies, and return the request with their changes.
+
+    Messages that policies add are stored. If a policy stops the run, return its Stop.
+    """
     messages = request.messages
     says: list[Say | Poll] = []
     waiting = list(state.hooked["before_request"])
@@ -63,7 +66,8 @@ async def prepare_request(state: State, request: Request) -> Request | Stop:
             await rewrite(state, shorter)
             messages = state.recorder.history.view(state.messages)
             request = replace(request, messages=messages)
-            waiting, changed = [*changed, *waiting], []  # ask again about the new messages
+            # The policies that changed the old messages are called again for the new messages.
+            waiting, changed = [*changed, *waiting], []
         elif isinstance(answer, (Say, Poll)) and not state.in_chain:
             says.append(answer)
     added: list[UserMessage] = []
@@ -79,7 +83,7 @@ async def prepare_request(state: State, request: Request) -> Request | Stop:
 def _report_change(
     state: State, policy: Policy, before: Sequence[Message], after: Sequence[Message]
 ) -> bool:
-    """Emit an event if a policy changed the messages of a request, and return whether it did."""
+    """Return whether a policy changed the messages of a request; if so, emit ContextChanged."""
     name = type(policy).__name__
     if after is before or check_messages(f"{name}: messages", after) == list(before):
         return False
@@ -98,10 +102,10 @@ def _report_change(
 
 
 async def ask_policies(state: State, hook: str, given: object) -> Stop | Say | Deliver | None:
-    """Call a hook of every policy, and return the answer to use.
+    """Call `hook` of every policy with `given`, and return the answer that the loop uses.
 
-    A Stop wins over messages, except that a delivery wins over `stalled` and lower outcomes. Of
-    several messages, those of the first policy are used.
+    A Stop is used rather than messages, except that a delivery precedes `stalled` and the outcomes
+    after it in `_RANK`. If several policies add messages, those of the first policy are used.
     """
     stops: list[Stop] = []
     others: list[Say | Poll | Deliver] = []
@@ -130,7 +134,10 @@ async def ask_policies(state: State, hook: str, given: object) -> Stop | Say | D
 
 
 async def _ask(state: State, policy: Policy, hook: str, given: object) -> Action:
-    """Call one hook of a policy and await its answer; raise TypeError for a wrong one."""
+    """Call one hook of a policy, await it if it is async, and return its answer.
+
+    Raise TypeError if the answer has a type that the hook may not return.
+    """
     answer = getattr(policy, hook)(state, given)
     if answer is None:
         return None
@@ -140,7 +147,8 @@ async def _ask(state: State, policy: Policy, hook: str, given: object) -> Action
         if scope.cancelled_caught:
             return cut_short(state)
     if isinstance(answer, Say):
-        # Only the caller's prompt has the origin "user". END removes a nudge without a reply.
+        # Only the caller's prompt has the origin "user". At the end of a run, a message with the
+        # origin "nudge" that has no reply is removed.
         own = tuple(
             replace(each, origin="nudge") if each.origin == "user" else each
             for each in answer.messages
@@ -157,7 +165,10 @@ async def _ask(state: State, policy: Policy, hook: str, given: object) -> Action
 
 
 async def _read(state: State, say: Say | Poll) -> Say:
-    """Return the messages to add; a source is read here, because they will be stored now."""
+    """Return the messages to add. If `say` is a Poll, read the messages from its source.
+
+    A source may forget the messages that it returns, so the caller must store them now.
+    """
     if isinstance(say, Say):
         return say
     waiting = say.source()
@@ -172,7 +183,8 @@ async def _read(state: State, say: Say | Poll) -> Say:
 async def store_say(state: State, say: Say) -> tuple[UserMessage, ...]:
     """Store the messages of a policy and return them.
 
-    They have left their source, so a cancellation takes effect after all of them are stored.
+    The source of the messages may have forgotten them. So a cancellation takes effect only after
+    all messages are stored.
     """
 
     async def work() -> None:

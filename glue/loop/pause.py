@@ -1,4 +1,4 @@
-"""Calls that have to wait: keep a record of each, end the run, and run them when it is resumed."""
+"""Pending calls: store a record of each call, end the run, and restore the run when it resumes."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ def question(
 ) -> Callable[[PermissionRequest, Awaitable[Decision]], Awaitable[Decision]] | None:
     """Return a function that awaits a decision on a call, or None if there is no journal.
 
-    The journal has the question before it is asked, and the yes before the call runs. If the
-    process dies in between, another process can ask again, and no call runs twice.
+    The question is in the journal before the person is asked, and the consent is in the journal
+    before the call runs. If the process dies in between, another process can ask again, and no call
+    runs twice.
     """
     if state.recorder.journal is None:
         return None
@@ -53,7 +54,7 @@ def question(
 
 
 async def note_started(state: State, id: str) -> None:
-    """Record that a call which was asked about may have run."""
+    """Record in the journal that a pending call was allowed, and may have run."""
     await _note(state, **{STARTED: [id]})
 
 
@@ -63,7 +64,14 @@ async def pause(
     later: Sequence[str],
     votes: Sequence[str],
 ) -> None:
-    """Record the calls that wait, so that another process can show and answer them."""
+    """Record the pending calls in the journal, so that another process can decide on them.
+
+    Args:
+        state: the state of the run.
+        waiting: records of the pending calls, by call id.
+        later: ids of calls that run after the pending calls.
+        votes: ids of calls whose results ask to end the run.
+    """
     reply = _reply(state)
     meta = dict(reply.meta or {})
     started = [each for each in meta.get(STARTED, ()) if each not in waiting]
@@ -82,7 +90,7 @@ async def pause(
 
 
 async def paused(state: State) -> Stop:
-    """Record the spending of the run, and return the stop that ends it."""
+    """Record the spending of the run in the journal, and return the Stop that ends the run."""
     reply = _reply(state)
     spent: dict[str, Json] = {name: getattr(state, name) for name in _COUNTERS}
     spent["run_id"] = state.host.run_id
@@ -94,14 +102,14 @@ async def paused(state: State) -> Stop:
 
 
 def restore(state: State) -> None:
-    """Continue the counters and the spending of the run that paused, and its id."""
+    """Set the counters, the spending and the id of the run to those of the paused run."""
     spent = (_reply(state).meta or {}).get(SPENT)
     if not spent:
         return
     for name in _COUNTERS:
         setattr(state, name, spent[name])
     usage = from_json(Usage, spent["usage"])
-    # Set, not added: the run above this one has its own record, which includes this spending.
+    # The spending is not added to the parent's: the record of the parent includes it already.
     state.spending = Spending(
         parent=state.spending.parent,
         started=state.spending.started,
@@ -112,7 +120,10 @@ def restore(state: State) -> None:
 
 
 def later_result(state: State, result: ToolMessage) -> Message | None:
-    """Return the stored result that follows `result` in the order of the calls, or None."""
+    """Return the first stored result of a call that comes after the call of `result`, or None.
+
+    The new result belongs in front of the returned result.
+    """
     ids = [call.id for call in _reply(state).calls]
     if result.call_id not in ids:
         return None
@@ -127,7 +138,7 @@ def later_result(state: State, result: ToolMessage) -> Message | None:
 
 
 def results_of(state: State, reply: AssistantMessage) -> list[ToolMessage]:
-    """Return the stored results of a reply, in the order of its calls."""
+    """Return the stored results of the calls of `reply`, in the order of the calls."""
     ids = {call.id for call in reply.calls}
     return [
         message
@@ -137,12 +148,12 @@ def results_of(state: State, reply: AssistantMessage) -> list[ToolMessage]:
 
 
 def waiting_call(state: State, call: ToolCall) -> Mapping[str, Json] | None:
-    """Return the record of a call that was asked about before this run was resumed."""
+    """Return the record of a call that is pending since before this run was resumed, or None."""
     return waiting_records(_reply(state)).get(call.id)
 
 
 async def _note(state: State, **changes: Any) -> None:
-    """Merge records into the `meta` of the last reply, in the journal too."""
+    """Merge `changes` into the `meta` of the last reply, in memory and in the journal."""
     reply = _reply(state)
     meta = dict(reply.meta or {})
     for name, change in changes.items():

@@ -6,8 +6,8 @@
     after a reply that the provider paused .. pause_turn
     after a reply with calls ................ call, then ask
     if some of these calls have to wait ..... await
-    after a reply without calls ............. over, unless a policy has something to say
-    at the end of a run that a limit cut .... say, if the end removed prompts of the loop
+    after a reply without calls ............. over, unless a policy adds a message
+    at the end of a run that a limit cut .... say, if the end removed messages of the loop
 
 `position_of` reads the position from the last messages of a transcript. If the last message alone
 does not determine it, because the end of the run tagged a reply or removed a prompt, the end writes
@@ -31,7 +31,7 @@ Step: TypeAlias = Literal["ask", "join", "repair", "pause_turn", "say", "call", 
 POSITION = "position"  # the key in a message's meta
 DROPPED_CALLS = "dropped_calls"  # in a reply's meta: names of calls that were cut off and removed
 
-# The end of a run sets one of these on its last reply if the run was cut short.
+# Stop reasons that the loop sets on the last reply of a run that a limit or an error ended early.
 TAGS = (
     StopReason.CANCELLED,
     StopReason.ERROR,
@@ -49,24 +49,24 @@ class Position:
     repair: ask the model to send a call of `tool` again, which was cut.
     pause_turn: send a request that continues a reply which the provider paused.
     say: store `prompts`, which the model has not seen, then send a request.
-    call: run those `calls` of the last reply.
+    call: run the calls of the last reply whose ids are in `calls`.
     await: wait for decisions on `calls`, or for their results.
-    over: nothing. The model has answered.
+    over: do nothing, because the model has answered.
     """
 
     step: Step
     tool: str = ""
-    prompts: tuple[tuple[str, str], ...] = ()  # origin and text of each
-    calls: tuple[str, ...] = ()  # ids
+    prompts: tuple[tuple[str, str], ...] = ()  # origin and text of each message
+    calls: tuple[str, ...] = ()  # ids of calls
     cut: bool = False  # with over: a limit or a cancellation ended the run right after the answer
 
     @property
     def continues(self) -> bool:
-        """True if the next reply belongs to the last one, so that policies cannot add messages."""
+        """True if the next reply continues the last reply, so that policies cannot add messages."""
         return self.step in ("join", "repair", "pause_turn")
 
     def messages(self) -> list[UserMessage]:
-        """Return the prompts to store before the next request."""
+        """Return `prompts` as messages, which are stored before the next request."""
         return [user(text, origin=origin) for origin, text in self.prompts]
 
     def to_json(self) -> dict[str, Json]:
@@ -100,12 +100,12 @@ OVER = Position(step="over")
 
 
 def say(prompts: Sequence[UserMessage]) -> Position:
-    """Return the position of a run whose prompts the model has not seen."""
+    """Return the position of a run that must send `prompts` next, which the model has not seen."""
     return Position(step="say", prompts=tuple((each.origin, each.text) for each in prompts))
 
 
 def position_of(messages: Sequence[Message]) -> Position:
-    """Return the next step of the run that `messages` ends with."""
+    """Return the next step of the last run in the transcript `messages`."""
     if not messages or messages[-1].excluded:
         return OVER
     last = messages[-1]
@@ -121,9 +121,10 @@ def position_of(messages: Sequence[Message]) -> Position:
 
 
 def resume_position(messages: Sequence[Message]) -> Position:
-    """Return the next step of a run that is resumed, or raise InvalidContinuation if it is over.
+    """Return the next step of a run that is resumed. Raise InvalidContinuation if it is over.
 
-    A run that was cut right after its last reply is resumed at `over`, and ends without a request.
+    A run that a limit ended right after its answer can be resumed: its step is `over`, and it ends
+    without a request.
     """
     position = position_of(messages)
     if not messages:
@@ -140,7 +141,7 @@ def resume_position(messages: Sequence[Message]) -> Position:
 
 
 def is_resumable(messages: Sequence[Message]) -> bool:
-    """Return whether the run that `messages` ends with can be resumed."""
+    """Return whether the last run in the transcript `messages` can be resumed."""
     try:
         resume_position(messages)
     except InvalidContinuation:
@@ -149,12 +150,12 @@ def is_resumable(messages: Sequence[Message]) -> bool:
 
 
 def at_position(message: ToolMessage, position: Position) -> ToolMessage:
-    """Return a copy of a message that carries the position after it."""
+    """Return a copy of a tool result whose `meta` contains the position of the run after it."""
     return replace(message, meta={**(message.meta or {}), POSITION: position.to_json()})
 
 
 def after_reply(reply: AssistantMessage) -> Position:
-    """Return the next step after a reply, from the reply alone."""
+    """Return the next step of a run whose last message is `reply`."""
     if reply.calls:
         return Position(step="call", calls=tuple(call.id for call in reply.calls))
     if reply.stop_reason is StopReason.MALFORMED_CALL or DROPPED_CALLS in (reply.meta or {}):
@@ -165,7 +166,10 @@ def after_reply(reply: AssistantMessage) -> Position:
 
 
 def _at_calls(reply: AssistantMessage | None, calls: tuple[str, ...]) -> Position:
-    """Return the step for calls without a result: "await" if one is deferred, else "call"."""
+    """Return the position for calls without a result.
+
+    The step is "await" if one of the calls was deferred, else "call".
+    """
     records = waiting_records(reply)
     if any(records.get(call, {}).get("deferred") for call in calls):
         return Position(step="await", calls=calls)

@@ -1,4 +1,4 @@
-"""The transcript of a run while it is written: the lists in memory, and the journal beside them."""
+"""The transcript of a running run: its lists in memory, and the journal that stores each change."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class RunRecorder:
     """The messages of a run, and the journal that stores each change before the next step."""
 
     messages: list[Message]  # the whole transcript
-    new: list[Message] = field(default_factory=list)  # the messages of this run, with its prompt
-    history: History = field(default_factory=History)  # the messages as they are sent
+    new: list[Message] = field(default_factory=list)  # messages of this run, including its prompt
+    history: History = field(default_factory=History)  # the repaired messages that are sent
     journal: Journal | None = None
     # An error of the journal, or of a listener while the run ends. It is raised after the end.
     late_error: BaseException | None = None
@@ -41,7 +41,10 @@ class RunRecorder:
     _lock: anyio.Lock = field(default_factory=anyio.Lock)  # parallel calls write in order
 
     async def add(self, message: Message, *, before: Message | None, write: bool) -> None:
-        """Add a message at the end, or in front of `before`; `write` adds it to the journal too."""
+        """Add a message to both lists, and to the journal if `write`.
+
+        The message is added at the end, or in front of the message `before`.
+        """
         if before is None:
             self.messages.append(message)
             self.new.append(message)
@@ -57,12 +60,15 @@ class RunRecorder:
             await self.write(lambda journal: journal.insert(message, before.id))
 
     async def amend(self, id: str, **fields: Any) -> None:
-        """Change fields of a stored message, in both lists and in the journal."""
+        """Change fields of the message `id`, in `messages`, in `new` and in the journal."""
         self.replace(id, **fields)
         await self.write(lambda journal: journal.amend(id, to_plain(fields)))
 
     def replace(self, id: str, **fields: Any) -> None:
-        """Change fields of a message in both lists, whose copies may differ after a compaction."""
+        """Change fields of the message `id` in `messages` and in `new`, but not in the journal.
+
+        After a compaction the two lists may contain different copies of a message.
+        """
         for messages in (self.messages, self.new):
             for index in range(len(messages) - 1, -1, -1):
                 if messages[index].id == id:
@@ -70,9 +76,10 @@ class RunRecorder:
                     break
 
     async def write(self, change: Callable[[Journal], Awaitable[None]]) -> None:
-        """Call `change` with the journal; it is completed even if the run is cancelled meanwhile.
+        """Await `change(journal)` to its end, even if the run is cancelled meanwhile.
 
-        After a failed write the journal is not used again, so that it has no gap.
+        Without a journal, do nothing. After a failed write the journal is not used again, because
+        a later write would leave a gap in it.
         """
         journal = self.journal
         if journal is None:
@@ -84,13 +91,13 @@ class RunRecorder:
                     await change(journal)
             except Exception as error:
                 self.journal, self.late_error = None, error
-                if not self.ending:  # the end continues without the journal, and raises at the end
+                if not self.ending:  # the end of a run raises `late_error` as its last step
                     raise
 
         await self.finish(work())
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await `work`; if the journal does I/O, delay a cancellation until `work` is done."""
+        """Await `work`. If the journal does I/O, a cancellation is delayed until `work` is done."""
         return await (complete(work) if self._blocks else work)
 
     @property

@@ -1,8 +1,8 @@
 """The loop: send a request, judge the reply, run the tools it calls, repeat, end.
 
-READY -> REQUEST -> JUDGE -> TOOLS or SETTLE -> READY ... END. Each state is a function below, in
-the order of use. Policies answer hooks, wrappers wrap a provider, listeners receive events: none of
-them is a branch here.
+READY -> REQUEST -> JUDGE -> TOOLS or SETTLE -> READY ... END. Each step is a function below, in
+the order of use. SETTLE follows a reply without tool calls. Policies answer hooks, wrappers wrap a
+provider, listeners receive events: none of them is a branch here.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ async def run(
         messages: The transcript, which ends with the prompt; or the prompt as a text.
         tools: Functions that the model may call, each made by `glue.tool`.
         limits: Turns, requests, tokens, dollars and seconds of the run.
-        request: The template of every request: system, model, max_tokens and the like.
+        request: The template of every request: system, model, max_tokens and so on.
         policies: Objects that may change requests, add messages or stop the run.
         host: The values that tools read from their context: deps, permission, session and more.
         on_event: A function called with each event.
@@ -121,7 +121,7 @@ async def run(
     transcript = check_messages(
         "messages", [user(messages)] if isinstance(messages, str) else messages
     )
-    # The prompt is the user messages at the end, without those of an earlier run that failed.
+    # The prompt consists of the user messages at the end, except those of an earlier failed run.
     start = len(transcript)
     while start and isinstance(last := transcript[start - 1], UserMessage) and not last.excluded:
         if last.memo.get(ASKED) != transcript[-1].memo.get(ASKED):
@@ -160,9 +160,9 @@ async def resume(
     journal: Journal | None = None,
     decisions: Decisions | None = None,
 ) -> RunResult[None]:
-    """Continue the run that a transcript ends with, without a new prompt.
+    """Continue the run at the end of a transcript, without a new prompt.
 
-    The parameters are those of `run`, and `decisions` on calls that wait, by their ids:
+    The parameters are those of `run`, and `decisions` on pending calls, by call id:
 
         result = await glue.resume(provider, result.messages, limits=glue.Limits(max_turns=20))
     """
@@ -198,9 +198,9 @@ async def drive(
     telemetry: bool | OpenTelemetry | None = None,
     keep_prompt: bool = True,
 ) -> RunResult[None]:
-    """Run the turns and the ending, so that transcript and journal are valid after any failure.
+    """Run the loop to its end. The transcript and the journal are valid after any failure.
 
-    `state` comes from `start_run`. `keep_prompt` writes the prompt to the journal.
+    `state` comes from `start_run`. If `keep_prompt`, the prompt is written to the journal.
     """
     with _traced(state, telemetry):
         try:
@@ -230,7 +230,10 @@ async def drive(
 def _traced(
     state: State, wanted: bool | OpenTelemetry | None
 ) -> contextlib.AbstractContextManager[None]:
-    """Trace the run if its settings, the run above it or the variable GLUE_OTEL ask for it."""
+    """Return a context manager that traces the run, if telemetry is switched on.
+
+    It is switched on by `wanted`, by the run that called this run, or by the variable GLUE_OTEL.
+    """
     if wanted is None:
         above = state.host.parent
         wanted = above.host.telemetry if above is not None else None
@@ -244,7 +247,7 @@ def _traced(
 
 
 async def _turns(state: State) -> Stop:
-    """Run one step after another until a step ends the run."""
+    """Run one step after another, and return the Stop of the step that ends the run."""
     while True:
         if state.position.step in ("call", "await"):
             stop = await _tools(state)
@@ -257,7 +260,7 @@ async def _turns(state: State) -> Stop:
 
 
 async def _reply(state: State) -> Stop | None:
-    """Send a request and store the reply."""
+    """Send a request and store the reply. Return a Stop if the run ends here."""
     ready = await _ready(state)
     if isinstance(ready, Stop):
         return ready
@@ -285,9 +288,9 @@ def start_run(
     sent: History | None = None,
     decisions: Mapping[str, Any] | None = None,
 ) -> State:
-    """Return the state of a new run; raise if an argument is wrong.
+    """Check the arguments, and return the state of a new run.
 
-    If `prompt` is None, the run continues from where `history` ends. `sent` is the history that
+    If `prompt` is None, the run continues from the end of `history`. `sent` is the history that
     earlier runs of the same transcript sent. `decisions` answers pending calls.
     """
     check_provider(provider)
@@ -335,7 +338,11 @@ def start_run(
 
 
 async def _begin(state: State, prompt: Sequence[Message] | None, keep: bool) -> None:
-    """Store an error result for each call that a killed run left open, then store the prompt."""
+    """Store the prompt of a run, or prepare the transcript to be continued if it is None.
+
+    Calls without a result, which a killed process left, get an error result first. If not `keep`,
+    the prompt is not written to the journal.
+    """
     state.journal_has_prompt = keep
     if prompt is None and state.position.step in ("call", "await"):
         await _begin_calls(state)
@@ -357,9 +364,10 @@ async def _begin(state: State, prompt: Sequence[Message] | None, keep: bool) -> 
 
 
 async def _begin_calls(state: State) -> None:
-    """Restore a run that paused; answer the calls that may have run with an error.
+    """Prepare the open calls of a run that is continued.
 
-    A call of an idempotent tool gets no error: it runs again.
+    A call that may have run already gets an error result. But a call of an idempotent tool runs
+    again. If the run was paused, its counters are restored.
     """
     if state.position.step == "await":
         restore(state)
@@ -380,8 +388,8 @@ async def _begin_calls(state: State) -> None:
 
 
 async def _ready(state: State) -> Request | Stop:
-    """Check the limits and ask the policies; return the request to send."""
-    await anyio.lowlevel.checkpoint_if_cancelled()  # the last write was shielded
+    """Check the limits, call the policies, and return the request to send, or a Stop."""
+    await anyio.lowlevel.checkpoint_if_cancelled()  # the last write delayed a cancellation
     state.refresh()
     if state.position.step not in ("join", "repair") and not state.may_turn():
         return exhausted(state, "turns")
@@ -396,7 +404,7 @@ async def _ready(state: State) -> Request | Stop:
 
 
 async def _request(state: State) -> Request | Stop:
-    """Return the next request, with the changes and messages of the policies."""
+    """Return the next request, with the changes and messages of the policies, or a Stop."""
     # A forced choice applies until the first batch has run, so that the model can answer.
     choice = state.limits.tool_choice
     if state.batches and choice != "none":
@@ -428,7 +436,7 @@ async def _judge(state: State, reply: Answered) -> Verdict:
     if reply.stop is not None:
         kept = _text_only(message) if message is not None else None
         if kept is not None:
-            state.partial = []  # otherwise END keeps the streamed text
+            state.partial = []  # otherwise the end of the run stores the streamed text again
         return Verdict(store=kept, stop=reply.stop)
     if message is None:
         return await _judge_failure(state, cast(ProviderError, reply.error))
@@ -484,7 +492,10 @@ def _text_only(message: AssistantMessage) -> AssistantMessage | None:
 
 
 async def _apply(state: State, verdict: Verdict) -> Stop | None:
-    """Store the reply, set the next step, and ask the policies about the reply."""
+    """Store the reply, set the next step, and call `on_reply` of the policies.
+
+    Return a Stop if the run ends here.
+    """
     if (message := verdict.store) is not None:
         if not state.position.continues:
             state.answer = []
@@ -509,8 +520,11 @@ async def _apply(state: State, verdict: Verdict) -> Stop | None:
 
 
 async def _tools(state: State) -> Stop | None:
-    """Run a batch, store its results in the order of the calls, and ask the policies."""
-    if state.position.step == "call":  # a batch that waited has been counted
+    """Run the calls of the last reply, store their results, and call `after_tools` of the policies.
+
+    Return a Stop if the run ends here.
+    """
+    if state.position.step == "call":  # calls that were pending have been counted before
         state.turns += 1
         state.batches += 1
     reply = cast(AssistantMessage, last_reply(state.messages))
@@ -536,7 +550,7 @@ async def _tools(state: State) -> Stop | None:
 
 
 async def _pause(state: State, batch: Batch) -> Stop:
-    """End the run because calls wait; the results of the other calls are stored."""
+    """Record the pending calls, store the results of the other calls, and return the Stop."""
     waiting = {batch.calls[index].id: record for index, record in sorted(batch.waiting.items())}
     await pause(state, waiting, [batch.calls[index].id for index in batch.later], batch.votes)
     await store_results(state)
@@ -557,7 +571,10 @@ async def _say(state: State, answer: Say) -> None:
 
 
 async def _settle(state: State) -> Stop | None:
-    """Ask the policies after a reply without calls: they may stop the run, or add a message."""
+    """Call `on_settle` of the policies after a reply without calls, and return the Stop.
+
+    If a policy adds a message, return None: the run continues.
+    """
     close_turn(state)
     state.refresh()
     done = Stop(Outcome.WRAPPED_UP if state.wrapped_up else Outcome.DONE)
@@ -570,7 +587,7 @@ async def _settle(state: State) -> Stop | None:
         await _say(state, answer)
         return None
     if isinstance(answer, Deliver):
-        # Stored as a result of the delivery tool, excluded from every request.
+        # The text is stored as a result of the delivery tool, but excluded from requests.
         state.delivered, state.answer = answer.text, [answer.text]
         content = (Text(text=answer.text),)
         await state.store(

@@ -52,7 +52,7 @@ T = TypeVar("T")
 class Chain:
     """Counters of a reply that was cut at its output limit and is continued."""
 
-    cap: int | None
+    cap: int | None  # the output limit of one request, in tokens
     chars: int = 0
     tokens: int = 0
     attempts: int = 0
@@ -60,7 +60,7 @@ class Chain:
 
 @dataclass(slots=True, kw_only=True)
 class State:
-    """The data of one run. Policies may read all of it."""
+    """The data of one run. Policies may read all fields."""
 
     provider: Provider
     recorder: RunRecorder
@@ -75,9 +75,9 @@ class State:
     on_event: Listener | None = None
     prices: Prices = field(default_factory=dict)
 
-    journal_has_prompt: bool = True  # False if the caller of `glue.run` keeps the prompt
+    journal_has_prompt: bool = True  # False in `glue.run`, whose caller stores the prompt
     decisions: Mapping[str, Any] = field(default_factory=dict)  # on pending calls, by their ids
-    resumed: bool = False  # continues an earlier run, whose prompt is not in `new`
+    resumed: bool = False  # True if this continues an earlier run, whose prompt is not in `new`
     turns: int = 0
     requests: int = 0
     continuations: int = 0
@@ -90,11 +90,11 @@ class State:
     wrapped_up: bool = False
     compacted: bool = False
     delivered: str | None = None
-    offered: frozenset[str] = frozenset()  # the tools of the last request
+    offered: frozenset[str] = frozenset()  # names of the tools in the last request
     answer: list[str] = field(default_factory=list)  # the pieces of the final text
     reply_id: str = ""  # of the reply that is being streamed
-    partial: list[str] = field(default_factory=list)  # text that was streamed and not judged yet
-    results: list[ToolMessage] = field(default_factory=list)  # of a batch, not stored yet
+    partial: list[str] = field(default_factory=list)  # streamed text of a reply that is not stored
+    results: list[ToolMessage] = field(default_factory=list)  # tool results that are not stored yet
     result: RunResult[None] | None = None
     hooked: dict[str, list[Policy]] = field(init=False)  # the policies that override each hook
 
@@ -110,12 +110,12 @@ class State:
 
     @property
     def new(self) -> list[Message]:
-        """The messages of this run, with its prompt."""
+        """The messages of this run, including its prompt."""
         return self.recorder.new
 
     @property
     def text(self) -> str:
-        """The answer so far, with the parts of a chain joined."""
+        """The answer so far. The parts of a continued reply are joined."""
         return merge(self.answer)
 
     def emit(self, event: Event) -> None:
@@ -125,7 +125,10 @@ class State:
             self.tell(event)
 
     def tell(self, event: Event) -> None:
-        """Pass an event to the listener without logging it; report an exception of the listener."""
+        """Pass an event to the listener, without logging the event.
+
+        An exception of the listener is reported, not raised.
+        """
         try:
             self.on_event(event)  # type: ignore[misc]
         except Exception as error:
@@ -136,12 +139,15 @@ class State:
             self.recorder.late_error = self.recorder.late_error or error
 
     def refresh(self) -> None:
-        """Read the limits again, because they may be replaced between requests."""
+        """Update `limits` from their source, because the caller may change them during a run."""
         if self.limits_source is not None:
             self.limits = read_limits(self.limits_source)
 
     def budgets(self) -> Iterator[tuple[Spending, Limits]]:
-        """Yield the spending and the limits of this run, then of each run above it."""
+        """Yield the spending and the limits of this run, then of the run that called it, and so on.
+
+        A run has a caller if it is the run of a sub-agent.
+        """
         yield self.spending, self.limits
         above = self.host.parent
         while above is not None:
@@ -149,7 +155,7 @@ class State:
             above = above.host.parent
 
     def may_ask(self, requests: int = 1) -> bool:
-        """Return whether that many more requests are allowed, here and in the runs above."""
+        """Return whether the limits of this run and of its callers allow `requests` more."""
         return all(
             limits.max_requests is None or spending.requests + requests <= limits.max_requests
             for spending, limits in self.budgets()
@@ -164,14 +170,14 @@ class State:
 
     @property
     def in_chain(self) -> bool:
-        """True if the next reply continues the last one, so that policies cannot add messages."""
+        """True if the next reply continues the last reply, so that policies cannot add messages."""
         return self.position.continues
 
     @property
     def may_say(self) -> bool:
-        """True if a policy may add a message after the answer.
+        """True if a policy may add a message after a reply without calls.
 
-        The message and its reply need two turns, a request and some budget.
+        The message and the next reply need two turns, a request and some budget.
         """
         held = self.in_chain or self.cancel.cancelled
         return not held and self.may_turn(2) and self.may_ask() and overspent(self) is None
@@ -191,10 +197,10 @@ class State:
     async def store(
         self, message: Message, *, write: bool = True, before: Message | None = None
     ) -> None:
-        """Add a message to `messages` and `new`, write it to the journal and emit its events.
+        """Add a message to `messages` and `new`, write it to the journal, and emit its events.
 
-        The message is added at the end, or in front of `before`. A tool result has no message
-        events, because `tool_end` was emitted for it.
+        The message is added at the end, or in front of `before`. If `write` is False, it is not
+        written to the journal. For a tool result only `ToolEnd` is emitted, by its caller.
         """
         try:
             await self.recorder.add(message, before=before, write=write)
@@ -209,7 +215,10 @@ class State:
                 self.spending.spend(tokens_in=self.limits.estimator(message_chars(message)))
 
     def discard(self) -> None:
-        """Emit the end of a reply that was partly streamed and is not stored."""
+        """Emit MessageEnd for a reply that was partly streamed and will not be stored.
+
+        If no reply is being streamed, do nothing.
+        """
         if not self.reply_id:
             return
         content = (Text(text="".join(self.partial)),) if self.partial else ()
@@ -225,12 +234,12 @@ class State:
         self.emit(MessageEnd(message=message))
 
     def charge_reply(self, usage: Usage | None, text: str) -> None:
-        """Add the usage of a reply to the spending; estimate it from the text if there is none."""
+        """Add the usage of a reply to the spending. If it is None, estimate it from `text`."""
         usage = usage or Usage(output=self.limits.estimator(text))
         self.spending.spend(tokens_out=usage.output, usage=usage)
 
     def charge_lost(self, usage: Usage | None) -> None:
-        """Add the usage of an incomplete reply to the spending."""
+        """Add the usage of a failed reply to the spending. If it is None, estimate it."""
         if usage is not None or self.partial:
             self.charge_reply(usage, "".join(self.partial))
 
@@ -244,7 +253,7 @@ def _overrides(policy: Policy, hook: str) -> bool:
 
 @contextmanager
 def watched(state: State) -> Iterator[anyio.CancelScope]:
-    """Yield a scope that is cancelled if the run is, or if the run's time limit is reached."""
+    """Yield a scope that is cancelled if the run is cancelled or reaches its time limit."""
     with anyio.CancelScope() as scope:
         if state.limits.seconds is not None:
             left = state.limits.seconds - (time.monotonic() - state.spending.started)

@@ -1,4 +1,4 @@
-"""Functions on transcripts: repair one for sending, find open calls, estimate tokens, join a chain.
+"""Functions on transcripts: repair one, find calls without a result, estimate tokens, join texts.
 
 Providers refuse a transcript that breaks their rules: each call needs exactly one result, directly
 after its reply. `repair_transcript` returns a valid transcript for any list of messages:
@@ -39,9 +39,10 @@ OVERLAP_MIN, OVERLAP_MAX = 12, 400
 
 
 class History:
-    """Repairs a growing transcript incrementally, so that a request costs only its new messages.
+    """A repaired transcript that grows: for each request, only the new messages are repaired.
 
-    A session keeps its history from prompt to prompt: `align` finds the unchanged messages.
+    A session uses one History for all its prompts. `align` finds the messages that have not changed
+    since the last prompt.
     """
 
     __slots__ = ("_last", "_marks", "_seen", "_sent", "_transcript")
@@ -49,16 +50,17 @@ class History:
     def __init__(self) -> None:
         self._seen: list[Message] = []
         self._sent: list[Message] = []
-        self._marks = [(0, 0)]  # the counts of messages seen and sent, at each view
+        self._marks = [(0, 0)]  # the lengths of `_seen` and `_sent` at each call of `view`
         self._transcript: list[Message] = []  # of the last run
-        # The messages that the last run began with, if it did not change them.
+        # The messages at the start of the last run, if that run did not change them.
         self._last: Messages | None = None
 
     def begin(self, messages: Sequence[Message], *, resumed: bool) -> list[Message]:
-        """Return the transcript as a list that a run may change.
+        """Return the transcript `messages` as a list that a run may change.
 
-        The list of the last run is used again if it has the same messages; if the transcript only
-        grew since then, only its end is compared. A resumed run may change earlier messages.
+        If the transcript has only grown since the last run began, and the new messages are those of
+        that run, return the list of that run. Otherwise return a new list, as for a resumed run,
+        which may change earlier messages.
         """
         last, low = self._last, 0
         self._last = messages if isinstance(messages, Messages) and not resumed else None
@@ -70,7 +72,7 @@ class History:
         return self._transcript
 
     def align(self, messages: list[Message], low: int = 0) -> None:
-        """Forget the messages from the first one that differs in `messages`.
+        """Forget the repaired messages from the first message on that differs in `messages`.
 
         A message differs if it was dropped, excluded, amended or compacted. The first `low`
         messages are known to be unchanged.
@@ -87,13 +89,13 @@ class History:
         while self._marks[-1][0] > low:
             self._marks.pop()
         seen, sent = self._marks[-1]
-        # New lists, because earlier views keep the old ones.
+        # New lists, because earlier views still use the old lists.
         self._seen, self._sent = self._seen[:seen], self._sent[:sent]
 
     def view(self, messages: list[Message]) -> Messages:
-        """Return the repaired transcript.
+        """Return the repaired transcript of `messages`.
 
-        `messages` is the list that `align` saw, perhaps with more messages at its end.
+        `messages` is the list that was passed to `align`, perhaps with more messages at its end.
         """
         if len(self._seen) < len(messages):
             new = messages[len(self._seen) :]
@@ -104,7 +106,10 @@ class History:
 
 
 def check_messages(what: str, given: Any) -> list[Message]:
-    """Return the messages as a list, or raise a TypeError that names the first wrong one."""
+    """Return `given` as a list of messages. Raise TypeError if a value is not a message.
+
+    `what` names the argument in the error message.
+    """
     listed = isinstance(given, Sequence) and not isinstance(given, str)
     messages = list(given) if listed else [given]
     for message in messages:
@@ -151,7 +156,10 @@ def repair_transcript(messages: Iterable[Message]) -> list[Message]:
 def answer_calls(
     calls: Iterable[ToolCall], results: Sequence[ToolMessage], reason: str = NO_RESULT
 ) -> list[ToolMessage]:
-    """Return one result for each call, in order: its first unused result, or an error."""
+    """Return one result for each call, in the order of the calls.
+
+    The result is taken from `results`. If it is not there, it is an error result with `reason`.
+    """
     left = list(results)
     answers: list[ToolMessage] = []
     for call in calls:
@@ -167,7 +175,7 @@ def answer_calls(
 
 
 def sendable(message: AssistantMessage) -> AssistantMessage | None:
-    """Return the reply without incomplete calls, or None if nothing visible is left."""
+    """Return the reply without incomplete calls, or None if it then has no content."""
     if any(not call.complete for call in message.calls):
         whole = tuple(
             part for part in message.content if not isinstance(part, ToolCall) or part.complete
@@ -177,7 +185,7 @@ def sendable(message: AssistantMessage) -> AssistantMessage | None:
 
 
 def has_content(content: Iterable[Part]) -> bool:
-    """Return whether the content has more than blank text and thinking."""
+    """Return whether the content has a part that is neither blank text nor thinking."""
     return any(
         part.text.strip() if isinstance(part, Text) else not isinstance(part, Thinking)
         for part in content
@@ -185,9 +193,9 @@ def has_content(content: Iterable[Part]) -> bool:
 
 
 def unanswered(messages: Sequence[Message], reason: str) -> list[ToolMessage]:
-    """Return an error result for each open call of the last reply.
+    """Return an error result with `reason` for each call of the last reply that has no result.
 
-    The list is empty if a message other than a result follows that reply.
+    The list is empty if a message other than a tool result follows that reply.
     """
     answered = set()
     for message in reversed(messages):
@@ -202,7 +210,7 @@ def unanswered(messages: Sequence[Message], reason: str) -> list[ToolMessage]:
 
 
 def last_reply(messages: Sequence[Message]) -> AssistantMessage | None:
-    """Return the last reply of a transcript that is sent to models."""
+    """Return the last reply of a transcript that is not excluded, or None."""
     for message in reversed(messages):
         if isinstance(message, AssistantMessage) and not message.excluded:
             return message
@@ -210,7 +218,10 @@ def last_reply(messages: Sequence[Message]) -> AssistantMessage | None:
 
 
 def open_calls(messages: Sequence[Message]) -> list[ToolCall]:
-    """Return the calls of the last reply without a result, if only results follow that reply."""
+    """Return the calls of the last reply that have no result.
+
+    The list is empty if a message other than a tool result follows that reply.
+    """
     answered = set()
     for message in reversed(messages):
         if message.excluded:
@@ -224,7 +235,10 @@ def open_calls(messages: Sequence[Message]) -> list[ToolCall]:
 
 
 def run_start(messages: Sequence[Message]) -> int:
-    """Return the index of the caller's last prompt, where the last run begins."""
+    """Return the index of the message with which the last run begins.
+
+    This is the last prompt of the caller, or the summary that replaced it.
+    """
     for index in range(len(messages) - 1, -1, -1):
         if isinstance(message := messages[index], UserMessage) and message.origin in (
             "user",
@@ -235,7 +249,7 @@ def run_start(messages: Sequence[Message]) -> int:
 
 
 def chain_texts(messages: Sequence[Message]) -> list[str]:
-    """Return the parts of the chain that a transcript ends in."""
+    """Return the texts of the last reply and of the replies that it continues, in order."""
     texts: list[str] = []
     for message in reversed(messages):
         if isinstance(message, AssistantMessage):
@@ -246,12 +260,15 @@ def chain_texts(messages: Sequence[Message]) -> list[str]:
 
 
 def visible_text(message: AssistantMessage) -> str:
-    """Return the text of a reply, or an empty text if it is the placeholder of the loop."""
+    """Return the text of a reply, or "" if the loop put a placeholder into an empty reply."""
     return "" if message.meta and message.meta.get("placeholder") else message.text
 
 
 def message_chars(message: Message) -> str:
-    """Return the text of a message that counts as tokens: texts, thinking, calls and results."""
+    """Return all text of a message that is used to estimate its tokens.
+
+    This is the text of texts and thinking, and the names and arguments of calls.
+    """
     pieces: list[str] = []
     for part in message.content:
         if isinstance(part, (Text, Thinking)):
@@ -262,12 +279,15 @@ def message_chars(message: Message) -> str:
 
 
 def estimate(messages: Iterable[Message], estimator: Callable[[str], int]) -> int:
-    """Return the estimated tokens of a transcript."""
+    """Return the estimated number of tokens of a transcript."""
     return sum(estimator(message_chars(message)) for message in messages)
 
 
 def merge(pieces: Sequence[str]) -> str:
-    """Join the parts of a chain; an overlap of 12 characters or more is kept once."""
+    """Join the texts of a continued reply. Repeated text of 12 or more characters is kept once.
+
+    Text is repeated if a piece begins with the end of the text before it.
+    """
     text = ""
     for piece in pieces:
         sizes = range(min(OVERLAP_MAX, len(text), len(piece)), OVERLAP_MIN - 1, -1)

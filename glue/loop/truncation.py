@@ -1,4 +1,4 @@
-"""Replies that were cut: run the complete calls, ask for the rest, or end the run."""
+"""Replies that were cut: run the complete calls, ask the model for the rest, or end the run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def is_whole(call: ToolCall) -> bool:
 
 
 def judge_cut(state: State, reply: AssistantMessage) -> Verdict:
-    """Return the verdict on a reply that was cut."""
+    """Decide on a cut reply: run its complete calls, ask for the rest, or end the run."""
     whole = [call for call in reply.calls if is_whole(call)]
     partial = [call for call in reply.calls if not is_whole(call)]
     if whole and not (partial and state.limits.truncated_batch == "void"):
@@ -99,7 +99,7 @@ def _continue(state: State, reply: AssistantMessage) -> Verdict:
 
 
 def prompt_at(position: Position) -> UserMessage | None:
-    """Return the prompt that asks for the rest of a cut reply, if the next request needs one."""
+    """Return the message that asks for the rest of a cut reply, or None for other positions."""
     if position.step == "join":
         return user(CONTINUE, origin="continue")
     if position.step == "repair":
@@ -122,7 +122,7 @@ def _exhausted(used: int, chain: Chain, limits: Limits) -> str:
 
 
 def end_chain(state: State, chain: Chain, reason: str) -> None:
-    """Emit the reason why a chain ended."""
+    """End the chain of the run, and emit ContinuationTerminated with the reason."""
     provider, model = (
         (last.provider, last.model) if (last := state.last_reply) else (state.provider.name, "")
     )
@@ -135,7 +135,7 @@ def end_chain(state: State, chain: Chain, reason: str) -> None:
 
 
 def end_repair(state: State, success: bool) -> None:
-    """Emit the result of a repair: a complete call, or a reply without one."""
+    """Emit ToolPayloadRepair: the model sent a complete call again, or it sent no call."""
     issue = "success" if success else "abandoned"
     tool = state.position.tool or "?"
     state.emit(ToolPayloadRepair(issue=issue, tool=tool, attempted=True, success=success))

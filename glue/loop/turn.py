@@ -1,4 +1,4 @@
-"""One turn: send a request, stream its reply, run the batch of tool calls."""
+"""One turn: send a request, stream its reply, run the tool calls of the reply."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ MAX_NAMES = 40  # tools that a message about an unknown tool lists
 
 @dataclass(slots=True)
 class Answered:
-    """The reply to a request, or the reason why there is none."""
+    """The reply to a request, or the error or Stop because of which there is no reply."""
 
     message: AssistantMessage | None = None
     error: ProviderError | None = None
@@ -58,13 +58,13 @@ class Answered:
 
 
 async def send(state: State, request: Request) -> Answered:
-    """Send one request and stream its reply, until it is complete or the run is cancelled."""
+    """Send one request, and stream its reply until it is complete or the run is cancelled."""
     if not state.turn_open:
         state.turn_open = state.turns + 1
         state.emit(TurnStart(turn=state.turn_open))
     state.count_request()
     state.offered = frozenset(spec.name for spec in request.tools)
-    state.discard()  # an earlier reply that had nothing to store
+    state.discard()  # an earlier reply without content, which was not stored
     if state.on_event is not None:
         state.emit(RequestStart(number=state.requests, request=request))
     reply = Answered()
@@ -83,7 +83,7 @@ async def send(state: State, request: Request) -> Answered:
 
 
 def cut_short(state: State) -> Stop:
-    """Return the reason why a `watched` block was cancelled: the caller, or the time limit."""
+    """Return the Stop for a `watched` block that was cancelled by the caller or the time limit."""
     if state.cancel.cancelled:
         return Stop(Outcome.CANCELLED, Cancelled())
     return Stop(Outcome.BUDGET, out_of_time(state))
@@ -133,7 +133,7 @@ async def _stream(state: State, stream: AsyncIterator[ProviderEvent]) -> Answere
 
 
 def _checked(state: State, message: AssistantMessage) -> AssistantMessage:
-    """Return a provider's reply with a valid stop reason and different ids for its calls."""
+    """Check a provider's reply, and return it with a valid stop reason and unique call ids."""
     if not isinstance(message, AssistantMessage):
         raise TypeError(
             f"{state.provider.name} must end in Done(message=glue.AssistantMessage(...)),"
@@ -171,7 +171,7 @@ _UNKNOWN = (None, "", 0.0)  # values of an attempt that are not stored
 
 
 def _noted(message: AssistantMessage, tried: Sequence[Attempt]) -> AssistantMessage:
-    """Return the reply with the failed attempts before it in its `meta`."""
+    """Return a copy of the reply whose `meta` contains the failed attempts `tried`."""
     if not tried:
         return message
     attempts: list[dict[str, Json]] = []
@@ -183,12 +183,15 @@ def _noted(message: AssistantMessage, tried: Sequence[Attempt]) -> AssistantMess
 
 
 def _attempted(state: State, attempt: Attempt) -> Stop | None:
-    """Count another attempt of a provider wrapper; return a stop if no request is left for it."""
+    """Record a failed attempt, and count the next attempt as a request.
+
+    Return a Stop if the limits do not allow another request.
+    """
     state.attempts.append(attempt)
     state.charge_lost(attempt.usage)
     if not state.may_ask():
         state.emit(attempt)
-        return exhausted(state, "requests")  # the cut reply is kept
+        return exhausted(state, "requests")  # the text that was streamed so far is stored
     if attempt.next_cap is not None:
         escalations = sum(1 for earlier in state.attempts if earlier.next_cap is not None)
         previous, discarded = attempt.previous_cap or 0, state.reply_id or attempt.discarded
@@ -204,7 +207,10 @@ def _attempted(state: State, attempt: Attempt) -> Stop | None:
 
 
 def exhausted(state: State, kind: str) -> Stop:
-    """Return the stop for a run without turns or requests left, its own or those of a run above."""
+    """Emit LimitReached and return the Stop for a run that has no turn or request left.
+
+    `kind` is "turns" or "requests". The requests may be those of a run that called this run.
+    """
     used, most = state.turns, state.limits.max_turns
     if kind == "requests":
         used, most = next(
@@ -219,17 +225,17 @@ def exhausted(state: State, kind: str) -> Stop:
 
 @dataclass(slots=True)
 class Batch:
-    """The calls of one reply and the result of each, by its index."""
+    """The tool calls of one reply, and their results by the index of the call."""
 
     calls: Sequence[ToolCall]
-    started: dict[int, float] = field(default_factory=dict)  # times
+    started: dict[int, float] = field(default_factory=dict)  # times of `time.monotonic`
     waited: dict[int, list[float]] = field(default_factory=dict)  # seconds, for permissions
     results: dict[int, ToolResult] = field(default_factory=dict)
     messages: dict[int, ToolMessage] = field(default_factory=dict)
     waiting: dict[int, Mapping[str, Json]] = field(
         default_factory=dict
     )  # records of deferred calls
-    later: list[int] = field(default_factory=list)  # calls that run after the deferred ones
+    later: list[int] = field(default_factory=list)  # calls that run after the deferred calls
 
     def in_order(self) -> list[ToolMessage]:
         """Return the results in the order of the calls."""
@@ -237,7 +243,7 @@ class Batch:
 
     @property
     def votes(self) -> list[str]:
-        """The ids of the calls whose results vote to end the run."""
+        """The ids of the calls whose results have `terminate` set, which asks to end the run."""
         return [
             self.calls[index].id
             for index, result in sorted(self.results.items())
@@ -245,7 +251,10 @@ class Batch:
         ]
 
     def ends_run(self, state: State, reply: AssistantMessage) -> bool:
-        """Return whether every result that counts votes to end the run, and no call was cut."""
+        """Return whether all results ask to end the run, and no call of the reply was cut.
+
+        Results of advisory tools are ignored.
+        """
         meta = reply.meta or {}
         votes = {*self.votes, *meta.get(VOTES, ())}
         counted = [
@@ -257,7 +266,7 @@ class Batch:
 
 
 async def run_batch(state: State, calls: Sequence[ToolCall]) -> Batch:
-    """Run every call; a cancelled call gets the error result "cancelled"."""
+    """Run all calls and return their results. A cancelled call gets the result "cancelled"."""
     batch = Batch(calls)
     complete = False
     with watched(state):
@@ -276,7 +285,7 @@ async def run_batch(state: State, calls: Sequence[ToolCall]) -> Batch:
 
 
 def _groups(state: State, calls: Sequence[ToolCall]) -> list[list[int]]:
-    """Split the calls into groups that run one after the other; return their indexes.
+    """Split the calls into groups of indexes. The groups run one after the other.
 
     The calls of a group run in parallel. A call of a tool that must run alone is a group of its
     own.
@@ -296,7 +305,7 @@ async def _run_group(state: State, batch: Batch, group: Sequence[int]) -> None:
     limit = state.limits.parallel_tools
     if len(group) <= 1 or limit == 1 or batch.waiting:
         for index in group:
-            if batch.waiting:  # a call that runs alone, or one by one, waits for those before it
+            if batch.waiting:  # a call that does not run in parallel waits for the deferred calls
                 batch.later.append(index)
             else:
                 await _run_one(state, batch, index)
@@ -368,7 +377,10 @@ def _is_decided(state: State, id: str) -> bool:
 async def _result(
     state: State, call: ToolCall, record: Mapping[str, Json] | None, context: Context[Any]
 ) -> ToolResult:
-    """Run a call and return its result; a decision of the caller may supply the result instead."""
+    """Run a call and return its result, or return the result that a decision supplies.
+
+    `record` is the record of a call that was pending before the run was resumed, or None.
+    """
     tool = state.tools.get(call.name)
     if tool is None or call.name not in state.offered:
         return error_result(_unavailable(state, call.name, tool))
