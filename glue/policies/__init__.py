@@ -1,4 +1,4 @@
-"""Policies extend the loop: each implements some of its hooks, and is called in a fixed order."""
+"""Policies: objects that extend the loop. Each implements some hooks, which the loop calls."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ ORDER = (
 
 
 def start_policies(given: Iterable[Policy]) -> list[Policy]:
-    """Return copies of the given policies and of the built-in ones for one run, in their order."""
+    """Return the policies of one run: copies of `given` and the built-in policies, in `ORDER`."""
     policies = [Budgets(), Grace(), *given, Guards()]
     for policy in policies:
         if not isinstance(policy, Policy):

@@ -57,7 +57,7 @@ class Budgets(Policy):
 
 
 def known_prices(given: Prices | None) -> Prices:
-    """Return the prices of the environment variable GLUE_PRICES, overridden by the given prices.
+    """Return the prices in the environment variable GLUE_PRICES, overridden by those in `given`.
 
     GLUE_PRICES looks like `my-model=0.1/0.4,acme:other=1/2`. Raise ConfigError for a price that
     is not a pair of numbers.
@@ -87,14 +87,14 @@ def _is_price(price: object) -> bool:
 
 
 def price_of(prices: Prices, provider: str, model: str) -> tuple[float, float] | None:
-    """Return the price of "provider:model", else of "model", or None if neither has one."""
+    """Return the price in `prices` for "provider:model", or else for "model", or None."""
     return prices.get(f"{provider}:{model}") or prices.get(model)
 
 
 def check_price(provider: Provider, prices: Prices) -> None:
-    """Raise ConfigError if a provider names its model and no price of that model is known.
+    """Raise ConfigError if a provider names its model, but the price of this model is unknown.
 
-    A run calls this if it has a budget in dollars, which would not work without a price.
+    A run with a budget in dollars calls this, because the budget cannot work without a price.
     """
     able = capabilities(provider)
     if able.model and able.input_price is None:
@@ -106,7 +106,10 @@ def check_price(provider: Provider, prices: Prices) -> None:
 
 
 def priced(message: AssistantMessage, prices: Prices) -> AssistantMessage:
-    """Return a reply with its cost: computed from `prices` if the provider did not report one."""
+    """Return a reply with its cost, which is computed from `prices`.
+
+    If the provider reported a cost or no usage, or if the price is unknown, return it unchanged.
+    """
     usage, price = message.usage, price_of(prices, message.provider, message.model)
     if usage is None or usage.cost is not None or price is None:
         return message
@@ -115,9 +118,10 @@ def priced(message: AssistantMessage, prices: Prices) -> AssistantMessage:
 
 
 def unpriced(model: str, *, counted: bool = True) -> ConfigError:
-    """Return the error for a budget in dollars that cannot be checked.
+    """Return the error for a budget in dollars that cannot be checked, because a price is unknown.
 
-    `counted` is False if the reply reported no tokens, so that even a price would not help.
+    If the provider did not report the tokens of a reply, `counted` is False, and the error does not
+    ask for a price.
     """
     model = model or "this model"
     why = (
@@ -146,7 +150,7 @@ def _stop(state: State, spending: Spending, kind: str, used: float, limit: float
 
 
 def overspent(state: State) -> tuple[Spending, str, float, float] | None:
-    """Return the first budget that is spent, of this run or a run above it, or None.
+    """Return the first spent budget of this run or of the runs that called it, or None.
 
     The tuple is: the spending of that run, the kind of budget, the used amount, the limit.
     """
@@ -163,14 +167,14 @@ def overspent(state: State) -> tuple[Spending, str, float, float] | None:
 
 
 def out_of_time(state: State) -> BudgetExceeded:
-    """Emit LimitReached and return the error for a request or tool that ran out of time."""
+    """Emit LimitReached, and return the error for a run that has reached its time limit."""
     used, limit = time.monotonic() - state.spending.started, state.limits.seconds or 0.0
     state.emit(LimitReached(kind="seconds", used=used, max=limit))
     return BudgetExceeded("seconds", limit, used)
 
 
 class Grace(Policy):
-    """A policy that sends the wrap-up message once, `limits.grace` turns before the last turn."""
+    """A policy that asks the model to finish, once, when `limits.grace` turns are left."""
 
     place = "wrap_up"
 

@@ -47,23 +47,23 @@ def asks_back(text: str) -> bool:
 
 
 class Delivery(Policy):
-    """A policy that delivers a plain text for a model that forgot to call the delivery tool.
+    """A policy that delivers the plain text of a model that forgot to call the delivery tool.
 
         agent = Agent(
             "openai:gpt-5.4-nano", tools=[search, submit], policies=[Delivery("submit", eager=True)]
         )
 
     If the request offered no other tools than the delivery tool and those in `terminal`, a plain
-    text is delivered at once. Otherwise it is delivered only if `eager`: the model is asked up to
-    `nudges` times to call the tool, and then its first text since its last calls is delivered. A
-    question to the user is delivered only if the model wrote nothing else.
+    text is delivered at once. Otherwise a plain text is delivered only if `eager`: the model is
+    asked up to `nudges` times to call the tool, and then its first text since its last calls is
+    delivered. A question to the user is delivered only if the model wrote nothing else.
 
     Args:
         tool: name of the delivery tool.
         eager: deliver a plain text also if other tools were offered.
-        nudges: how often the model is asked to call the tool first.
+        nudges: the number of times that the model is asked to call the tool first.
         terminal: names of other tools that end the run.
-        text: the nudge; the default names the tool.
+        text: the message that asks the model to call the tool; the default names the tool.
     """
 
     place = "delivery"
@@ -84,9 +84,9 @@ class Delivery(Policy):
         self.nudges = nudges
         self.terminal = frozenset(terminal)
         self.text = text or f"Deliver your result by calling {tool}; a plain answer is not seen."
-        self._batches = 0  # batches of calls when the model last settled
-        self._kept = ""  # the first text since then that is not a question
-        self._nudged = 0  # nudges since then
+        self._batches = 0  # `state.batches` at the last reply without calls
+        self._kept = ""  # the first text since the last calls that is not a question
+        self._nudged = 0  # nudges since the last calls
 
     def on_settle(self, state: State, reply: AssistantMessage) -> Hook:
         text = strip_thinking(state.text)  # the whole chain, not only its last part
@@ -109,7 +109,7 @@ class Delivery(Policy):
 
 
 class StallBudget(Policy):
-    """A policy that ends the run if the model settles more than `budget` times without a call."""
+    """A policy that ends the run after more than `budget` replies in a row without a tool call."""
 
     place = "stall"
 
@@ -117,8 +117,8 @@ class StallBudget(Policy):
         if isinstance(budget, bool) or not isinstance(budget, int) or budget < 0:
             raise ValueError(f"budget must be a whole number of 0 or more, not {budget!r}")
         self.budget = budget
-        self._batches = 0  # batches of calls when the model last settled
-        self._settled = 0  # how often it has settled since then
+        self._batches = 0  # `state.batches` at the last reply without calls
+        self._settled = 0  # replies without calls since the last calls
 
     def on_settle(self, state: State, reply: AssistantMessage) -> Hook:
         if state.batches != self._batches:

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """A list of the tools that a request may offer.
+    """A list of the tools that a request may offer to the model.
 
-    `allow` may be a function that is called with the state of the run before each request. If it
-    returns None, the gate does not apply to that request.
+    `allow` may be a function that is called with the state of the run before each request. If the
+    function returns None, the gate does not apply to that request.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Gate:
             self._check(self.allow)
 
     def allowed(self, state: State) -> frozenset[str] | None:
-        """Return the names of the allowed tools, or None if the gate does not apply."""
+        """Return the names of the allowed tools, or None if the gate does not apply now."""
         names = self.allow(state) if callable(self.allow) else self.allow
         return None if names is None else frozenset(self._check(names))
 
@@ -48,7 +48,7 @@ Vote: TypeAlias = tuple[Gate, frozenset[str]]  # a gate and the tools that it al
 
 
 class Gates(Policy):
-    """A policy that offers only the tools that its gates allow.
+    """A policy that offers the model only the tools that all gates allow.
 
         def planning(state):
             return ["read_file"] if state.turns < 3 else None
@@ -59,8 +59,8 @@ class Gates(Policy):
             policies=[Gates(Gate(name="plan first", allow=planning))],
         )
 
-    A gate saves the model from tools that do not help now. It does not protect anything: use a
-    permission for that.
+    A gate hides tools that do not help the model now. A gate is not a protection: use a permission
+    for that.
     """
 
     place = "gates"
@@ -89,7 +89,10 @@ class Gates(Policy):
 
 
 def _drop_overruled(votes: Sequence[Vote], tools: frozenset[str]) -> list[Vote]:
-    """Return the votes that no required gate of higher priority overrules."""
+    """Return the votes without those that a required gate of higher priority overrules.
+
+    A required gate overrules other gates if it does not allow one of `tools`.
+    """
     restricting = [gate.priority for gate, allow in votes if gate.required and tools - allow]
     if not restricting:
         return list(votes)
@@ -97,10 +100,11 @@ def _drop_overruled(votes: Sequence[Vote], tools: frozenset[str]) -> list[Vote]:
 
 
 def join(votes: Sequence[Vote]) -> tuple[frozenset[str], str]:
-    """Return the tools that all gates allow, and the name of the gate that won a conflict or "".
+    """Return the tools that all gates allow, and "".
 
-    There is a conflict if no tool is left, although some gate allows one. Then the list of a single
-    gate counts: the one with the highest priority, then the shortest list, then the first name.
+    If the gates have no tool in common, although some gate allows a tool, there is a conflict. Then
+    return the tools of one gate, and its name. This is the gate with the highest priority, then
+    with the fewest tools, then with the first name in the alphabet.
     """
     allowed = frozenset.intersection(*(allow for _, allow in votes))
     if allowed or not any(allow for _, allow in votes):
@@ -122,7 +126,7 @@ def _report(gate: Gate, allow: frozenset[str] | None, is_active: bool) -> GateLi
 
 
 def _choice(choice: str, allowed: frozenset[str], any_left: bool) -> str:
-    """Return the tool choice, or "auto" if it demands a tool that is no longer offered."""
+    """Return `choice`, or "auto" if `choice` demands a tool that is not offered."""
     if choice in ("auto", "none") or (any_left and (choice == "required" or choice in allowed)):
         return choice
     return "auto"

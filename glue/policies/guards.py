@@ -30,11 +30,11 @@ _MAX_REFUSAL = 400  # characters; a longer text that begins with an apology usua
 
 
 class Guards(Policy):
-    """A policy that counts repeated calls and failed turns: it nudges first, then halts the run.
+    """A policy against repeated calls and failed turns: it warns the model, then ends the run.
 
-    A repeated call is the only call of its turn and equals the only call of the turn before. A
-    failed turn is one in which every result is an error. The counts at which the policy acts are
-    `repeat_nudge`, `repeat_halt`, `error_nudge` and `error_halt` in `Limits`.
+    A repeated call is the only call of its turn and equals the only call of the turn before. In a
+    failed turn every result is an error. The counts at which the policy acts are `repeat_nudge`,
+    `repeat_halt`, `error_nudge` and `error_halt` in `Limits`.
     """
 
     place = "guards"
@@ -69,7 +69,7 @@ class Guards(Policy):
         if halt_at is not None and count >= halt_at:
             state.emit(Guardrail(kind=kind, count=count, action="halt"))
             return Stop(Outcome.HALTED, GuardHalted(kind, count), {"guard": kind, "count": count})
-        # The nudge counts as a turn, and the model needs another one to act on it.
+        # The nudge counts as a turn, and the model needs another turn to act on it.
         if nudge_at is None or count != nudge_at or not state.may_turn(2):
             return None
         text = (REPEAT if kind == "repeat" else ERRORS).format(count=count)
@@ -82,7 +82,10 @@ class Guards(Policy):
 
 
 def _normalize(arguments: str) -> str:
-    """Return JSON with sorted keys, so that equal arguments are equal texts."""
+    """Return arguments as JSON with sorted keys, so that equal arguments are equal texts.
+
+    Arguments that are not JSON are returned unchanged.
+    """
     try:
         return json.dumps(json.loads(arguments or "{}"), sort_keys=True)
     except (ValueError, RecursionError):
@@ -91,13 +94,13 @@ def _normalize(arguments: str) -> str:
 
 @cache
 def _refusals() -> re.Pattern[str]:
-    """Return a pattern for phrases of refusals; refusals.txt has one regular expression a line."""
+    """Return one pattern for phrases of refusals, from the lines of refusals.txt."""
     lines = Path(__file__).with_name("refusals.txt").read_text(encoding="utf-8").splitlines()
     return re.compile("|".join(lines), re.IGNORECASE)
 
 
 def looks_like_refusal(text: str) -> bool:
-    """Return whether a text is short and contains a phrase with which models refuse.
+    """Return whether a text is short and contains a phrase with which models refuse requests.
 
     >>> looks_like_refusal("I'm sorry, but I can't help with that.")
     True

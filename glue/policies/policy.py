@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """Messages that the loop adds before it sends another request.
+    """An action of a policy: messages that the loop adds before it sends another request.
 
-    They count as a turn, unless `before_request` returns them. The loop calls `sent` with each
-    message after it has stored the message. If another policy stops the run, or says something
-    first, the messages are not used and `sent` is not called: so count and announce there.
+    The messages count as a turn, unless `before_request` returns them. The loop calls `sent` with
+    each message after it has stored the message. If another policy stops the run or adds messages
+    first, the messages are not used and `sent` is not called. So a policy counts and reports its
+    messages in `sent`.
     """
 
     messages: tuple[UserMessage, ...]
@@ -43,10 +44,10 @@ Source: TypeAlias = Callable[[], Waiting | Awaitable[Waiting]]
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """A source of messages. The loop calls it only if it is going to store the messages.
+    """An action of a policy: messages from a source, as in `Say`.
 
-    A source may forget the messages that it returns. Otherwise `sent` is called with each message
-    after it is stored, and removes it from the queue.
+    The loop calls `source` only if it is going to store the messages, so the source may forget
+    them. Otherwise `sent`, which is called with each stored message, removes it from its queue.
     """
 
     source: Source
@@ -54,7 +55,7 @@ class Poll:
     sent: Callable[[UserMessage], object] | None = None
 
     def say(self, waiting: Waiting) -> Say:
-        """Return the messages of the source as an action."""
+        """Return `waiting`, which the source has returned, as a Say with messages."""
         given = (waiting,) if isinstance(waiting, str | UserMessage) else waiting or ()
         messages = [user(each) if isinstance(each, str) else each for each in given]
         # Only the prompt of a run has the origin "user".
@@ -67,7 +68,7 @@ class Poll:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The end of the run: its outcome, and the error and `meta` of its result."""
+    """The end of the run: its outcome, and the `error` and `meta` of its result."""
 
     outcome: Outcome
     error: GlueError | None = None
@@ -79,7 +80,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A request to send instead of the planned one. The next policy is called with it."""
+    """An action of a policy: a request to send instead. The next policies get this request."""
 
     request: Request
 
@@ -90,14 +91,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """A transcript that replaces the current one (compaction). The next policy is called too."""
+    """An action of a policy: a transcript that replaces the current transcript (compaction)."""
 
     messages: Sequence[Message]
 
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """The end of the run, with `text` as the result of the delivery tool."""
+    """An action of a policy: end the run, with `text` as the result of the delivery tool."""
 
     tool: str
     text: str
@@ -108,7 +109,7 @@ Hook: TypeAlias = Action | Awaitable[Action]  # the return type of a hook, which
 
 
 class Policy:
-    """A base class for objects that stop or steer a run: override the hooks that you need.
+    """A base class for objects that stop or steer a run. Override the hooks that you need.
 
         class NoGuessing(Policy):
             def __init__(self):
@@ -121,8 +122,8 @@ class Policy:
 
         agent = Agent("openai:gpt-5.4-nano", policies=[NoGuessing()])
 
-    A policy is copied shallowly for each run, so it may keep counters in its attributes; if it
-    collects in a list or a dict, it overrides `start()` to make a new one for each run.
+    A policy is copied shallowly for each run, so it may keep counters in its attributes. A policy
+    that has a list or a dict overrides `start()` to create a new list or dict for each run.
 
     `place` is one of the names in `glue.policies.ORDER`, the order in which policies are called.
 
@@ -135,7 +136,7 @@ class Policy:
     place = "other"
 
     def start(self) -> Self:
-        """Return the policy for one run: a shallow copy.
+        """Return a shallow copy of the policy for one run.
 
         Override it to reset lists and dicts:
 
@@ -147,15 +148,18 @@ class Policy:
         return copy.copy(self)
 
     def before_request(self, state: State, request: Request) -> Hook:
-        """Return an action before a request is sent."""
+        """Return an action before `request` is sent, or None."""
         return None
 
     def on_reply(self, state: State, reply: AssistantMessage) -> Hook:
-        """Return an action after a reply of the model, before its calls are run."""
+        """Return an action after a reply of the model, before its calls are run, or None."""
         return None
 
     def after_tools(self, state: State, results: Sequence[ToolMessage]) -> Hook:
-        """Return an action after the calls of a reply; `results` is in the order of the calls."""
+        """Return an action after the calls of a reply were run, or None.
+
+        `results` is in the order of the calls.
+        """
         return None
 
     def on_settle(self, state: State, reply: AssistantMessage) -> Hook:
@@ -163,18 +167,21 @@ class Policy:
         return None
 
     async def compact(self, state: State) -> Sequence[Message] | None:
-        """Return a shorter transcript after a provider rejected this one as too long, or None."""
+        """Return a shorter transcript, because the provider rejected it as too long, or None."""
         return None
 
     def finish(self, state: State, stop: Stop) -> Stop:
-        """Return how the run ends. The next policy gets the returned Stop."""
+        """Return the Stop with which the run ends: `stop`, or another Stop in its place.
+
+        The next policy is called with the returned Stop.
+        """
         return stop
 
 
 def nudge(
     text: str, origin: str = "nudge", sent: Callable[[UserMessage], object] | None = None
 ) -> Say:
-    """Return the action that adds one text to the transcript as a message of the loop.
+    """Return the action that adds `text` to the transcript as a message of the loop.
 
     `sent` is called after the message is stored.
     """

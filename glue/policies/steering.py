@@ -1,4 +1,4 @@
-"""Policies that send messages to the model during a run: from the user, or to make it continue."""
+"""Policies that send messages during a run: from the user, or to make the model continue."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CLOSING = re.compile(
 
 
 class _FromSource(Policy):
-    """A policy that sends the waiting messages of a source after the model has settled."""
+    """A policy that sends the messages of a source after a reply without tool calls."""
 
     def __init__(
         self, source: Source, *, sent: Callable[[UserMessage], object] | None = None
@@ -49,11 +49,11 @@ class _FromSource(Policy):
 
 
 class Steering(_FromSource):
-    """A policy that sends waiting messages with the next request.
+    """A policy that sends the user's waiting messages with the next request.
 
-    Messages that arrive during the last reply get a request of their own. The source is a function,
-    perhaps async, that returns the waiting messages and forgets them. It is called only if the
-    messages will be sent:
+    Messages that arrive during the last reply are sent in a request of their own. `source` is a
+    function, perhaps async, that returns the waiting messages and forgets them. It is called only
+    if the messages will be sent:
 
         waiting: list[str] = []  # the user interface appends to it
 
@@ -64,7 +64,8 @@ class Steering(_FromSource):
 
         agent = Agent("openai:gpt-5.4-nano", policies=[Steering(take)])
 
-    If the source does not forget them, `sent` is called with each message once it is stored.
+    If the source does not forget the messages, use `sent` to remove them: it is called with each
+    message after the message is stored.
     """
 
     place = "steering"
@@ -74,7 +75,7 @@ class Steering(_FromSource):
 
 
 class FollowUp(_FromSource):
-    """A policy that sends waiting messages only after the model has settled."""
+    """A policy that sends waiting messages only after a reply without tool calls."""
 
     place = "follow_up"
 
@@ -90,7 +91,10 @@ def announces(text: str) -> bool:
 
 
 class AutoContinue(Policy):
-    """A policy that nudges a model that only announces work, at most `times` in a run."""
+    """A policy that asks a model to do the work that it only announced.
+
+    The model is asked at most `times` times in a run.
+    """
 
     place = "auto_continue"
 
