@@ -1,4 +1,4 @@
-"""Running a call: parse the arguments, check permission, run the tool, return its result."""
+"""Running a tool call: parse its arguments, check permission, run the tool, return its result."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ if TYPE_CHECKING:
     from glue.function.decorator import Tool
 
 _PARTS = (Text, Image, File, Opaque)
-MAX_QUESTIONS = 5  # about one call whose target changes meanwhile
-EXTERNAL = "its result comes from outside"
+MAX_QUESTIONS = 5  # times that permission for one call is asked, if its target changes meanwhile
+EXTERNAL = "the caller of resume supplies its result"
 
 
 async def invoke(tool: Tool[..., Any], call: ToolCall, context: Context[Any]) -> ToolResult:
-    """Run a call of a model and return its result.
+    """Run the tool call of a model and return its result.
 
-    Every failure is an error result for the model; only cancellation is raised.
+    A failure is returned as an error result for the model. Only a cancellation, and CallDeferred
+    for a call that has to wait, are raised.
     """
     if not call.complete:
         return error_result(
@@ -61,7 +62,10 @@ async def invoke(tool: Tool[..., Any], call: ToolCall, context: Context[Any]) ->
 
 
 async def _finished(tool: Any, result: ToolResult) -> ToolResult:
-    """Return a result cut at `max_output`; set `terminate` if the tool has `terminates`."""
+    """Return a result with its texts cut at the tool's `max_output`.
+
+    If the tool was made with `terminates=True`, `terminate` is set in a successful result.
+    """
     limit = getattr(tool, "max_output", None)
     if limit is not None and any(
         isinstance(part, Text) and len(part.text) > limit for part in result.content
@@ -77,7 +81,10 @@ async def _finished(tool: Any, result: ToolResult) -> ToolResult:
 async def _run(
     tool: Tool[..., Any], arguments: dict[str, Any], context: Context[Any]
 ) -> ToolResult:
-    """Call the function of a tool within its timeout. An exception becomes an error result."""
+    """Call the function of a tool and return its result.
+
+    An exception or a timeout becomes an error result. Raise CallDeferred for an external tool.
+    """
     name = tool.spec.name
     if tool.external:
         raise CallDeferred(arguments, reason=EXTERNAL)
@@ -94,7 +101,7 @@ async def _run(
 async def _call_function(
     tool: Tool[..., Any], arguments: dict[str, Any], context: Context[Any]
 ) -> Any:
-    """Await an async function, or call a plain one in a thread, and return its value."""
+    """Call the function of a tool and return its value. A plain function runs in a thread."""
     positional, named = tool.signature.split(arguments)
     running = [True]
     if tool.signature.takes_context:
@@ -121,9 +128,9 @@ async def _call_function(
 
 
 def _context_for_thread(context: Context[Any], running: list[bool]) -> Context[Any]:
-    """Return a copy of the context for another thread.
+    """Return a copy of the context that a tool may use in another thread.
 
-    It reports progress in the event loop, and only while `running` is not empty.
+    The copy passes progress reports to the event loop, and only while `running` is not empty.
     """
     schedule = caller()
 
@@ -134,10 +141,10 @@ def _context_for_thread(context: Context[Any], running: list[bool]) -> Context[A
 
 
 def as_result(name: str, value: Any) -> ToolResult:
-    """Return the result for a value that a tool returned.
+    """Convert a value that the tool `name` returned to a ToolResult.
 
-    A text and parts are used as they are, None becomes "(no output)", and any other value is
-    written as JSON. A value without JSON is an error result.
+    A text and parts such as images are used unchanged, None becomes "(no output)", and any other
+    value is written as JSON. If that is impossible, return an error result.
     """
     if isinstance(value, ToolResult):
         return value
@@ -165,7 +172,10 @@ def _refuse(value: Any) -> Any:
 
 
 async def _run_guarded(tool: Tool[..., Any], step: Step) -> ToolResult:
-    """Call the hooks before the tool, ask for permission, run the tool, call the hooks after it."""
+    """Run a tool with its hooks and its permission, and return the result.
+
+    The order is: hooks before the tool, permission, the tool, hooks after the tool.
+    """
     result = await run_before(step)
     if result is None and tool.needs_permission:
         result = await _ask_permission(tool, step)
@@ -175,11 +185,11 @@ async def _run_guarded(tool: Tool[..., Any], step: Step) -> ToolResult:
 
 
 async def _ask_permission(tool: Tool[..., Any], step: Step) -> ToolResult | None:
-    """Return None if the call is allowed, or the result of a call that is denied or already done.
+    """Return None if the call may run, or the result of a call that is denied or already done.
 
-    A tool with a `trial` is tried without permission first, if only a person can give it. If the
-    target changes while a person decides, the question is asked again. Raise CallDeferred if the
-    call has to wait for a decision.
+    If only a person can decide, and the tool has a `trial`, the call is first tried without
+    permission. If the target changes while a person decides, the person is asked again. Raise
+    CallDeferred if the call has to wait for a decision.
     """
     decided, policy = step.context.decided, step.context.host.permission
     name, waited = tool.spec.name, False
@@ -195,7 +205,7 @@ async def _ask_permission(tool: Tool[..., Any], step: Step) -> ToolResult | None
                 decision = allow() if decided.covers(request) else defer(CHANGED)
             else:
                 if tool.trial is not None and needs_person(policy, request):
-                    tried = await _try(tool, step)
+                    tried = await _try_confined(tool, step)
                     if tried is not None:
                         return tried
                 decision, waited = await _decide(step, request)
@@ -215,8 +225,11 @@ async def _ask_permission(tool: Tool[..., Any], step: Step) -> ToolResult | None
     )
 
 
-async def _try(tool: Tool[..., Any], step: Step) -> ToolResult | None:
-    """Return the result of a call that needed no permission, or None if it does need it."""
+async def _try_confined(tool: Tool[..., Any], step: Step) -> ToolResult | None:
+    """Run a call confined, without permission, and return its result.
+
+    Return None if the call turns out to need permission.
+    """
     assert tool.trial is not None
     try:
         value = await tool.trial(step.arguments)
@@ -226,7 +239,7 @@ async def _try(tool: Tool[..., Any], step: Step) -> ToolResult | None:
 
 
 def _has_changed(tool: Tool[..., Any], step: Step, request: PermissionRequest) -> bool:
-    """Return whether the target is no longer in the state that was shown."""
+    """Return whether the target of a call has changed since `request` was shown to a person."""
     if request.touched is None or not request.touched.mark:
         return False
     try:
@@ -237,7 +250,7 @@ def _has_changed(tool: Tool[..., Any], step: Step, request: PermissionRequest) -
 
 
 async def _decide(step: Step, request: PermissionRequest) -> tuple[Decision, bool]:
-    """Return the decision of the run's permission policy, and whether it had to be awaited."""
+    """Return the decision of the run's permission policy, and whether the policy is async."""
     policy, ask = step.context.host.permission, step.context.ask
     if policy is None:
         return deny("no permission policy is set"), False
@@ -256,7 +269,7 @@ async def _decide(step: Step, request: PermissionRequest) -> tuple[Decision, boo
 
 
 def denied(request: PermissionRequest, decision: Decision) -> ToolResult:
-    """Return the result of a call that a decision refuses."""
+    """Return the error result for a call that `decision` refuses."""
     what = f"{request.action} {request.target}".strip()
     return error_result(
         f"permission denied: {what}" + (f": {decision.reason}" if decision.reason else "")
@@ -264,12 +277,15 @@ def denied(request: PermissionRequest, decision: Decision) -> ToolResult:
 
 
 async def supplied_result(tool: Any, value: Any) -> ToolResult:
-    """Return the result of a call that the caller of `resume` supplied."""
+    """Convert a value that the caller of `resume` supplied for a call to the call's result."""
     return await _finished(tool, as_result(tool.spec.name, value))
 
 
 def _permission_request(tool: Tool[..., Any], step: Step) -> PermissionRequest | None:
-    """Return the question for a call, or None if the tool's own `target` requires none."""
+    """Return the permission request for a call.
+
+    Return None if the tool's function `target` returns None: this call needs no permission.
+    """
     target: Any = tool.target
     if callable(target):
         target = target(step.arguments)
@@ -291,7 +307,10 @@ def _permission_request(tool: Tool[..., Any], step: Step) -> PermissionRequest |
 
 
 def _clean(result: ToolResult, limit: int | None) -> ToolResult:
-    """Return a result whose texts can be encoded as UTF-8 and are cut at `limit`, unless None."""
+    """Return a result whose texts can be encoded as UTF-8 and have at most `limit` characters.
+
+    If `limit` is None, the texts are not cut.
+    """
     content = []
     for part in result.content:
         if isinstance(part, Text):

@@ -1,4 +1,4 @@
-"""Coercion: convert the arguments of a model that are almost right, such as "3" for an integer.
+"""Coercion: converting arguments of a model that are almost right, such as "3" for an integer.
 
 Models often send a number as text, a list as JSON text, or null for an argument that they mean to
 leave out. Only such cases are converted:
@@ -27,9 +27,9 @@ _NUMBER = re.compile(r"-?\d{1,400}(\.\d{1,400})?([eE][+-]?\d{1,3})?")
 
 
 def coerce(validator: Validator, schema: Any, value: Json) -> Json:
-    """Return a value converted to fit a schema, as far as its meaning is clear.
+    """Convert a value to fit a schema, if its meaning is clear.
 
-    A value that fits is returned unchanged. The result may still not fit.
+    A value that fits the schema is returned unchanged. The result may still not fit.
     """
     schema = validator.resolve(schema)
     if not isinstance(schema, Mapping):
@@ -56,7 +56,10 @@ def _coerce_union(validator: Validator, options: list[Any], value: Json) -> Json
 
 
 def _coerce_enum(allowed: Any, value: Json) -> Json:
-    """Return the enum member whose JSON is the text, such as 2 for "2"; else return `value`."""
+    """Return the member of `allowed` whose JSON is the text `value`, such as 2 for "2".
+
+    If there is no such member, return `value`.
+    """
     if not isinstance(value, str) or value in allowed:
         return value
     for member in allowed:
@@ -81,7 +84,7 @@ def _coerce_type(validator: Validator, schema: Schema, kind: Any, value: Json) -
 
 
 def _from_text(kind: Any, text: str) -> Json:
-    """Return the value of a text that is JSON of the given type, or else the text itself."""
+    """Parse a text as JSON of the type `kind`. If this is impossible, return the text."""
     bare = text.strip()
     if kind == "integer" and _INTEGER.fullmatch(bare):
         return int(bare.partition(".")[0])
@@ -100,7 +103,10 @@ def _from_text(kind: Any, text: str) -> Json:
 
 
 def _to_text(validator: Validator, schema: Schema, number: float) -> Json:
-    """Return a number as text, if the schema asks for a decimal or a duration in seconds."""
+    """Return a number as text, if the schema is that of a decimal number or of a duration.
+
+    A duration is in seconds. For any other schema, return the number.
+    """
     text = json.dumps(number)
     if schema.get("format") == "duration":
         return f"{'-' * (number < 0)}PT{text.removeprefix('-')}S"
@@ -108,7 +114,10 @@ def _to_text(validator: Validator, schema: Schema, number: float) -> Json:
 
 
 def _coerce_items(validator: Validator, schema: Schema, value: Json) -> Json:
-    """Return a list with coerced items. A single value becomes a list if that fits."""
+    """Return a list with its items converted by `coerce`.
+
+    A value that is not a list becomes a list of one item, if this fits the schema.
+    """
     if not isinstance(value, list):
         wrapped = _coerce_items(validator, schema, [value])
         return wrapped if validator.accepts(schema, wrapped) else value

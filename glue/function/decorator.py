@@ -47,7 +47,7 @@ Target: TypeAlias = str | Callable[[Mapping[str, Any]], Any]
 class Tool(Generic[P, R]):
     """A function that a model can call, with the name, description and schema that the model sees.
 
-    `@tool` makes one. Calling it calls the function:
+    `@tool` creates a Tool. Calling the Tool calls the function:
 
     >>> weather("Toronto")
     'Toronto: 21 degrees, dry'
@@ -134,7 +134,8 @@ class Tool(Generic[P, R]):
         self.in_editor = False  # whether the tool reads and writes the buffers of an editor
         # Runs a call without permission, confined; returns None if the call needs permission.
         self.trial: Callable[[Mapping[str, Any]], Awaitable[Any]] | None = None
-        # Of a tool that runs commands, for programs that show it or run the commands themselves:
+        # These are set by a tool that runs commands, for programs that show the confinement or run
+        # the commands themselves.
         self.confinement = ""  # how commands are confined, in a few words
         self.confine: Callable[[str], list[str]] | None = None  # returns a confined command
         if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
@@ -169,9 +170,9 @@ class Tool(Generic[P, R]):
 
             search = Tool.from_schema("search", "Search the archive.", schema, forward)
 
-        If the first parameter of the function is a Context, it gets the context, as with `@tool`.
-        `takes_context` may be passed to save the inspection, for thousands of tools. The model sees
-        the schema unchanged, but patterns that may be slow are not checked.
+        If the first parameter of the function is a Context, the function gets the context, as with
+        `@tool`. `takes_context` states whether it is, to save time if there are thousands of tools.
+        The model sees the schema unchanged, but patterns that may be slow are not checked.
         """
         if takes_context is None:
             frame = inspect.currentframe()
@@ -187,7 +188,7 @@ class Tool(Generic[P, R]):
         return self.spec.name
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickle the tool by its name, like a function, if its module has it under that name."""
+        """Pickle the tool by its name, like a function, if its module has the tool by that name."""
         module, name = getattr(self, "__module__", ""), getattr(self, "__qualname__", "")
         found: Any = sys.modules.get(module)
         for part in name.split("."):
@@ -198,9 +199,10 @@ class Tool(Generic[P, R]):
         return self.function(*args, **kwargs)
 
     async def invoke(self, call: ToolCall, context: Context[Any]) -> ToolResult:
-        """Run a call of a model and return its result.
+        """Run the tool call of a model and return its result.
 
-        Every failure is an error result for the model; only cancellation is raised.
+        A failure is returned as an error result for the model. Only a cancellation, and
+        CallDeferred for a call that has to wait, are raised.
         """
         from glue.function.call import invoke  # loads anyio, which is not needed to make a tool
 
@@ -274,31 +276,33 @@ def tool(
     tool calls the function.
 
     Args:
-        name: The name that the model sees; by default that of the function.
+        name: The name that the model sees; by default the name of the function.
         description: The text that the model sees; by default the docstring's first paragraph.
         timeout: Seconds after which a call is an error.
         alone: If True, the tool never runs at the same time as other calls of the same reply.
-        needs_permission: True asks for permission before each call; a text names the action that
-            a decision is remembered for.
+        needs_permission: True asks for permission before each call. A text does so too, and is the
+            name of the action for which decisions are remembered.
         target: The parameter that names the object of the call, for permission rules; or a
-            function of the arguments that returns it, or None if the call needs no permission.
-        terminates: If True, a successful call votes to end the run. The run ends if every call of
-            the reply votes so.
-        advisory: If True, calls of this tool are ignored in that vote.
+            function of the arguments that returns the object, or None if the call needs no
+            permission.
+        terminates: If True, a successful call asks to end the run. The run ends if every call of
+            the reply asks to end it.
+        advisory: If True, calls of this tool are ignored when the loop checks whether every call
+            asks to end the run.
         idempotent: If True, a resumed run repeats a call that was interrupted.
         external: If True, glue never runs the function. A call pauses the run until the caller of
             `resume` supplies the result.
-        read_only: True if the tool changes nothing, False if it does; programs that use the tool
-            over MCP are told. By default they are told nothing.
+        read_only: True if the tool changes nothing, False if it changes something. Programs that
+            use the tool over MCP get this value; None is not sent.
         title: A short name for people, which editors show.
-        kind: What the tool does, for the icon in editors: read, edit, delete, move, search,
+        kind: The kind of the tool, for its icon in editors: read, edit, delete, move, search,
             execute, think, fetch or other.
-        max_output: Characters of a result that the model gets; None is all of them.
+        max_output: The most characters of a result that the model gets; None for no limit.
     """
     options = {name: value for name, value in locals().items() if name != "function"}
     frame = inspect.currentframe()
     if function is not None:
-        # The caller is behind the frame that `hinted` adds.
+        # Two frames back, because `hinted` adds a frame.
         caller = frame.f_back.f_back if frame is not None and frame.f_back is not None else None
         return Tool(function, frame=caller, **options)
 
@@ -311,7 +315,7 @@ def tool(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """The parameters of the function of a tool. They are read once, when the tool is made."""
+    """The parameters of a tool's function. They are read once, when the tool is created."""
 
     shape: Shape
     takes_context: bool = False
@@ -320,7 +324,7 @@ class Signature:
     whole: bool = False  # whether the function takes all arguments as one dict
 
     def parse(self, text: str) -> dict[str, Any]:
-        """Return the arguments of a call as Python objects, or raise ValidationError."""
+        """Return the arguments in the JSON `text` as Python objects, or raise ValidationError."""
         try:
             arguments: dict[str, Any] = self.shape.read(decode(text))
         except RecursionError:
@@ -328,7 +332,7 @@ class Signature:
         return arguments
 
     def split(self, arguments: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Return the positional arguments and the named arguments."""
+        """Split the arguments into those to pass by position and those to pass by name."""
         if self.whole:
             return [arguments], {}
         if not self.positional:
@@ -340,7 +344,7 @@ class Signature:
 
 
 def decode(text: str) -> dict[str, Json]:
-    """Return the JSON object that a model sent as arguments; an empty text means `{}`.
+    """Parse the JSON object that a model sent as arguments. An empty text means `{}`.
 
     Raise ValidationError if the text is not a JSON object.
     """
@@ -381,7 +385,7 @@ def _no_constant(text: str) -> NoReturn:
 
 
 _decoder = json.JSONDecoder(parse_constant=_no_constant)
-# Takes half the time of `decode`, which first looks for blanks around the value.
+# This takes half the time of `_decoder.decode`, which first looks for blanks around the value.
 _scan: Callable[[str, int], tuple[Json, int]] = _decoder.scan_once  # type: ignore[attr-defined]
 _GIVEN = {
     list: "a list",
@@ -393,7 +397,11 @@ _GIVEN = {
 
 
 def read_signature(function: Callable[..., Any], frame: Any = None) -> Signature:
-    """Return the signature of a function. Raise CannotDescribe with the name of the parameter."""
+    """Return the signature of a function, with the schema of its parameters.
+
+    `frame` is the frame of the caller, whose local names annotations may use. Raise CannotDescribe
+    with the name of the parameter if a schema cannot describe its annotation.
+    """
     parameters = list(inspect.signature(function).parameters.values())
     takes_self = bool(parameters) and _is_method(function, parameters[0].name)
     parameters = parameters[takes_self:]
@@ -440,16 +448,16 @@ def _takes_context(function: Callable[..., Any], frame: Any) -> bool:
 
 
 def _is_method(function: Callable[..., Any], first: str) -> bool:
-    """Return whether a function is defined in a class body, so that `self` is not bound yet."""
+    """Return whether a function was defined in a class body and has `self` or `cls` first."""
     outer = function.__qualname__.rpartition(".")[0] if inspect.isfunction(function) else ""
     return bool(outer) and not outer.endswith("<locals>") and first in ("self", "cls")
 
 
 def _hint(describer: Describer, parameter: inspect.Parameter) -> Any:
-    """Return the resolved annotation of a parameter, or Any if there is none."""
+    """Return the annotation of a parameter as a type, or Any if it has no annotation."""
     raw = parameter.annotation
     if isinstance(raw, str) and _is_context(describer, raw):
-        return Context  # its type argument may be a name that only type checkers know
+        return Context  # in Context[T], T may be a name that only type checkers know
     try:
         return describer.resolve({"hint": Any if raw is parameter.empty else raw})["hint"]
     except CannotDescribe as error:
@@ -492,13 +500,13 @@ def _namespace(function: Any, frame: Any) -> dict[str, Any]:
     for name, cell in zip(
         getattr(code, "co_freevars", ()), getattr(inner, "__closure__", None) or (), strict=False
     ):
-        with contextlib.suppress(ValueError):  # a function that mentions itself: no value yet
+        with contextlib.suppress(ValueError):  # the cell of a function that refers to itself
             names[name] = cell.cell_contents
     return names
 
 
 def name_of(function: Any) -> str:
-    """Return the name of a function, or of the class of a callable object in snake_case."""
+    """Return the name of a function. For a callable object, return its class in snake_case."""
     inner = _inner(function)
     name = getattr(inner, "__name__", None)
     if name is None:
@@ -507,7 +515,7 @@ def name_of(function: Any) -> str:
 
 
 def doc_of(function: Any) -> str:
-    """Return the docstring of a function, or of `__call__` or the class of a callable object."""
+    """Return the docstring of a function. For a callable object, use `__call__` or its class."""
     inner = _inner(function)
     if not inspect.isroutine(inner) and not isinstance(inner, type):
         inner = type(inner).__call__ if type(inner).__call__.__doc__ else type(inner)
@@ -541,7 +549,7 @@ _SPHINX = re.compile(
 
 
 def arguments_section(doc: str) -> dict[str, str]:
-    """Return the descriptions of the parameters in a docstring, by their names.
+    """Return the descriptions of parameters in a docstring, by the names of the parameters.
 
     The section `Args:` of Google's style is read, the section `Parameters` of NumPy's style, and
     the fields `:param name:` of Sphinx.

@@ -1,4 +1,4 @@
-"""Descriptions of faults: the path of the wrong value, the value, and the expected value.
+"""Descriptions of invalid values: the path of the value, the value, and the expected value.
 
 >>> schema = {"type": "object", "properties": {"days": {"type": "integer", "minimum": 1}}}
 >>> Validator(schema).errors({"days": 0}).lines
@@ -53,7 +53,7 @@ _MAX_DEPTH = 3  # of nested objects and lists in a description
 
 
 def format_path(path: Path) -> str:
-    """Return a path as code would write it: `orders[2].price`."""
+    """Return a path in the form of Python code, such as `orders[2].price`."""
     steps = (f"[{step}]" if isinstance(step, int) else f".{one_line(step, 80)}" for step in path)
     return "".join(steps).removeprefix(".")
 
@@ -69,7 +69,7 @@ def show_json(value: Any) -> str:
 
 
 def find_faults(error: Any, resolve: Resolve) -> Iterator[tuple[Path, str]]:
-    """Yield the path and the description of each fault in an error of jsonschema."""
+    """Yield the path and the description of each invalid value in an error of jsonschema."""
     path: Path = tuple(error.absolute_path)
     keyword, schema, value = error.validator, error.schema, error.instance
     if keyword == "required":
@@ -103,11 +103,11 @@ def find_faults(error: Any, resolve: Resolve) -> Iterator[tuple[Path, str]]:
 
 
 def _tags(error: Any, resolve: Resolve) -> tuple[str, dict[str, int]] | None:
-    """Return the tag of a union of objects, and the index of the option for each of its values.
+    """Return the tag of a union of objects, and the option for each value of the tag.
 
-    A tag is a property that every object of the union has and whose values differ between all of
-    them, such as `kind` in `{"kind": "circle", ...}` and `{"kind": "square", ...}`. Returns None if
-    the union has no tag, or the value is not an object.
+    A tag is a property that every object of the union has and whose values differ between all
+    options, such as `kind` in `{"kind": "circle", ...}` and `{"kind": "square", ...}`. An option is
+    given by its index. Return None if the union has no tag, or if the value is not an object.
     """
     if not isinstance(error.instance, Mapping):
         return None
@@ -147,7 +147,10 @@ def _errors_by_option(error: Any) -> dict[int, list[Any]]:
 
 
 def _errors_of_intended_option(error: Any) -> list[Any]:
-    """Return the errors of the only option of a union whose type fits the value, or nothing."""
+    """Return the errors of the only option of a union whose type fits the value.
+
+    Return [] if the type of several options fits the value, or of no option.
+    """
     options = _errors_by_option(error)
     fitting = [errors for errors in options.values() if not any(map(_is_wrong_type, errors))]
     return fitting[0] if len(fitting) == 1 else []

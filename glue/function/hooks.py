@@ -14,7 +14,7 @@ from glue.messages import ToolCall
 
 
 class Step:
-    """A call that is about to run: the call, its arguments as Python objects, and the context."""
+    """A tool call, as hooks see it: the call, its arguments as Python objects, its context."""
 
     __slots__ = ("arguments", "call", "context")
 
@@ -30,7 +30,7 @@ class Step:
 
 
 class Skip:
-    """A value that a hook returns to skip the tool and use this result instead."""
+    """A value that a hook returns to skip the tool and use `result` instead."""
 
     def __init__(self, result: ToolResult | str) -> None:
         if not isinstance(result, (ToolResult, str)):
@@ -50,7 +50,10 @@ class Replace:
 
 
 class Abort:
-    """A value that a hook returns to cancel the run. The tool is skipped, or its result dropped."""
+    """A value that a hook returns to cancel the run.
+
+    The tool is skipped, or if it has already run, its result is dropped.
+    """
 
     def __init__(self, reason: str) -> None:
         check_text("reason", reason)
@@ -92,9 +95,10 @@ class ToolHook:
 
 
 async def run_before(step: Step) -> ToolResult | None:
-    """Call `before` of each hook, which may replace the arguments of the step.
+    """Call `before` of each hook, which may replace the arguments in `step`.
 
-    Return the result of a hook that skips the tool, or None if the tool shall run.
+    If a hook skips the tool, return the result that the hook supplies. Otherwise return None: the
+    tool shall run.
     """
     for hook in step.context.host.hooks:
         answer = await _call_hook(hook, "before", step)
@@ -106,7 +110,7 @@ async def run_before(step: Step) -> ToolResult | None:
 
 
 async def run_after(step: Step, result: ToolResult) -> ToolResult:
-    """Call `after` of each hook and return the result that they leave."""
+    """Call `after` of each hook, which may replace the result, and return the last result."""
     for hook in step.context.host.hooks:
         answer = await _call_hook(hook, "after", step, result)
         if isinstance(answer, Skip):
@@ -117,10 +121,10 @@ async def run_after(step: Step, result: ToolResult) -> ToolResult:
 
 
 async def _call_hook(hook: Any, side: str, step: Step, *result: ToolResult) -> Any:
-    """Call one side of a hook and return its value.
+    """Call the function `side` of a hook, "before" or "after", and return its value.
 
-    Return a Skip with an error result if the hook raises or returns an Abort: a hook that fails
-    must not let the call through.
+    If the hook raises or returns an Abort, return a Skip with an error result: the tool must not
+    run if a hook fails.
     """
     function = getattr(hook, side, None)
     if function is None:
@@ -136,5 +140,5 @@ async def _call_hook(hook: Any, side: str, step: Step, *result: ToolResult) -> A
 
 
 async def wait_for(value: Any) -> Any:
-    """Return the result of an awaitable, or any other value unchanged."""
+    """Await `value` and return its result. Return a value that is not awaitable unchanged."""
     return await value if inspect.isawaitable(value) else value

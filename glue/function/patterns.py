@@ -1,7 +1,7 @@
-"""Regular expressions in schemas from MCP servers: those that may be slow are not checked.
+"""Removal of slow regular expressions from JSON schemas, for example of MCP servers.
 
 A pattern such as `(a+)+$` can take exponential time on a text that a model chose, and would block
-the event loop meanwhile.
+the event loop meanwhile. So values are not checked against patterns that may be slow.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Any, TypeAlias
 
 _MAX_DEPTH = 64  # of a schema; parts that are nested deeper accept every value
 _MAX_PATTERN = 1000  # characters
-_MAX_WAYS = 1000  # in which a pattern may match
+_MAX_WAYS = 1000  # the number of ways in which a pattern may match a text
 _MANY = 64  # repetitions that count as unlimited
-# Keywords whose values map names, which may look like keywords, to schemas.
+# Keywords whose value is a dict of schemas by name. The names may look like keywords.
 _NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 
 
 def without_slow_patterns(schema: Any, depth: int = 0, *, named: bool = False) -> Any:
-    """Return a schema without the patterns that may be slow.
+    """Return a copy of a schema without the regular expressions that may be slow.
 
-    They are removed everywhere, also from examples, because a `$ref` may point to any place.
-    `named` means that the keys of `schema` are names, not keywords.
+    They are removed everywhere, also from examples, because a `$ref` may point to any place. If
+    `named` is True, the keys of `schema` are names, not keywords.
     """
     if not isinstance(schema, (list, Mapping)):
         return schema
@@ -47,7 +47,7 @@ def without_slow_patterns(schema: Any, depth: int = 0, *, named: bool = False) -
 
 
 def is_quick(pattern: str) -> bool:
-    """Return whether searching a pattern surely takes time linear in the text.
+    """Return whether the time to search for a pattern surely grows only linearly with the text.
 
     >>> is_quick("^[a-z]+$"), is_quick("(a+)+$")
     (True, False)
@@ -67,7 +67,7 @@ def is_quick(pattern: str) -> bool:
 
 
 class _Counts:
-    """The counts of a pattern: ways to match its limited parts, and unlimited repetitions."""
+    """Counts of a pattern: the ways to match its limited parts, and its unlimited repetitions."""
 
     def __init__(self) -> None:
         self.ways = 1
@@ -100,8 +100,9 @@ def _count(tokens: Iterable[_Token], is_repeated: bool, counts: _Counts) -> bool
 
 
 _Token: TypeAlias = tuple[str, Any]
-# The value of a repetition is its bounds and its tokens, that of a branch the tokens of each
-# alternative. The value of a character is None, or a text that differs for different characters.
+# The value of a repetition is a tuple of its bounds and its tokens. The value of a branch is a list
+# of the tokens of each alternative. The value of a character is None, or a text that differs for
+# different characters.
 _CHARACTER, _START, _END, _REPEAT = "character", "start", "end", "repeat"
 _GROUP, _BRANCH, _LOOK = "group", "branch", "look"
 _BOUNDS = re.compile(r"\{(\d*)(?:(,)(\d*))?\}")
@@ -118,15 +119,15 @@ class _Unknown(Exception):
 def _is_set(branches: list[list[_Token]]) -> bool:
     r"""Return whether Python compiles alternatives such as `a|b|\d` to a set of characters.
 
-    It does so if each alternative is a character, a class or a set, and they are not all equal.
-    Otherwise, as in `.|a` or `a|a`, a text may match in several ways.
+    Python does so if each alternative is a character, a class or a set, and the alternatives are
+    not all equal. For other alternatives, as in `.|a` or `a|a`, a text may match in several ways.
     """
     names = [branch[0][1] for branch in branches if [kind for kind, _ in branch] == [_CHARACTER]]
     return len(names) == len(branches) and None not in names and len(set(names)) > 1
 
 
 class _Parser:
-    """A reader of the regular expressions whose time can be estimated.
+    """A parser of regular expressions. It rejects those whose time cannot be estimated.
 
     >>> _Parser("^a{2,}").read()
     [('start', None), ('repeat', (2, inf, [('character', 'a')]))]
@@ -137,7 +138,7 @@ class _Parser:
         self.at = 0
 
     def read(self) -> list[_Token]:
-        """Return the tokens of the whole pattern."""
+        """Return the tokens of the whole pattern, or raise _Unknown."""
         if self.pattern.startswith("(?i)"):  # ignores case, which does not change the time
             self.at = len("(?i)")
         tokens = self._alternatives()
@@ -188,7 +189,7 @@ class _Parser:
         return _CHARACTER, None if char == "." else char
 
     def _escape(self) -> _Token:
-        """Return the token of the character after a backslash."""
+        """Return the token for a backslash and the character after it."""
         char = self.pattern[self.at : self.at + 1]
         if not char or char.isdigit():  # a back-reference
             raise _Unknown
@@ -201,9 +202,9 @@ class _Parser:
         return _CHARACTER, None if char.isalnum() else char
 
     def _set(self) -> str | None:
-        """Move behind the bracket that closes a set of characters.
+        """Skip a set of characters such as `[a-z]`, up to and including its closing bracket.
 
-        Return "[]" if the set surely contains several characters, or None.
+        Return "[]" if the set surely contains several characters, else None.
         """
         is_negated = self.pattern.startswith("^", self.at)
         if is_negated:
@@ -233,7 +234,10 @@ class _Parser:
         return _OPENINGS.get(opening) or _GROUP, inner
 
     def _bounds(self) -> tuple[int, float] | None:
-        """Return how often the last atom repeats, or None if no quantifier follows."""
+        """Read a quantifier such as `*` or `{2,3}`, and return its least and greatest count.
+
+        Return None if no quantifier follows.
+        """
         char = self.pattern[self.at : self.at + 1]
         if char and char in "*+?":
             self.at += 1

@@ -98,10 +98,10 @@ class Field:
         return f"Field({self.description!r}, {self.bounds!r})"
 
     def constrain(self, schema: dict[str, Json]) -> dict[str, Json]:
-        """Return a copy of a schema with the description, the bounds and the examples.
+        """Return a copy of a schema with the description, the bounds and the examples added.
 
-        In a union, a bound is added to each option that it applies to. Raise CannotDescribe if
-        there is none.
+        In a union, a bound is added to each option to which the bound applies. Raise CannotDescribe
+        if a bound does not apply to the schema or to any option.
         """
         schema = dict(schema)
         if "anyOf" in schema:
@@ -132,7 +132,7 @@ _NUMBERS = {
 
 
 def _keyword_for(kind: Any, name: str) -> str:
-    """Return the schema keyword of a bound for a type, or "" if it does not apply to the type.
+    """Return the schema keyword for a bound of the type `kind`, or "" if there is no such bound.
 
     >>> _keyword_for("string", "min_length"), _keyword_for("array", "min_length")
     ('minLength', 'minItems')
@@ -145,7 +145,7 @@ def _keyword_for(kind: Any, name: str) -> str:
 
 
 class Shape:
-    """A schema with its validator and its builder, which reads values of one type."""
+    """A JSON schema with a validator, and a builder that makes Python values of one type."""
 
     def __init__(self, schema: Mapping[str, Json], build: Build | None = None) -> None:
         self.schema = schema
@@ -154,7 +154,7 @@ class Shape:
         self.fits = self.validator.check(schema)
 
     def read(self, value: Json) -> Any:
-        """Return the Python value for a JSON value, or raise ValidationError."""
+        """Validate a JSON value and convert it to the Python type, or raise ValidationError."""
         self.validator.start(value)
         if not self.fits(value):
             value = coerce(self.validator, self.schema, value)
@@ -175,9 +175,10 @@ class Shape:
 
 
 def shape_of(annotation: Any, namespace: Mapping[str, Any] | None = None) -> Shape:
-    """Return the shape of an annotation, or raise CannotDescribe.
+    """Return the Shape of an annotation: its schema, a validator and a builder.
 
-    `namespace` has the names that a postponed annotation, which is a text, may use.
+    `namespace` contains the names that an annotation may use if it is a text. Raise CannotDescribe
+    if a JSON schema cannot describe the annotation.
     """
     describer = Describer(namespace)
     return describer.close(*describer.describe(annotation))
@@ -208,7 +209,7 @@ _OBJECTS = ("dict", "Mapping", "MutableMapping", "OrderedDict")
 
 
 class Describer:
-    """A builder of schemas for the annotations of one signature.
+    """A generator of JSON schemas for the annotations of one signature.
 
     Types that contain themselves become definitions in `$defs`.
     """
@@ -216,14 +217,17 @@ class Describer:
     def __init__(self, namespace: Mapping[str, Any] | None = None) -> None:
         self.namespace = dict(namespace or {})
         self.defs: dict[str, Json] = {}
-        # The types that are being described, each with its name in `$defs`, or None as long as the
-        # type has not been found inside itself.
+        # The types that are being described, with their names in `$defs`. The name is None as long
+        # as the type has not been found inside itself.
         self._open: dict[Any, str | None] = {}
         self._builds: dict[str, Build | None] = {}  # the builders of `$defs`
         self._validator: Validator  # set by `close`; unions use it to choose an option
 
     def close(self, schema: dict[str, Json], build: Build | None) -> Shape:
-        """Return the shape of a schema, with the definitions that it refers to."""
+        """Return a Shape for a schema and its builder, with the definitions in `$defs` added.
+
+        The describer must not be used again afterwards.
+        """
         if self.defs:
             schema = {**schema, "$defs": self.defs}
         shape = Shape(schema, build)
@@ -270,9 +274,9 @@ class Describer:
         """Return the schema and the builder of an object with named members.
 
         Args:
-            label: the name of a member in errors, such as "parameter {!r}".
-            members: name, annotation, and default or REQUIRED of each member.
-            texts: descriptions by name.
+            label: the form of a member's name in errors, such as "parameter {!r}".
+            members: for each member its name, its annotation, and its default or REQUIRED.
+            texts: descriptions of members by name.
         """
         properties: dict[str, Json] = {}
         builds: dict[str, Build] = {}
@@ -374,7 +378,7 @@ class Describer:
     def _tuple(self, args: tuple[Any, ...]) -> Described:
         parts = [self.describe(arg) for arg in args]
         schemas = [schema for schema, _ in parts]
-        # `maxItems` makes `items` superfluous, but some providers reject a list without it.
+        # `maxItems` makes `items` superfluous, but some providers reject a list without `items`.
         items = _any_of(schemas)
         first = {"prefixItems": schemas} if schemas and items not in schemas else {}
         schema = {
@@ -418,7 +422,10 @@ class Describer:
         return schema, make
 
     def _record(self, hint: Any, kind: Any, args: tuple[Any, ...]) -> Described | None:
-        """Return the schema and the builder of a class with named fields, or None for others."""
+        """Return the schema and the builder of a class with named fields, such as a dataclass.
+
+        Return None if the class has no named fields.
+        """
         if _is_a(kind, "pydantic", "BaseModel"):
             return self._named(hint, kind.__name__, lambda: _pydantic(self, hint))
         if _is_a(kind, "msgspec", "Struct"):
@@ -443,7 +450,10 @@ class Describer:
         return self._named(hint, kind.__name__, make)
 
     def _hints(self, kind: Any, args: tuple[Any, ...]) -> dict[str, Any]:
-        """Return the annotations of a class and its bases, with type arguments filled in."""
+        """Return the annotations of a class and its bases.
+
+        Type variables are replaced by `args`, the type arguments of the class.
+        """
         hints: dict[str, Any] = {}
         for base in reversed(kind.__mro__):
             own = inspect.get_annotations(base)
@@ -465,7 +475,8 @@ class Describer:
     def _named(self, key: Any, name: str, make: Callable[[], Described]) -> Described:
         """Return the schema and the builder of a type that may contain itself.
 
-        If it does, the schema is stored in `$defs`, and a `$ref` to it is returned.
+        If the type contains itself, its schema is stored in `$defs`, and a `$ref` is returned.
+        `key` identifies the type, and `make` returns its schema and builder.
         """
         if key in self._open:
             own = self._open[key] = self._open[key] or self._free_name(name)
@@ -486,16 +497,17 @@ class Describer:
         return {"$ref": f"#/$defs/{definition}"}, build
 
     def _free_name(self, name: str) -> str:
-        """Return a name for `$defs` that is not taken: Node, Node_2, Node_3."""
+        """Return a name for `$defs` that is not used yet: Node, Node_2, Node_3 and so on."""
         name = re.sub(r"\W", "_", name)
         taken = {*self.defs, *self._open.values()}
         candidates = (name, *(f"{name}_{number}" for number in range(2, 1000)))
         return next(candidate for candidate in candidates if candidate not in taken)
 
     def adopt(self, defs: Mapping[str, Json], schema: Json) -> Json:
-        """Add the definitions of another library's schema, and return the schema.
+        """Add the definitions of another library's schema to `$defs`, and return the schema.
 
-        If a name is taken, the definition gets another name, and so do the references to it.
+        If a name is used already, the definition gets another name. References to it in the schema
+        are changed too.
         """
         names = {
             name: name if self.defs.get(name, part) == part else self._free_name(name)
@@ -508,9 +520,9 @@ class Describer:
     def resolve(
         self, annotations: Mapping[str, Any], known: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Return annotations in which texts (postponed annotations) are evaluated.
+        """Evaluate annotations that are texts, and return all annotations.
 
-        `known` has the names that they may use; by default, those of the signature.
+        `known` contains the names that a text may use; by default, the names of the signature.
         """
         holder = types.SimpleNamespace(__annotations__=dict(annotations))
         names = dict(self.namespace if known is None else known)
@@ -525,9 +537,9 @@ class Describer:
 
 
 def gather(items: Iterable[tuple[Any, Json, Build | None]]) -> dict[Any, Any]:
-    """Return the built values of (key, value, builder), by key.
+    """Call the builder of each (key, value, builder), and return the built values by key.
 
-    Raise one ValidationError with the faults of all values.
+    If values are invalid, raise one ValidationError with the faults of all of them.
     """
     built: dict[Any, Any] = {}
     errors: list[tuple[Path, str]] = []
@@ -609,7 +621,10 @@ def _scalar(kind: Any) -> Described | None:
 
 
 def _text(keywords: dict[str, Json], make: Callable[[Any], Any], expected: str) -> Described:
-    """Return a schema of texts, and a builder that calls `make` and names `expected` in faults."""
+    """Return a schema for texts, and a builder that converts a text with `make`.
+
+    If `make` fails, the builder raises a ValidationError that names `expected`.
+    """
 
     def build(value: Json) -> Any:
         try:
@@ -637,7 +652,7 @@ def _values(values: list[Any]) -> dict[str, Json]:
 
 
 def _duration(timedelta: Any, text: str) -> Any:
-    """Return the timedelta of a duration in ISO 8601, such as P1DT2H30M."""
+    """Convert a duration in ISO 8601, such as P1DT2H30M, to a timedelta."""
     found = _DURATION.fullmatch(text.removeprefix("-"))
     if found is None or text.endswith(("P", "T")):
         raise ValueError(text)
@@ -670,8 +685,8 @@ def _dataclass_fields(kind: Any, hints: dict[str, Any]) -> Iterable[tuple[str, A
 def _typeddict_fields(kind: Any, hints: dict[str, Any]) -> Iterable[tuple[str, Any, Any]]:
     for name, hint in hints.items():
         needed = name in kind.__required_keys__
-        # If annotations are postponed, __required_keys__ ignores these. They are compared by name,
-        # because typing and typing_extensions may each have their own.
+        # If annotations are postponed, __required_keys__ ignores these forms. They are compared by
+        # name, because typing and typing_extensions may each have their own form.
         while (form := _form_name(hint)) in ("Required", "NotRequired", "ReadOnly"):
             needed = {"Required": True, "NotRequired": False}.get(form, needed)
             hint = typing.get_args(hint)[0]
@@ -679,7 +694,7 @@ def _typeddict_fields(kind: Any, hints: dict[str, Any]) -> Iterable[tuple[str, A
 
 
 def _form_name(hint: Any) -> str:
-    """Return the name of the special form that a hint uses, such as "Required"."""
+    """Return the name of the special form around a hint, such as "Required", or ""."""
     return str(getattr(typing.get_origin(hint), "__name__", ""))
 
 
@@ -689,7 +704,10 @@ def _namedtuple_fields(kind: Any, hints: dict[str, Any]) -> Iterable[tuple[str, 
 
 
 def _is_a(kind: type, module: str, name: str) -> bool:
-    """Return whether a class is a subclass of a class in another library, if that is loaded."""
+    """Return whether `kind` is a subclass of the class `name` in another library's `module`.
+
+    If the module is not loaded, return False.
+    """
     base = getattr(sys.modules.get(module), name, None)
     return isinstance(base, type) and issubclass(kind, base)
 
@@ -702,7 +720,7 @@ def _pydantic(describer: Describer, hint: Any) -> Described:
 
     def build(value: Json) -> Any:
         try:
-            # As JSON text, because strict models accept a date as text only in JSON.
+            # The value is passed as JSON, because only then strict models accept dates as text.
             return adapter.validate_json(json.dumps(value))
         except pydantic.ValidationError as error:
             raise ValidationError(

@@ -1,4 +1,4 @@
-"""Long outputs of tools: the model sees the beginning and the end, a file keeps the whole text."""
+"""Long outputs of tools: the model sees the start and the end, a file contains the whole text."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from collections import deque
 from contextvars import ContextVar
 from typing import BinaryIO
 
-MAX_TEXTS = 256  # in a spool; older ones are removed
+MAX_TEXTS = 256  # in a spool; older texts are removed
 
 
 class Spool:
-    """A private directory for the whole texts of outputs that were cut.
+    """A private directory of files with the whole texts of outputs that were cut.
 
     >>> spool = Spool()
     >>> address = spool.write("a long text")
@@ -61,7 +61,10 @@ class Spool:
         return f"spool:{name}"
 
     def open(self, address: str) -> BinaryIO:
-        """Open the text with an address. Raise FileNotFoundError if there is none."""
+        """Open the file of the text that `write` stored at `address`.
+
+        Raise FileNotFoundError if there is no text with this address.
+        """
         found = re.fullmatch(r"spool:([0-9a-f]{16}\.txt)", address)
         if found is None:
             raise FileNotFoundError(f"no such text: {address!r}")
@@ -88,10 +91,10 @@ current_spool: ContextVar[Spool] = ContextVar("glue.spool", default=Spool())  # 
 
 
 def cap(text: str, limit: int) -> str:
-    """Return a text, cut in its middle if it is longer than `limit` characters.
+    """Return a text, without its middle if it is longer than `limit` characters.
 
-    The result has the first two thirds and the last third of the limit, and between them a note
-    with the address of the whole text in the spool.
+    About two thirds of the kept characters are from the start of the text, and one third is from
+    its end. A note between them contains the address of the whole text in the spool.
     """
     if len(text) <= limit:
         return text
@@ -101,7 +104,7 @@ def cap(text: str, limit: int) -> str:
         address = ""
     head_size, tail_size = limit - limit // 3, limit // 3
     head, tail = text[:head_size], text[len(text) - tail_size :]
-    # Cut at a line break, if one is near.
+    # Cut at a line break, if there is a line break near.
     if (end := head.rfind("\n")) > head_size * 3 // 4:
         head = head[:end]
     if 0 <= (end := tail.find("\n")) < tail_size // 4:

@@ -65,11 +65,11 @@ _OBJECT_KEYWORDS = frozenset(
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _REFERENCES = frozenset(("$ref", "$dynamicRef", "$recursiveRef"))
 _MAX_FAULTS = 20  # lines for the model; the others are only counted
-# The budget of a check. A step is one followed reference, or one keyword that jsonschema checks; a
-# step on a large value counts as many, because jsonschema copies the value into its messages.
-# Without a budget, a short chain of definitions, each of which names the one before it several
-# times, takes hours.
-_MAX_STEPS = 3_000  # for one list or object, and for a small value with all of its parts
+# The budget of a check, in steps. A step is one followed reference, or one keyword that jsonschema
+# checks. A step on a large value counts as several steps, because jsonschema copies the value into
+# its messages. Without a budget, a check could take hours: a few definitions are enough, if each
+# refers to the previous definition several times.
+_MAX_STEPS = 3_000  # for one list or object, and for a small value with all its parts
 _STEPS_PER_PART = 25
 _MAX_ALL_STEPS = 60_000
 _SLOW_STEP = 4  # jsonschema takes longer to follow a reference than to check another keyword
@@ -80,7 +80,7 @@ _TOO_COMPLEX = (
 
 
 class ValidationError(ValueError):
-    """One or more faults of a value; each has the path to the wrong part and a text."""
+    """One or more faults of a value. A fault is the path of the wrong part, and a text."""
 
     def __init__(self, errors: Iterable[tuple[Path, str]]) -> None:
         self.errors = tuple((path, one_line(text, 500)) for path, text in errors)
@@ -92,14 +92,14 @@ class ValidationError(ValueError):
         return [f"{format_path(path)}: {text}" if path else text for path, text in self.errors]
 
     def below(self, key: str | int) -> ValidationError:
-        """Return the same faults with `key` in front of each path."""
+        """Return a copy of this error with `key` in front of the path of each fault."""
         return ValidationError(((key, *path), text) for path, text in self.errors)
 
 
 def check_schema(schema: Schema, *, references: bool = True) -> None:
-    """Raise ValueError if a schema is not a valid JSON schema, or has a `$ref` to nothing.
+    """Raise ValueError if a JSON schema is invalid, or has a `$ref` whose target does not exist.
 
-    References are not checked if `references` is False.
+    The targets are not checked if `references` is False.
     """
     _check_schema(json.dumps(schema), references)
 
@@ -138,22 +138,22 @@ class Validator:
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
-        self._checks: dict[int, tuple[object, Check]] = {}  # by the id of the part
+        self._checks: dict[int, tuple[object, Check]] = {}  # by the id() of a part of the schema
         self._jsonschema: Any = None
         self._value: Json = None  # the value that is checked now
-        self._steps: dict[int, int] = {}  # by the id of a list or an object in the value
-        self._sizes: dict[int, int] = {}  # parts of a list or an object, by its id
+        self._steps: dict[int, int] = {}  # steps by the id() of a list or an object in the value
+        self._sizes: dict[int, int] = {}  # number of parts, by the id() of a list or an object
         self._all_steps, self._budget = 0, _MAX_STEPS
         self._is_dialect_known = str(schema.get("$schema", _DIALECT)).rstrip("#") == _DIALECT
 
     def start(self, value: Json) -> None:
-        """Begin the check of a value, with a new budget of references that it may follow."""
+        """Begin the check of another value, with a new budget of steps."""
         self._value, self._all_steps, self._budget = value, 0, _MAX_STEPS
         if self._steps or self._sizes:
             self._steps, self._sizes = {}, {}
 
     def _follow(self, value: Json = None, steps: int = 1) -> None:
-        """Count steps of the check; raise ValidationError if there are too many."""
+        """Count steps of the check on `value`. Raise ValidationError if the budget is exceeded."""
         self._all_steps += steps
         if self._all_steps > self._budget == _MAX_STEPS:
             parts = _count_parts(self._value, _MAX_ALL_STEPS)
@@ -165,7 +165,10 @@ class Validator:
             raise ValidationError([((), _TOO_COMPLEX)])
 
     def _weight(self, value: Json) -> int:
-        """Return how many steps one keyword of jsonschema takes on a value."""
+        """Return the number of steps to count for one keyword that jsonschema checks on `value`.
+
+        The number grows with the size of `value`.
+        """
         if not isinstance(value, (dict, list, str)):
             return 1
         if isinstance(value, str):
@@ -176,7 +179,7 @@ class Validator:
         return 1 + known // _PARTS_PER_STEP
 
     def accepts(self, schema: Any, value: Json) -> bool:
-        """Return whether a value fits a part of the schema."""
+        """Return whether a value fits `schema`, which is a part of the whole schema."""
         check = self.check(schema)
         if check(value):
             return True
@@ -187,9 +190,10 @@ class Validator:
         return bool(self.load_jsonschema().evolve(schema=schema).is_valid(value))
 
     def check(self, schema: Any) -> Check:
-        """Return the quick check of a part of the schema.
+        """Return the quick check of `schema`, which is a part of the whole schema.
 
-        It returns True only if jsonschema accepts the value too. False means: ask jsonschema.
+        The check returns True only if jsonschema accepts the value too. If the check returns False,
+        jsonschema has to decide.
         """
         known = self._checks.get(id(schema))
         if known is None:
@@ -202,7 +206,7 @@ class Validator:
         return known[1]
 
     def load_jsonschema(self) -> Any:
-        """Return the validator of jsonschema, which is made at the first call."""
+        """Return the validator of jsonschema, which is created at the first call."""
         if self._jsonschema is None:
             import jsonschema  # slow to import
             import referencing
@@ -217,7 +221,10 @@ class Validator:
         return self._jsonschema
 
     def _counted(self, word: str, check: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function of jsonschema that checks a keyword, with a count of its steps."""
+        """Return a wrapper of the jsonschema function `check` that counts the steps of the check.
+
+        `word` is the keyword that the function checks.
+        """
         factor = _SLOW_STEP if word in _REFERENCES else 1
 
         def counted(validator: Any, given: Any, value: Json, schema: Any) -> Any:
@@ -240,7 +247,10 @@ class Validator:
         return ValidationError(faults) if faults else None
 
     def resolve(self, schema: Any) -> Any:
-        """Return the schema that a `$ref` within this schema points to, or the schema itself."""
+        """Follow the `$ref` of a schema, and return the schema that it refers to.
+
+        A schema without a `$ref`, or whose `$ref` cannot be followed, is returned unchanged.
+        """
         for _ in range(32):
             if not isinstance(schema, Mapping) or "$ref" not in schema:
                 break
@@ -292,7 +302,7 @@ class Validator:
 
             def check_target(value: Json) -> bool:
                 self._follow(value)
-                # Looked up when it is called, because a schema may contain itself.
+                # The check is looked up at each call, because a schema may contain itself.
                 return self.check(target)(value)
 
             return check_target
@@ -306,7 +316,10 @@ class Validator:
         return lambda value: type(value) in kinds and holds(value, bound)
 
     def _compile_list(self, keywords: dict[str, Any]) -> Check:
-        """Return the check of a list, and remove `"type": "array"`, which it includes."""
+        """Return the check of a list, which includes the check of `"type": "array"`.
+
+        That keyword is removed from `keywords`.
+        """
         first = [self.check(part) for part in keywords.get("prefixItems", [])]
         rest = self.check(keywords.get("items", True))
         least, most = _bounds(keywords, "Items")
@@ -329,7 +342,10 @@ class Validator:
         return check_list
 
     def _compile_object(self, keywords: dict[str, Any]) -> Check:
-        """Return the check of an object, and remove `"type": "object"`, which it includes."""
+        """Return the check of an object, which includes the check of `"type": "object"`.
+
+        That keyword is removed from `keywords`.
+        """
         properties = keywords.get("properties", {})
         names = keywords.get("propertyNames", True)
         other = keywords.get("additionalProperties", True)
@@ -350,7 +366,7 @@ class Validator:
                 checks[name] = self.check(part)
         type_of, check_of = types.get, checks.get
         check_name, check_other = self.check(names), self.check(other)
-        # If no other names are allowed, and there are as many names as properties, none is missing.
+        # If no other names are allowed, an object with as many names as properties has all of them.
         is_closed = other is False and required <= properties.keys()
         enough = len(properties) if is_closed else -1
 
@@ -368,9 +384,9 @@ class Validator:
 
 
 def _count_parts(value: Json, most: int) -> int:
-    """Return how many values a JSON value contains, itself included; stop at about `most`.
+    """Return the number of values in a JSON value, including the value itself.
 
-    A long text counts as several values.
+    A long text counts as several values. The count ends at about `most`.
     """
     count, left = 0, [value]
     while left and count < most:
@@ -386,14 +402,17 @@ def _count_parts(value: Json, most: int) -> int:
 
 
 def _types_of(schema: Mapping[str, Any]) -> tuple[type, ...]:
-    """Return the Python types of the values that the `type` of a schema allows."""
+    """Return the Python types that the keyword `type` of a schema allows."""
     names = schema.get("type", [])
     names = [names] if isinstance(names, str) else names
     return tuple(kind for name in names for kind in _TYPES[name])
 
 
 def _bounds(keywords: dict[str, Any], noun: str) -> tuple[Any, Any]:
-    """Return the least and the greatest number of items or properties."""
+    """Return the allowed minimum and maximum of the number of items or properties.
+
+    `noun` is "Items" or "Properties".
+    """
     return _number(keywords.get(f"min{noun}", 0)), _number(keywords.get(f"max{noun}", maxsize))
 
 
