@@ -44,17 +44,17 @@ __getattr__, __dir__ = lazy_names(__name__, {"postgres": "PostgresStore", "sqlit
 
 
 def store_path(name: str = "") -> Path:
-    """Return the path of a store, given its name or "" for the default store."""
+    """Return the path of the store called `name`; "" is the default store in the state folder."""
     return Path(name).expanduser() if name else state_dir() / "sessions"
 
 
 def is_address(name: str) -> bool:
-    """Return whether the name of a store is the address of a server."""
+    """Return whether the name of a store is the address of a server, such as postgresql://..."""
     return "://" in name
 
 
 def store_name(name: str = "") -> str:
-    """Return the name of a store for messages; an address without its user and password."""
+    """Return the name of a store for messages: its path, or its address without the password."""
     if not is_address(name):
         return str(store_path(name))
     scheme, _, rest = name.partition("://")
@@ -62,11 +62,11 @@ def store_name(name: str = "") -> str:
 
 
 def open_store(name: str = "") -> Store:
-    """Open a store by its name, or the default store.
+    """Open a store by its name.
 
     Args:
         name: an address is a PostgreSQL store, a path that ends in .db, .sqlite or .sqlite3 is a
-            SQLite file, and any other path is a folder of session files.
+            SQLite file, and any other path is a folder of session files. "" is the default folder.
     """
     if is_address(name):
         from glue.stores.postgres import PostgresStore  # needs the extra glue-agents[postgres]
@@ -88,7 +88,10 @@ def open_store(name: str = "") -> Store:
 
 
 async def check_store(store: Store) -> tuple[int, list[str]]:
-    """Read every session of a store; return their number and a line for each unreadable one."""
+    """Read every session of a store.
+
+    Return the number of sessions, and a line of text for each session that cannot be read.
+    """
     infos, damaged = await store.list(), list[str]()
     for info in infos:
         try:
@@ -97,14 +100,14 @@ async def check_store(store: Store) -> tuple[int, list[str]]:
             damaged.append(f"{info.id}: {error}")
     others = len(store.paths()) - len(infos) if isinstance(store, FileStore) else 0
     if others > 0 and not damaged:
-        damaged.append(f"{others} of its files are not sessions")
+        damaged.append(f"{others} of the files in the store are not sessions")
     return len(infos), damaged
 
 
 def read_session_file(path: Path) -> tuple[Record, Sequence[Message], Mapping[str, float]] | None:
-    """Read the header, the messages and their storage times from the file of a session.
+    """Return the header, the messages and their storage times from the file of a session.
 
-    Return None if the file is not a session. Raise StoreError if it is a SQLite store.
+    Return None if the file is not a session. Raise StoreError if the file is a SQLite store.
     """
     database = b"SQLite format 3\0"
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Files of stores: durable writes, exclusive locks, and errors of opening a file."""
+"""Helpers for the files of stores: durable writes, exclusive locks, and errors of opening."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if sys.platform != "win32":
 
 
 def sync_data(fd: int) -> None:
-    """Wait until the data written to a file is on the disk."""
+    """Wait until all data that was written to the open file `fd` is on the disk."""
     if sys.platform == "darwin":
         fcntl.fcntl(fd, fcntl.F_FULLFSYNC)  # fsync on macOS stops at the drive's own cache
     else:
@@ -33,9 +33,9 @@ def sync_folder(folder: Path) -> None:
 
 
 def open_locked(path: Path, id: str, sync: bool) -> int:
-    """Open the file of a session for appending, and lock it; create it if it does not exist.
+    """Open the file of a session for appending, lock it, and return the file descriptor.
 
-    Return the descriptor. Raise SessionBusy if another writer has locked the file.
+    The file is created if it does not exist. Raise SessionBusy if another writer has locked it.
     """
     while True:
         is_new = not path.exists()
@@ -54,11 +54,11 @@ def open_locked(path: Path, id: str, sync: bool) -> int:
         except BaseException:
             os.close(fd)
             raise
-        os.close(fd)  # deleted after it was opened and before it was locked: try again
+        os.close(fd)  # the file was deleted after it was opened and before it was locked: try again
 
 
 def lock(fd: int, id: str) -> None:
-    """Lock an open file until it is closed. Raise SessionBusy if it is locked already."""
+    """Lock the open file `fd` until it is closed. Raise SessionBusy if it is locked already."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -66,7 +66,7 @@ def lock(fd: int, id: str) -> None:
 
 
 def pread(fd: int, start: int, stop: int) -> bytes:
-    """Read the bytes of an open file from `start` to `stop`; fewer if the file is shorter."""
+    """Return the bytes of the open file `fd` from `start` to `stop`, or to the end of the file."""
     blocks = []
     while start < stop and (block := os.pread(fd, stop - start, start)):
         blocks.append(block)
@@ -75,9 +75,9 @@ def pread(fd: int, start: int, stop: int) -> bytes:
 
 
 def read_only_reason(id: str, path: os.PathLike[str], error: OSError) -> str:
-    """Return why a session can be read but not changed, given the error of opening its file.
+    """Return the reason why a session is read-only, if opening its file for writing failed.
 
-    Raise StoreError if the error is not about a missing permission.
+    `error` is the error of opening. If it is not about a missing permission, raise StoreError.
     """
     if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
         raise cannot_open(id, path, error) from error

@@ -1,4 +1,4 @@
-"""`FileStore`: each session in an append-only JSON-lines file. A stored message is on the disk."""
+"""`FileStore`: a store with an append-only file of JSON lines for each session."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _log.addHandler(logging.NullHandler())  # silent unless the user configures logg
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_.@+=,-]|^\.")  # bytes that are escaped in file names
 _SUFFIX = ".jsonl"
 _LINE = re.compile(rb"\n")
-# How records begin: those that add a message, and those that change messages in their place.
+# The first bytes of records that add a message, and of records that change messages in place.
 _MESSAGE = b'{"type":"message","at":'
 _CHANGES = (b'{"type":"amend",', b'{"type":"exclude",')
 _PIECE = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9]+")  # the ASCII and other parts of a word
@@ -55,7 +55,7 @@ _BRIEF = 65_536  # bytes in which the header and the first message are expected
 
 
 class FileStore(BlockingStore):
-    """A store that keeps each session in a file of its own below a folder.
+    """A store that keeps each session in a file of its own in a folder.
 
     >>> store = FileStore(".glue")
     >>> session = agent.session("demo", store=store)  # doctest: +SKIP
@@ -79,7 +79,7 @@ class FileStore(BlockingStore):
         self.sync = sync
 
     def path(self, id: str) -> Path:
-        """Return the file of a session. Characters that are unsafe in file names become %XX."""
+        """Return the path of a session's file. Characters that are unsafe there become %XX."""
         name = _UNSAFE.sub(lambda match: b"%%%02X" % match.group()[0], check_id(id).encode())
         if len(name) > 240:
             raise ValueError(f"the session id {id!r} is too long for a file name")
@@ -118,7 +118,7 @@ class FileStore(BlockingStore):
     async def fork(
         self, id: str, new_id: str, *, at: int | None = None, live: bool = False
     ) -> None:
-        """Copy a session within this store. See `copy`.
+        """Copy a session within this store, like the function `copy`.
 
         The lines are copied without decoding them, unless messages were inserted or removed.
         """
@@ -184,7 +184,7 @@ class _Writer:
             return
         size = os.fstat(self.fd).st_size
         head = encode(stored.header)
-        # The header is compared because a new file can have the inode of a deleted one.
+        # The header is compared because a new file can have the inode of a deleted file.
         if not self.end or size < self.end or pread(self.fd, 0, len(head)) != head:
             stored.clear()
             self.end = 0
@@ -226,14 +226,14 @@ class _Writer:
         self.append(b"".join(map(encode, records)))
 
     def append(self, block: bytes) -> None:
-        """Append encoded records to the file."""
+        """Append `block`, which consists of encoded records, to the file."""
         try:
             view = memoryview(block)
             while view:
                 view = view[os.write(self.fd, view) :]
             self._wait(self.fd)
         except OSError as error:
-            # An incomplete record must not stay in front of the next one.
+            # An incomplete record must not stay in front of the next record.
             with contextlib.suppress(OSError):
                 os.ftruncate(self.fd, self.end)
             self.failed = StoreError(
@@ -253,7 +253,7 @@ class _Writer:
             sync_data(fd)
 
     def _cut(self, tail: bytes) -> None:
-        """Move an incomplete record from the end of the file to a file with the suffix .torn."""
+        """Move `tail`, an incomplete record at the end of the file, to a file with suffix .torn."""
         side = self.path.with_suffix(".torn")
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         fd = os.open(side, flags, 0o600)
@@ -284,7 +284,7 @@ def encode(record: Record) -> bytes:
 
 
 def read(path: Path, *, brief: bool = False) -> tuple[StoredSession, dict[str, float]]:
-    """Read a session file without a lock, and return the session with the storage times.
+    """Read a session file without a lock. Return the session, and storage times by message id.
 
     Args:
         path: the file. Another process may be writing to it.
@@ -306,7 +306,10 @@ def read(path: Path, *, brief: bool = False) -> tuple[StoredSession, dict[str, f
 
 
 def records_in(data: bytes) -> Iterator[tuple[Record, int]]:
-    """Yield each record and the offset of its end, up to the first incomplete record."""
+    """Yield each record in the bytes of a session file, with the offset of the record's end.
+
+    Stop at the first record that is incomplete or damaged.
+    """
     start = 0
     while (stop := data.find(b"\n", start)) >= 0:
         try:
@@ -320,10 +323,11 @@ def records_in(data: bytes) -> Iterator[tuple[Record, int]]:
 
 
 def lines_of_fork(data: bytes, at: int | None) -> tuple[list[bytes], int] | None:
-    """Return the lines that a fork needs of a session, and the number of messages in the session.
+    """Return the lines of a session file to copy to a fork, and the session's message count.
 
-    These are the first `at` messages, and the records that change fields of messages or exclude
-    them. Return None if a record inserts or removes messages: then the session has to be decoded.
+    The lines are the first `at` messages, and the records that change fields of messages or exclude
+    messages. Return None if a record inserts or removes messages: then the session has to be
+    decoded.
     """
     lines, count = list[bytes](), 0
     for line in data.split(b"\n")[1:-1]:  # without the header and an incomplete line
@@ -345,9 +349,10 @@ def apply_or_skip(stored: StoredSession, record: Record) -> None:
 
 
 def check_first(data: bytes, path: Path) -> Record | None:
-    """Return the header that the data of a file begins with, or None if the file is empty.
+    """Return the header at the start of a session file, or None if it is empty or incomplete.
 
-    Raise StoreError if the file is not a session, so that its contents are not cut as damage.
+    Raise StoreError if the file is not a session, so that the caller does not remove its contents
+    as an incomplete record. `data` is the content of the file `path`.
     """
     first = data.find(b"\n")
     if first < 0:
@@ -367,7 +372,7 @@ def stored_at(record: Record) -> float:
 
 
 def search_file(path: Path, query: Query) -> list[SearchHit]:
-    """Search a session file from its end; return no hits if the file is not a session.
+    """Search a session file from its end, and return the hits, or [] if it is not a session.
 
     Only lines that can match are decoded, which makes the search many times faster.
     """
@@ -392,7 +397,7 @@ def search_file(path: Path, query: Query) -> list[SearchHit]:
 
 
 def _changes(data: bytes) -> tuple[bool, set[str]]:
-    """Return whether a record changes the text of a message, and the ids of dropped messages."""
+    """Return whether a record in `data` changes a message's text, and ids of dropped messages."""
     marks = (b'"type":"amend"', b'"type":"drop"')
     changes: list[Record] = []
     for mark in marks:
@@ -415,10 +420,11 @@ def _messages_in(records: Iterator[Record], dropped: set[str]) -> Iterator[tuple
 
 
 def _needles(query: Query, *, only_ascii: bool) -> list[tuple[bytes, re.Pattern[bytes]]]:
-    """Return literals, each with a pattern, that must be found in every line that matches.
+    """Return byte strings, each with a pattern, that every matching line must contain.
 
-    Lines are compared with their ASCII letters in lower case. Other letters are skipped if they
-    have two cases, and all of them if `only_ascii` is set.
+    They are parts of the words of the query. They are compared with lines whose ASCII letters are
+    in lower case. A part with other letters is left out if the letters have two cases, or if
+    `only_ascii` is set.
     """
     needles = []
     words = [(word, prefix and word is term[-1]) for term, prefix in query.terms for word in term]
@@ -442,12 +448,12 @@ def _needles(query: Query, *, only_ascii: bool) -> list[tuple[bytes, re.Pattern[
 def _lines_with(
     data: bytes, text: bytes, needles: Sequence[tuple[bytes, re.Pattern[bytes]]]
 ) -> Iterator[Record]:
-    """Yield the records of the lines that contain all needles, the last line first.
+    """Yield the records of the lines that contain all `needles`, the last line first.
 
     Args:
         data: the lines.
-        text: the same lines in the case of the needles.
-        needles: literals and patterns, as `_needles` returns them.
+        text: the same lines, in lower case if the needles are.
+        needles: byte strings and patterns, as `_needles` returns them.
     """
     if any(literal not in text for literal, _ in needles):
         return

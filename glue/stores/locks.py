@@ -1,4 +1,4 @@
-"""`SessionLocks`: locks for any number of sessions in one lock file, as SQLite stores use it."""
+"""`SessionLocks`: the locks of many sessions in one lock file, for SQLite stores."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from glue.stores.store import session_busy
 if sys.platform != "win32":
     import fcntl
 
-_IN_USE = 0  # the byte that every user of the lock file locks, shared
+_IN_USE = 0  # the byte on which every user of the lock file has a shared lock
 _WRITER = 1  # the byte that the current writer of the database locks
 
 
 class SessionLocks:
-    """Locks on the bytes of one file: one byte for each session.
+    """Locks on single bytes of one file. Each session has its byte.
 
-    The system releases the locks of a killed process.
+    The operating system releases the locks of a killed process.
     """
 
     def __init__(self, path: Path) -> None:
@@ -46,22 +46,25 @@ class SessionLocks:
             except BaseException:
                 os.close(fd)
                 raise
-            os.close(fd)  # the last user deleted the file before we locked it: try again
+            os.close(fd)  # its last user deleted the file before it was locked here: try again
 
     def take(self, id: str) -> None:
-        """Lock a session. Raise SessionBusy if another process has locked it."""
+        """Lock the session `id`. Raise SessionBusy if another process has locked it."""
         try:
             _lock(self._fd, "exclusive", _byte_of(id))
         except BlockingIOError as error:
             raise session_busy(id) from error
 
     def release(self, id: str) -> None:
-        """Unlock a session."""
+        """Unlock the session `id`."""
         _lock(self._fd, "none", _byte_of(id))
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Wait for the writer's lock. This is faster and fairer than SQLite's own polling."""
+        """Lock the database for writing during a block. Wait first if it is locked already.
+
+        Waiting for this lock is faster and fairer than SQLite's own polling.
+        """
         _lock(self._fd, "exclusive", _WRITER, wait=True)
         try:
             yield
@@ -80,7 +83,10 @@ class SessionLocks:
 
 
 def hold(path: Path, id: str) -> SessionLocks:
-    """Lock one session of a database file, and return the locks; closing them unlocks it."""
+    """Lock the session `id` of the database file `path`.
+
+    Closing the returned object unlocks the session. Raise SessionBusy if it is locked already.
+    """
     locks = SessionLocks(lock_path(path))
     locks.open()
     try:
@@ -92,7 +98,7 @@ def hold(path: Path, id: str) -> SessionLocks:
 
 
 def lock_path(path: Path) -> Path:
-    """Return the path of the lock file of a database file."""
+    """Return the path of the lock file for the database file `path`."""
     real = Path(os.path.realpath(path))
     return real.with_name(real.name + ".lock")
 
@@ -105,8 +111,8 @@ def _lock(fd: int, kind: str, start: int, *, wait: bool = False) -> None:
     kinds = {"exclusive": fcntl.F_WRLCK, "shared": fcntl.F_RDLCK, "none": fcntl.F_UNLCK}
     command = getattr(fcntl, "F_OFD_SETLKW" if wait else "F_OFD_SETLK", None)
     if command is not None:
-        # A lock of the open file, not of the process: two stores in one process also exclude
-        # each other.
+        # This lock belongs to the open file, not to the process. So two stores in one process
+        # exclude each other too.
         fcntl.fcntl(fd, command, struct.pack("hhqqi", kinds[kind], os.SEEK_SET, start, 1, 0))
     else:
         words = {"exclusive": fcntl.LOCK_EX, "shared": fcntl.LOCK_SH, "none": fcntl.LOCK_UN}

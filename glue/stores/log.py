@@ -1,4 +1,4 @@
-"""`Log`: one session of a store, opened for writing by one writer at a time."""
+"""`Log`: one session in a store, which one writer at a time can lock and change."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from glue.tasks import finish_in_thread
 
 
 class Writer(Protocol):
-    """The part of a log that one kind of store implements."""
+    """The part of a log that each kind of store implements itself: locking and writing."""
 
     @property
     def blocks(self) -> bool:
         """True if the methods wait for a disk or a server. They are then called in a thread."""
 
     def open(self, stored: StoredSession) -> None:
-        """Lock the session for this writer, and bring `stored` up to date."""
+        """Lock the session for this writer, and update `stored` with changes in the store."""
 
     def write(self, records: Sequence[Record]) -> None:
         """Store all records, and return when they are durable.
@@ -34,15 +34,15 @@ class Writer(Protocol):
 
 
 class Log:
-    """A session in a store. `async with log` locks it, so that messages can be added and changed.
+    """A session in a store. `async with log` locks the session, to add and change messages.
 
         async with store.log("demo") as log:
             await log.append(user("Hello"))
             print(len(log.messages))
 
-    A log can be entered several times. Entering it again reads only the changes of other writers.
-    Every method returns after its record is stored. A method that is cancelled either has stored
-    its record, in the store and in `messages`, or has stored nothing.
+    A log can be entered several times, one after the other. Entering it again reads only the
+    changes of other writers. Every method returns after its record is stored. A method that is
+    cancelled either has stored its record, in the store and in `messages`, or has stored nothing.
     """
 
     def __init__(self, id: str, writer: Writer) -> None:
@@ -67,11 +67,14 @@ class Log:
 
     @property
     def read_only(self) -> str:
-        """The reason why the session must not be changed, or "" if it may be."""
+        """The reason why the session must not be changed, or "" if it may be changed."""
         return self._stored.read_only
 
     def check_writable(self) -> None:
-        """Raise StoreError if the session is read-only; NewerSchema if the reason is its schema."""
+        """Raise StoreError if the session is read-only.
+
+        The error is a NewerSchema if a newer version of glue wrote the session.
+        """
         if self.read_only:
             error = NewerSchema if newer_header(self._stored.header) else StoreError
             raise error(self.read_only)
@@ -111,7 +114,7 @@ class Log:
     async def extend(
         self, messages: Iterable[Message], times: Mapping[str, float] | None = None
     ) -> None:
-        """Store messages at the end of the session, with a single wait for the disk.
+        """Store messages at the end of the session, and wait only once for the disk.
 
         Args:
             messages: the messages to append.

@@ -1,4 +1,4 @@
-"""`MemoryStore`: sessions that are kept in memory and end with the process."""
+"""`MemoryStore`: a store in memory, whose sessions are lost when the process ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class MemoryStore(BlockingStore):
     def __init__(self) -> None:
         self._holders: dict[str, object] = {}  # the writer that has locked a session
         self._sessions: dict[str, StoredSession] = {}
-        self._times: dict[str, dict[str, float]] = {}  # when each message of a session was stored
+        self._times: dict[str, dict[str, float]] = {}  # storage times by session and message id
 
     async def _in_thread(self, work: Callable[..., T], *values: Any) -> T:
         return work(*values)  # faster than a thread

@@ -1,4 +1,4 @@
-"""`PostgresStore`: sessions in a PostgreSQL database, which every machine can continue."""
+"""`PostgresStore`: sessions in a PostgreSQL database, which several machines can use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from glue.stores.sql import Connection, Found, SQLStore, SQLWriter, T, loads
 from glue.stores.store import session_busy
 from glue.tasks import finish_in_thread
 
-LEASE = 6.0  # seconds after which another writer may take the session of a dead one
+LEASE = 6.0  # seconds after which another writer may take over the session of a dead writer
 PATIENCE = 30.0  # seconds to wait for a server that was reachable before, in case it restarts
 CONNECTIONS = 4
 _BACKOFF = Backoff(first=0.05, cap=1.0)
@@ -37,15 +37,15 @@ _MIGRATING = 0x676C7565  # the key of the advisory lock for changes of the table
 class PostgresStore(SQLStore):
     """A store in a PostgreSQL database, shared by any number of machines.
 
-    A session has one writer at a time, which holds a lease and renews it. Writes carry a fencing
-    token, so a writer that has lost its lease cannot overwrite the work of its successor.
+    A session has one writer at a time, which has a lease and renews it. Each write includes a
+    fencing token, so a writer that has lost its lease cannot overwrite the work of its successor.
 
     >>> store = PostgresStore("postgresql://user@host/database")  # doctest: +SKIP
     >>> session = agent.session("demo", store=store)              # doctest: +SKIP
 
     Args:
         url: the address of the database. The tables are created if needed.
-        lease: seconds after which another writer may take the session of a dead one.
+        lease: seconds after which another writer may take over the session of a dead writer.
     """
 
     now = "extract(epoch FROM clock_timestamp())::float8"
@@ -74,13 +74,13 @@ class PostgresStore(SQLStore):
         weakref.finalize(self, self.pool.close)
 
     async def aclose(self) -> None:
-        """Close the connections. The store can be used again afterwards."""
+        """Close the connections to the server. The store can be used again afterwards."""
         await finish_in_thread(self.pool.close)
 
     def run(self, work: Callable[[Connection], T]) -> T:
-        """Call a function with a connection in a transaction, and return its result.
+        """Call `work` with a connection in a transaction, and return its result.
 
-        If the connection breaks, the function is called again, so it must be idempotent.
+        If the connection breaks, `work` is called again, so it must be idempotent.
         """
         if not self.schema:
             self.schema = self.pool.run(_migrate)
@@ -105,9 +105,10 @@ class PostgresStore(SQLStore):
     def listen(
         self, channel: str, receive: Callable[[str], object], ending: threading.Event
     ) -> None:
-        """Call a function with each notification of a channel, until `ending` is set.
+        """Call `receive` with each notification of a channel, until `ending` is set.
 
-        A connection of its own is used. If it breaks, notifications are missed until it is back.
+        This opens a connection of its own. If the connection breaks, it is opened again, and the
+        notifications in between are lost.
         """
         failures = 0
         while not ending.is_set():
@@ -152,7 +153,10 @@ class PostgresStore(SQLStore):
     # Leases ---------------------------------------------------------------------------------------
 
     def hold(self, number: int, token: int) -> None:
-        """Renew the lease of a session from now on, in a background thread."""
+        """Start to renew the lease of a session regularly, in a background thread.
+
+        `number` is the number of the session, and `token` is the fencing token of the lease.
+        """
         with self._guard:
             self._leases[number] = token
             if not self._renewing:
@@ -160,7 +164,7 @@ class PostgresStore(SQLStore):
                 threading.Thread(target=self._renew, name="glue-leases", daemon=True).start()
 
     def release(self, number: int, token: int) -> None:
-        """End the lease of a session."""
+        """End the lease of a session, so that another writer can lock the session."""
         with self._guard:
             self._leases.pop(number, None)
         sql = (
@@ -191,7 +195,7 @@ class PostgresStore(SQLStore):
 
 
 class _Pool:
-    """A few connections for worker threads. Work on a connection that breaks is repeated."""
+    """A pool of connections for worker threads. If a connection breaks, its work is repeated."""
 
     def __init__(self, url: str) -> None:
         check_text("url", url)
@@ -222,10 +226,10 @@ class _Pool:
             self._idle.pop().close()
 
     def run(self, work: Callable[[Connection], T], patience: float = PATIENCE) -> T:
-        """Call a function with a connection in a transaction, and return its result.
+        """Call `work` with a connection in a transaction, and return its result.
 
-        If a connection breaks that worked before, try again with another one for `patience`
-        seconds, with backoff.
+        If a connection breaks, and the server was reachable before, call `work` again with another
+        connection, with backoff, for `patience` seconds.
         """
         if self._owner != os.getpid():  # a forked child must not use its parent's connections
             self._reset()
@@ -261,7 +265,7 @@ class _Pool:
         return result
 
     def translated(self, work: Callable[[], T]) -> T:
-        """Call a function, and translate errors of psycopg to StoreError."""
+        """Call `work` and return its result. Translate errors of psycopg to StoreError."""
         try:
             return work()
         except self.psycopg.Error as error:
@@ -327,7 +331,7 @@ def _vector(text: str) -> str:
 
 
 def _tsquery(query: Query) -> str:
-    """Return a query in PostgreSQL's syntax."""
+    """Return a search query in the syntax of PostgreSQL's tsquery."""
     parts = []
     for words, prefix in query.terms:
         # Words that are too long for the index become "_", which matches no word.
@@ -349,8 +353,8 @@ class _Writer(SQLWriter):
 
     def open(self, stored: StoredSession) -> None:
         self.token, self._failed = 0, None
-        # If the connection breaks after the lease was stored, the second call has the same name
-        # and receives the lease again.
+        # If the connection breaks after the lease was stored, the second call of `_take` has the
+        # same holder, and gets the lease again.
         holder = new_id()
         errors = self.store.pool.psycopg.errors
         try:
@@ -387,7 +391,7 @@ class _Writer(SQLWriter):
 
         def write(connection: Connection) -> None:
             # If an earlier attempt lost its connection, this statement waits until the server has
-            # ended that transaction. The count of changes then tells whether it was committed.
+            # ended that transaction. The count of changes then shows whether it was committed.
             done = connection.execute(
                 "UPDATE glue_sessions SET changes = changes + 1, updated = %s,"
                 " expires = now() + %s * interval '1 second'"
@@ -408,7 +412,7 @@ class _Writer(SQLWriter):
         try:
             self.store.run(write)
         except StoreError as error:
-            # The server may have stored the records, so the count of changes is not known any more.
+            # The server may have stored the records, so the count of changes is now unknown.
             self._failed = error
             raise
         self.changes += 1

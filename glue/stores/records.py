@@ -1,12 +1,12 @@
-"""The records that a store keeps for a session, and the session that they add up to.
+"""The records that a store keeps for a session, and the session that results from them.
 
-A session is stored as a header and a sequence of records that are only ever appended:
+A session is stored as a header and a sequence of records. Records are only appended, never changed:
 
 - `{"type": "header", "schema": 1, "session": ID, "created": SECONDS, "parent": ID, "meta": {}}`
 - `{"type": "message", "at": SECONDS, "message": {}}`, with `"before": ID` if it is an insertion
 - `{"type": "amend", "id": ID, "fields": {}}` changes fields of a message
 - `{"type": "drop", "ids": []}` removes messages
-- `{"type": "exclude", "ids": []}` keeps messages, but they are not sent to a model again
+- `{"type": "exclude", "ids": []}` marks messages that are kept, but not sent to a model again
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Record: TypeAlias = dict[str, Json]
 
 @dataclass(slots=True)
 class StoredSession:
-    """The header and messages of a session after applying its records.
+    """The header and the messages of a session, after all its records were applied.
 
     `messages` only grows in place. Every other change replaces the list, so that a view of the old
     list does not change.
@@ -40,7 +40,7 @@ class StoredSession:
         self.header, self.messages, self.read_only = {}, [], ""
 
     def apply(self, record: Record, message: Message | None = None) -> None:
-        """Apply one record. Skip it if its type is unknown, because a newer version wrote it.
+        """Apply one record to the session. A record of an unknown type is skipped.
 
         Args:
             record: the record as it is stored.
@@ -76,7 +76,7 @@ class StoredSession:
             self.messages = [*self.messages[:at], message, *self.messages[at:]]
 
     def index(self, id: str) -> int:
-        """Return the position of a message. Raise StoreError if the session does not have it."""
+        """Return the index of the message `id`. Raise StoreError if there is no such message."""
         # Searched from the end, because changes nearly always concern recent messages.
         for at in range(len(self.messages) - 1, -1, -1):
             if self.messages[at].id == id:
@@ -87,7 +87,7 @@ class StoredSession:
 def new_header(
     id: str, parent: str = "", forked_at: int | None = None, meta: Mapping[str, Json] | None = None
 ) -> Record:
-    """Return the header of a new session. Raise ValueError if the id is not valid."""
+    """Return the header record of a new session. Raise ValueError if the id is not valid."""
     check_id(id)
     record: Record = {
         "type": "header",
@@ -101,16 +101,20 @@ def new_header(
 
 
 def message_record(message: Message, times: Mapping[str, float] | None = None) -> Record:
-    """Return the record that appends a message; `times` has storage times to keep, by id."""
+    """Return the record that appends a message to a session.
+
+    `times` contains the storage times of copied messages, by message id. The storage time of any
+    other message is now.
+    """
     data = message_to_json(message)  # raises TypeError if it is not a message
     at = (times or {}).get(message.id) or round(time.time(), 6)
     return {"type": "message", "at": at, "message": data}
 
 
 def read_message(data: Json) -> Message | None:
-    """Decode a stored message.
+    """Decode a stored message. Return None if the message is damaged or of a newer version.
 
-    Return None if only a newer version of glue can decode it; the record stays in the store.
+    The record stays in the store, so that a newer version of glue can read it.
     """
     try:
         if data.get("v", SCHEMA_VERSION) > SCHEMA_VERSION:
@@ -121,12 +125,12 @@ def read_message(data: Json) -> Message | None:
 
 
 def amend_message(message: Message, fields: Mapping[str, Json]) -> Message:
-    """Return the message with some of its JSON fields replaced."""
+    """Return a copy of a message in which the JSON fields `fields` are replaced."""
     return message_from_json({**message_to_json(message), **fields})
 
 
 def newer_header(header: Record) -> str:
-    """Return why a session with this header is read-only, or "" if this glue may change it."""
+    """Return an error message if a newer version of glue wrote the session, or else ""."""
     schema = header.get("schema", SCHEMA_VERSION)
     if schema <= SCHEMA_VERSION:
         return ""
@@ -134,10 +138,10 @@ def newer_header(header: Record) -> str:
 
 
 def newer_schema(what: str, version: int, known: int = SCHEMA_VERSION) -> str:
-    """Return the error message for data (`what`) whose schema `version` is too new for this glue.
+    """Return the error message for data that a newer version of glue wrote.
 
-    `what` begins the sentence, directly before the version number. `known` is the newest schema
-    version that this glue supports.
+    `what` is the start of the message, before the schema `version` of the data. `known` is the
+    newest schema version that this glue supports.
     """
     advice = "it can be read but not changed; upgrade glue-agents to continue it"
     return f"{what} {version}, but this glue supports only {known}: {advice}"

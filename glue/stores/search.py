@@ -1,4 +1,4 @@
-"""Full-text search: how a query is parsed, which text of a message is searched, and the hits."""
+"""Full-text search: parsing a query, choosing the text of a message to search, and the hits."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Query:
 
     @functools.cached_property
     def terms(self) -> tuple[tuple[list[str], bool], ...]:
-        """The consecutive words of each term, and whether the last of them is only a prefix."""
+        """For each term, its consecutive words, and whether the last word is only a prefix."""
         found = _QUERY.findall(self.text.replace("\0", " "))
         terms = [
             (WORD.findall(split_words(phrase or word)), word.endswith("*"))
@@ -69,7 +69,7 @@ class Query:
 
     @functools.cached_property
     def patterns(self) -> tuple[re.Pattern[str], ...]:
-        """One pattern for each term. A text matches the query if all patterns match."""
+        """One regular expression for each term. A text matches the query if all of them match."""
         patterns = []
         for words, prefix in self.terms:
             end = r"[^\W_]*" if prefix else r"(?![^\W_])"
@@ -80,7 +80,7 @@ class Query:
     def find(
         self, session: str, messages: Iterable[tuple[Message, float]], most: int | None = None
     ) -> list[SearchHit]:
-        """Return the messages of a session that match, at most `most` of them.
+        """Return a hit for each message of a session that matches, up to `most` hits.
 
         Args:
             session: the id of the session.
@@ -105,7 +105,10 @@ class Query:
         return hits
 
     def snippet(self, text: str) -> str | None:
-        """Return the text around the first match, or None if the text does not match."""
+        """Return the part of the text around the first match, with the matches in [brackets].
+
+        Return None if the text does not match the query.
+        """
         matches = [pattern.search(text) for pattern in self.patterns]
         starts = [match.start() for match in matches if match is not None]
         if len(starts) < len(self.patterns):
@@ -118,12 +121,12 @@ class Query:
         return ("…" if left else "") + join_words(piece) + ("…" if right < len(text) else "")
 
     def newest(self, hits: Iterable[SearchHit]) -> tuple[SearchHit, ...]:
-        """Return as many of the hits as the limit allows, the newest first."""
+        """Return the newest hits, newest first, at most `limit` hits."""
         return tuple(sorted(hits, key=lambda hit: hit.at, reverse=True)[: self.limit])
 
 
 def searchable(message: Message) -> str:
-    """Return the text of a message that is searched: its text, and its calls with arguments."""
+    """Return the text that a search looks at: the text of a message, its calls and arguments."""
     text = message.text
     if isinstance(message, AssistantMessage) and message.calls:
         calls = [f"{call.name} {call.arguments}" for call in message.calls]

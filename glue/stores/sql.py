@@ -36,15 +36,15 @@ from glue.stores.store import (
 T = TypeVar("T")
 Connection: TypeAlias = Any  # of sqlite3 or psycopg
 # The number of a session, its header, its count of changes, and the rows of its messages. The rows
-# are None if the caller has them already.
+# are None if the caller has read them already.
 Found: TypeAlias = tuple[int, Record, int, "list[Any] | None"]
 
 
 class SQLStore(BlockingStore):
-    """A store in two tables.
+    """A store in two tables of a SQL database.
 
-    Statements are written with `?` for values and `glue_` before table names. Subclasses replace
-    both with `_mark` and `_prefix`.
+    Statements are written with `?` for values and `glue_` before table names. `_text` replaces
+    these by `_mark` and `_prefix` of the subclass.
     """
 
     _prefix, _mark = "glue_", "?"
@@ -69,30 +69,36 @@ class SQLStore(BlockingStore):
     notifies = False  # whether the database has advisory locks, row locks and notifications
 
     def transact(self, work: Callable[[Connection], T]) -> T:
-        """Call a function with a connection in a transaction, and return its result.
+        """Call `work` with a connection in a transaction, and return its result.
 
-        If the connection breaks, the function is called again.
+        If the connection breaks, `work` may be called again.
         """
         raise NotImplementedError
 
     def kept_open(self) -> contextlib.AbstractContextManager[object]:
-        """Keep the connection of a file open between transactions, inside a block."""
+        """Return a context manager that keeps the database file open between transactions."""
         return contextlib.nullcontext()
 
     def is_away(self, error: StoreError) -> bool:
-        """Return whether an error means that the server is unreachable for now."""
+        """Return whether an error means that the server is unreachable at the moment."""
         return False
 
     def twin(self) -> SQLStore:
-        """Return a store of the same sessions with its own connections."""
+        """Return a store for the same sessions that does not share connections with this store.
+
+        A store that opens its file for each transaction returns itself.
+        """
         return self
 
     def _get(self, work: Callable[[Connection], T]) -> T:
-        """Call a function that only reads with a connection."""
+        """Call `work`, which only reads, with a connection, and return its result."""
         raise NotImplementedError
 
     def _change(self, id: str, work: Callable[[Connection], T]) -> T:
-        """Call a function with a connection in a transaction, while the session is locked."""
+        """Call `work` with a connection in a transaction, while the session `id` is locked.
+
+        Return the result of `work`.
+        """
         raise NotImplementedError
 
     # The methods of a store -----------------------------------------------------------------------
@@ -135,7 +141,7 @@ class SQLStore(BlockingStore):
         for session, key, role, found, at in self._get(select):
             text = self._found_text(found)
             if text is not None:
-                # The database can match where our own patterns do not; its words are different.
+                # The database may split a text into other words, so `snippet` may find no match.
                 snippet = query.snippet(text) or beginning(text)
                 hits.append(
                     SearchHit(session=session, message_id=key, role=role, snippet=snippet, at=at)
@@ -153,7 +159,7 @@ class SQLStore(BlockingStore):
         self._change(id, delete)
 
     async def vacuum(self) -> None:
-        """Free the space of deleted sessions."""
+        """Free the disk space of deleted sessions."""
         await self._in_thread(self._vacuum)
 
     def _vacuum(self) -> None:
@@ -162,7 +168,10 @@ class SQLStore(BlockingStore):
     async def fork(
         self, id: str, new_id: str, *, at: int | None = None, live: bool = False
     ) -> None:
-        """Copy a session within this store without loading its messages. See `copy`."""
+        """Copy a session within this store, like the function `copy`.
+
+        The messages are copied inside the database, without loading them.
+        """
         check_id(new_id)
 
         def copy() -> None:
@@ -200,7 +209,10 @@ class SQLStore(BlockingStore):
         return sql.replace("?", self._mark).replace("glue_", self._prefix)
 
     def row(self, connection: Connection, id: str) -> tuple[int, Record, int]:
-        """Return the number, the header and the count of changes of a session."""
+        """Return the number, the header and the count of changes of the session `id`.
+
+        Raise StoreError if the session does not exist.
+        """
         sql = "SELECT number, header, changes FROM glue_sessions WHERE id = ?"
         row = self.execute(connection, sql, check_id(id)).fetchone()
         if row is None:
@@ -210,13 +222,13 @@ class SQLStore(BlockingStore):
         return row[0], header_of(id, row[1]), row[2]
 
     def find(self, connection: Connection, id: str, seen: object = None) -> Found:
-        """Return a session with its messages.
+        """Return a session's number, header and count of changes, and the rows of its messages.
 
         Args:
             connection: the connection to read with.
             id: the session.
-            seen: the header and count of changes that the caller knows. If they are still the same,
-                the messages are not read.
+            seen: the header and count of changes at the caller's last read. If they have not
+                changed, the messages are not read, and the rows are None.
         """
         number, head, changes = self.row(connection, id)
         if (head, changes) == seen:
@@ -225,11 +237,11 @@ class SQLStore(BlockingStore):
         return number, head, changes, self.execute(connection, sql, number).fetchall()
 
     def messages(self, rows: Sequence[Any]) -> list[Message]:
-        """Decode the rows of messages; skip those that a newer version wrote."""
+        """Return the messages in database rows. Rows that a newer version wrote are skipped."""
         return [message for _, _, *body in rows if (message := self._decode(*body)) is not None]
 
     def begin(self, connection: Connection, head: Record) -> int:
-        """Insert a session if it does not exist, and return its number."""
+        """Insert a session with the header `head` if it does not exist. Return its number."""
         sql = (
             "INSERT INTO glue_sessions(id, header, updated) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
         )
@@ -237,7 +249,10 @@ class SQLStore(BlockingStore):
         return self.row(connection, head["session"])[0]
 
     def write(self, connection: Connection, session: int, records: Sequence[Record]) -> None:
-        """Store records of one type. Messages for the end of the session are inserted together."""
+        """Apply records, which all have the same type, to the rows of a session.
+
+        `session` is the number of the session.
+        """
         first = records[0]
         if first["type"] == "message" and "before" not in first:
             sql = "SELECT coalesce(max(position), 0) FROM glue_messages WHERE session = ?"
@@ -283,8 +298,11 @@ class SQLStore(BlockingStore):
     def _message(
         self, connection: Connection, session: int, id: str
     ) -> tuple[float, int, float, Message]:
-        """Return the position, the number and the storage time of a message, and the message."""
-        # Sorted here. With ORDER BY, SQLite may scan the session by position, not look up the id.
+        """Return the position, the row number, the storage time and the content of a message.
+
+        Raise StoreError if the session does not contain the message `id`.
+        """
+        # The rows are sorted here, because with ORDER BY, SQLite may scan all rows of the session.
         sql = (
             f"SELECT position, number, at, {self._body} FROM glue_messages"
             " WHERE session = ? AND id = ?"
@@ -297,7 +315,10 @@ class SQLStore(BlockingStore):
         return position, number, at, message
 
     def _place_before(self, connection: Connection, session: int, id: str) -> float:
-        """Return a free position before a message; renumber the messages if there is none."""
+        """Return a free position in front of the message `id`.
+
+        If there is no free position, the messages of the session are renumbered first.
+        """
         after = self._message(connection, session, id)[0]
         sql = "SELECT max(position) FROM glue_messages WHERE session = ? AND position < ?"
         (before,) = self.execute(connection, sql, session, after).fetchone()
@@ -314,7 +335,10 @@ class SQLStore(BlockingStore):
 
 
 class SQLWriter:
-    """A writer that remembers the header and count of changes of the session that it has read."""
+    """A writer to a session in a SQL database.
+
+    It stores the header and the count of changes at its last read, to read only a changed session.
+    """
 
     blocks = True
 
@@ -328,7 +352,10 @@ class SQLWriter:
         return self.store.find(connection, self.id, (self.head, self.changes))
 
     def open_read_only(self, stored: StoredSession, reason: str, cause: Exception) -> None:
-        """Read a session that cannot be changed. Raise StoreError if it does not exist."""
+        """Load a read-only session into `stored`, with the reason why it is read-only.
+
+        Raise StoreError if the session does not exist.
+        """
         try:
             self.load_into(stored, self.store._get(self.find))
         except StoreError:
@@ -336,7 +363,10 @@ class SQLWriter:
         stored.read_only = stored.read_only or reason
 
     def load_into(self, stored: StoredSession, found: Found, schema: int = 0) -> None:
-        """Update `stored` with a session that was found; `schema` is that of newer tables."""
+        """Update `stored` with the session `found`, as `find` returns it.
+
+        If a newer version of glue created the tables, `schema` is their version.
+        """
         self.number, self.head, self.changes, rows = found
         stored.apply({**self.head, "schema": max(schema, self.head.get("schema", 0))})
         if rows is not None:
@@ -344,18 +374,18 @@ class SQLWriter:
 
 
 def beginning(text: str) -> str:
-    """Return the first characters of a text as a snippet."""
+    """Return the first 120 characters of a text, on one line, as the snippet of a search hit."""
     return join_words(text[: 2 * AROUND]) + "…" * (len(text) > 2 * AROUND)
 
 
 def loads(text: str) -> Json:
-    """Decode the JSON of a column; return None if it is damaged."""
+    """Decode the JSON text of a column. Return None if it is not valid JSON."""
     with contextlib.suppress(ValueError):
         return json.loads(text)
     return None
 
 
 def header_of(id: str, text: str) -> Record:
-    """Decode the header of a session; return a minimal header if it is damaged."""
+    """Decode the header of the session `id`. If it is damaged, return a minimal header."""
     found = loads(text)
     return {"type": "header", "session": id, **(found if isinstance(found, dict) else {})}

@@ -26,9 +26,10 @@ from glue.stores.store import session_busy
 
 T = TypeVar("T")
 
-# Each script upgrades the tables by one version; `user_version` is the number that were run.
+# Each script upgrades the tables by one version. SQLite's `user_version` counts the scripts that
+# were run.
 MIGRATIONS = tuple(Path(__file__).with_name(name) for name in ("sqlite-1.sql",))
-WAIT = 60.0  # seconds to wait for a lock of another program; our own writers wait in `SessionLocks`
+WAIT = 60.0  # seconds to wait for a lock of another program; glue's writers wait in `SessionLocks`
 
 
 # The store ----------------------------------------------------------------------------------------
@@ -55,7 +56,7 @@ class SQLiteStore(SQLStore):
     _among = "id IN (SELECT value FROM json_each(?))"
     _excluding = "body = json_set(body, '$.excluded', json('true'))"
     _live = "json_extract(body, '$.excluded') IS NOT 1"
-    # The inner query finds the best hits, so that the outer one reads only the texts of these.
+    # The inner query finds the best hits, so that the outer query reads only the texts of these.
     _matches = """
         SELECT s.id, m.id, role, text, at FROM (
             SELECT m.number AS found, rank AS place FROM words
@@ -75,9 +76,9 @@ class SQLiteStore(SQLStore):
 
     @contextlib.contextmanager
     def connect(self) -> Iterator[Connection]:
-        """Open the file for reading. Errors of SQLite inside the block become StoreErrors.
+        """Yield a connection for reading. Errors of SQLite inside the block become StoreErrors.
 
-        If the file does not exist or is not a store, the connection is to an empty store.
+        If the file does not exist or is not a store, the connection is to an empty store in memory.
         """
         path = Path(os.path.realpath(self.path))
         tables = "SELECT count(*) FROM sqlite_master WHERE name = 'sessions'"
@@ -105,7 +106,10 @@ class SQLiteStore(SQLStore):
 
     @contextlib.contextmanager
     def locked(self, id: str) -> Iterator[Database]:
-        """Lock a session for one writer. Raise SessionBusy if it is locked already."""
+        """Lock the session `id` during a block, and yield the open database file.
+
+        Raise SessionBusy if the session is locked already.
+        """
         with using(self.path, self.sync) as database:
             database.open()
             with _guard:
@@ -161,7 +165,7 @@ class SQLiteStore(SQLStore):
 
 
 class _Writer(SQLWriter):
-    """A writer that holds the lock of its session while it is open."""
+    """A writer to one session, which is locked while the writer is open."""
 
     store: SQLiteStore
 
@@ -210,11 +214,11 @@ class _Writer(SQLWriter):
 
 
 class ExclusiveStore(SQLiteStore):
-    """A store in a file that the caller has locked for this process with `hold`.
+    """A store in a file that the caller has locked for this process with `locks.hold`.
 
-    It uses one connection and needs no locks and no threads. A write takes about 0.1 ms because it
-    does not wait for the disk: it survives a killed process, but a power failure can lose the last
-    records. A session is created with its first message, which saves a transaction.
+    The store uses one connection and needs no locks and no threads. A write takes about 0.1 ms,
+    because it does not wait for the disk: it survives a killed process, but a power failure can
+    lose the last records. A session is created with its first message, which saves a transaction.
     """
 
     def __init__(self, path: Path) -> None:
@@ -246,7 +250,7 @@ class _ExclusiveWriter(_Writer):
 
 
 class Job:
-    """A change that waits for the next transaction."""
+    """A change of the database that waits for the next transaction, and its result."""
 
     def __init__(self, work: Callable[[Connection], object]) -> None:
         self.work = work
@@ -258,8 +262,8 @@ class Job:
 class Database:
     """The connection to one file, shared by all stores of this process that use the file.
 
-    Changes are committed in groups: the first thread commits the changes of all threads that wait,
-    so that they share one transaction and one wait for the disk.
+    Changes are committed in groups: one thread commits the changes of all waiting threads, so that
+    the threads share one transaction and one wait for the disk.
     """
 
     def __init__(self, path: Path, sync: bool) -> None:
@@ -275,7 +279,7 @@ class Database:
         self._connection_lock = threading.RLock()  # held while the connection is used
 
     def open(self) -> Connection:
-        """Return the connection; open it, and create the file, if needed."""
+        """Return the connection. If it is not open, open it, and create the file if needed."""
         with self._connection_lock, store_errors(self.path):
             if self.connection is None:
                 os.makedirs(self.path.parent, mode=0o700, exist_ok=True)
@@ -287,7 +291,7 @@ class Database:
             return self.connection
 
     def close(self) -> None:
-        """Close the connection. SQLite then moves the log into the file, and waits for the disk."""
+        """Close the connection. SQLite then moves its write-ahead log into the database file."""
         with self._commit_lock, self._connection_lock, store_errors(self.path):
             if self.connection is not None:
                 with self.locks.writing():
@@ -296,12 +300,15 @@ class Database:
             self.locks.close()
 
     def read(self, work: Callable[[Connection], T]) -> T:
-        """Call a function that reads a session which this process has locked."""
+        """Call `work`, which only reads, with the connection, and return its result."""
         with self._connection_lock, store_errors(self.path):
             return work(self.open())
 
     def run(self, work: Callable[[Connection], T]) -> T:
-        """Call a function that makes changes, in a transaction shared with waiting threads."""
+        """Call `work`, which makes changes, with the connection, and return its result.
+
+        The transaction is shared with the changes of other waiting threads.
+        """
         job = Job(work)
         self._waiting.append(job)
         with self._commit_lock:
@@ -335,7 +342,7 @@ class Database:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 for job in jobs:
-                    self._try(connection, job)
+                    self._run_job(connection, job)
                 connection.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:
@@ -345,10 +352,11 @@ class Database:
             self._sync()
 
     def _sync(self) -> None:
-        """Wait for the disk after the writer's lock was released.
+        """Wait until the write-ahead log is on the disk.
 
-        Several processes can wait at once and are served by one write. The log is valid up to its
-        first incomplete frame, so a record that was acknowledged never follows one that was lost.
+        The lock for writing is already released, so several processes can wait at the same time for
+        one write to the disk. The log is valid up to its first incomplete frame. So a record that
+        is on the disk never follows a record that was lost.
         """
         try:
             fd = os.open(f"{self.path}-wal", os.O_RDONLY | os.O_CLOEXEC)
@@ -362,8 +370,8 @@ class Database:
             self._failed = StoreError(f"{self.path} could not be written: {error.strerror}")
             raise self._failed from error
 
-    def _try(self, connection: Connection, job: Job) -> None:
-        """Make one change of the transaction. If it fails, only this change is rolled back."""
+    def _run_job(self, connection: Connection, job: Job) -> None:
+        """Make one change of a transaction. If it fails, only this change is rolled back."""
         connection.execute("SAVEPOINT job")
         try:
             job.result = job.work(connection)
@@ -381,7 +389,10 @@ _guard = threading.Lock()
 
 @contextlib.contextmanager
 def using(path: Path, sync: bool) -> Iterator[Database]:
-    """Share the database of a file with its other users in this process; the last one closes it."""
+    """Yield the Database of a file, which all its users in this process share.
+
+    The last user closes the database at the end of its block.
+    """
     # A forked child must not use the connection of its parent, so the key has the process id.
     key = (os.path.realpath(path), sync, os.getpid())
     with _guard:
@@ -398,7 +409,7 @@ def using(path: Path, sync: bool) -> Iterator[Database]:
 
 
 def connect(path: Path) -> Connection:
-    """Open a file for writing, and create its tables if needed."""
+    """Return a connection for writing to a database file. Create its tables if needed."""
     check_links(path)
     if not path.exists():
         # Created here, because SQLite would create a file that others can read.
@@ -406,7 +417,8 @@ def connect(path: Path) -> Connection:
     connection = _connect(path)
     try:
         (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-        # `Database` syncs the log. If the filesystem does not support one, SQLite must sync.
+        # `Database` syncs the write-ahead log. On a filesystem that does not support such a log,
+        # SQLite must sync.
         connection.execute(f"PRAGMA synchronous = {'NORMAL' if mode == 'wal' else 'FULL'}")
         if _version(connection) > len(MIGRATIONS):
             connection.execute("PRAGMA query_only = ON")
@@ -419,10 +431,10 @@ def connect(path: Path) -> Connection:
 
 
 def check_links(path: Path) -> None:
-    """Raise StoreError if a file has a second name, because SQLite would damage it.
+    """Raise StoreError if a file has a second name (a hard link), because SQLite would damage it.
 
-    SQLite finds the write-ahead log by the name of the file. Under another name it does not find
-    the log, and overwrites its changes.
+    SQLite finds the write-ahead log by the name of the file. Under another name SQLite does not
+    find the log, and overwrites the changes in it.
     """
     if path.exists() and path.stat().st_nlink > 1:
         raise StoreError(
@@ -440,7 +452,7 @@ def _migrate(connection: Connection) -> None:
     """Upgrade the tables to the current version in one transaction."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        # Read again: another process may have upgraded them while this one waited for the lock.
+        # The version is read again: another process may have upgraded the tables meanwhile.
         for number in range(_version(connection), len(MIGRATIONS)):
             for statement in _statements(MIGRATIONS[number].read_text()):
                 connection.execute(statement)
@@ -452,7 +464,10 @@ def _migrate(connection: Connection) -> None:
 
 
 def _statements(script: str) -> Iterator[str]:
-    """Yield the statements of a script; `executescript` would commit the transaction."""
+    """Yield the statements of a script one by one.
+
+    The method `executescript` of SQLite cannot be used, because it would commit the transaction.
+    """
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line
@@ -471,7 +486,7 @@ def _connect(path: Path, *, uri: str = "") -> Connection:
 
 @contextlib.contextmanager
 def store_errors(path: Path) -> Iterator[None]:
-    """Translate errors of sqlite3 to StoreError."""
+    """Translate errors of sqlite3 inside a block to StoreError."""
     try:
         yield
     except sqlite3.Error as error:

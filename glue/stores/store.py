@@ -1,4 +1,4 @@
-"""The `Store` protocol, the base class of our stores, and functions that work with every store."""
+"""The `Store` protocol, the base class of glue's stores, and functions for every store."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class SessionInfo:
     created: float  # seconds since 1970
     updated: float
     title: str = ""  # the beginning of the first prompt
-    parent: str = ""  # the id of the session that this one was forked from
+    parent: str = ""  # the id of the session that this session was forked from
     forked_at: int | None = None  # the number of messages that were copied from the parent
     schema: int = SCHEMA_VERSION
     meta: Mapping[str, Json] | None = None
 
 
 class Store(Protocol):
-    """A place that keeps sessions, each under its id."""
+    """The protocol of stores. A store keeps sessions, each under its id."""
 
     def log(
         self,
@@ -42,7 +42,7 @@ class Store(Protocol):
         forked_at: int | None = None,
         meta: Mapping[str, Json] | None = None,
     ) -> Log:
-        """Return the log of a session. It is read, or created, when the log is entered.
+        """Return the log of a session. Entering the log reads or creates the session.
 
         Args:
             id: the id of the session.
@@ -52,7 +52,7 @@ class Store(Protocol):
         """
 
     async def list(self) -> tuple[SessionInfo, ...]:
-        """Return all sessions, the most recently changed first."""
+        """Return the descriptions of all sessions, the most recently changed session first."""
 
     async def load(self, id: str) -> tuple[Message, ...]:
         """Return the messages of a session without locking it."""
@@ -83,9 +83,9 @@ class Store(Protocol):
 
 
 class BlockingStore:
-    """The methods of a store, built from blocking methods that run in a worker thread."""
+    """A base class of stores whose async methods call blocking methods in a worker thread."""
 
-    # Returns a writer for a session id; the record is the header, in case the session is new.
+    # Returns a writer for a session id. The record is the header that a new session gets.
     _writer: Callable[[str, Record], Writer]
     _list: Callable[[], tuple[SessionInfo, ...]]
     # Returns the messages of a session, the times at which they were stored, and the header.
@@ -110,7 +110,7 @@ class BlockingStore:
         return (await self._in_thread(self._read, id))[0]
 
     async def times(self, id: str) -> Mapping[str, float]:
-        """Return the time at which each message was stored, by message id."""
+        """Return the storage time of each message of a session, by message id."""
         return (await self._in_thread(self._read, id))[1]
 
     async def search(
@@ -137,7 +137,7 @@ class BlockingStore:
 
 
 def title_of(content: Sequence[Any]) -> str:
-    """Return the first text of a prompt; for a prompt without text, the kinds of its parts.
+    """Return the first text of a prompt. Without a text, return the kinds of its parts.
 
     >>> title_of(["", "Fix it."])
     'Fix it.'
@@ -149,7 +149,10 @@ def title_of(content: Sequence[Any]) -> str:
 
 
 def session_info(header: Record, messages: Sequence[Message], updated: float) -> SessionInfo:
-    """Return the info of a session, given its header and at least its first prompt."""
+    """Return the description of a session.
+
+    `messages` are its messages, at least up to the first prompt, which is the title.
+    """
     created = header.get("created")
     created = float(created) if isinstance(created, (int, float)) else 0.0
     titles = (title_of(message.content) for message in messages if role_of(message) == "user")
@@ -181,8 +184,8 @@ async def copy(
         source: the store that has the session.
         id: the session to copy.
         target: the store to write to.
-        new_id: the id of the copy; the same id by default. If it differs, the copy names the
-            original as its parent.
+        new_id: the id of the copy; the same id by default. If the id differs, the copy has the
+            original session as its parent.
         at: copy only this many messages from the beginning.
         live: leave out messages that were excluded, by compaction for example.
     """
@@ -210,7 +213,10 @@ async def copy(
 
 
 def lineage(sessions: Sequence[SessionInfo]) -> tuple[tuple[int, SessionInfo], ...]:
-    """Order sessions as a tree: each with its depth, after the session that it was forked from."""
+    """Return sessions in the order of a tree: forks follow their parents.
+
+    Each session is returned with its depth in the tree, 0 for a session without a parent.
+    """
     known = {info.id for info in sessions}
     children: dict[str, list[SessionInfo]] = {}
     for info in sorted(sessions, key=lambda info: (info.created, info.id)):
@@ -229,7 +235,7 @@ def lineage(sessions: Sequence[SessionInfo]) -> tuple[tuple[int, SessionInfo], .
 
 
 def check_fork(id: str, at: int | None, count: int) -> None:
-    """Raise ValueError if a session with `count` messages cannot be forked at message `at`."""
+    """Raise ValueError if `at` is not None and not a number of messages from 0 to `count`."""
     if at is not None and not (isinstance(at, int) and 0 <= at <= count):
         raise ValueError(f"session {id!r} has {count} messages; it cannot be forked at {at!r}")
 
@@ -240,7 +246,7 @@ def session_exists(id: str, count: int) -> StoreError:
 
 def session_busy(id: str) -> SessionBusy:
     return SessionBusy(
-        f"session {id!r} is in use, here or by another process; one writer at a time"
+        f"session {id!r} is in use, here or by another process; it has one writer at a time"
     )
 
 
