@@ -44,16 +44,17 @@ _NAMES = {cls: name for name, cls in _EVENTS.items()}
 
 
 class Cassette:
-    """The recorded exchanges of a model: each is a request with its streamed reply.
+    """A recording of requests to a model and their streamed replies, in a file or in memory.
 
         cassette = Cassette("weather.jsonl")
         agent = Agent(Recorder(glue.providers.new("anthropic"), cassette))
         ...
         agent = Agent(Replay("weather.jsonl"))
 
-    An exchange is one line of JSON, written when the reply ends, with secrets masked. Exchanges are
-    numbered in the order in which their requests were sent. Several recorders may share a cassette.
-    The first recorded exchange replaces the file of an earlier recording.
+    A request with its reply is an exchange: one line of JSON, written when the reply ends, with
+    secrets masked. Exchanges are numbered in the order in which their requests were sent. Several
+    recorders may share a cassette. The first recorded exchange replaces the file of an earlier
+    recording.
 
     Args:
         path: the file; if None, the exchanges are kept in memory.
@@ -75,7 +76,10 @@ class Cassette:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Cassette:
-        """Read a recorded file. Each exchange has the number of its line as "line"."""
+        """Read a cassette from a file, or raise ReplayError.
+
+        Each exchange gets a field "line" with the number of its line.
+        """
         number = 0
         try:
             rows: list[dict[str, Json]] = []
@@ -95,7 +99,10 @@ class Cassette:
         return cls(path, exchanges, provider=str(rows[0]["provider"]))
 
     def begin(self, provider: str) -> int:
-        """Return the number of a new exchange. The first one starts the file."""
+        """Return the number of a new exchange. The first call replaces the file.
+
+        `provider` is the name of the provider that is recorded.
+        """
         self._begun += 1
         if self._begun == 1:
             self.provider = provider
@@ -103,7 +110,7 @@ class Cassette:
         return self._begun
 
     def add(self, exchange: Mapping[str, Json]) -> None:
-        """Store an exchange that has ended."""
+        """Write an exchange to the file, after its reply has ended. Without a file, keep it."""
         if self.path is None:
             self.exchanges.append(exchange)
         self._write(exchange, os.O_APPEND)
@@ -122,7 +129,7 @@ class Cassette:
 
 
 def _check_row(row: Mapping[str, Json], *, is_header: bool) -> None:
-    """Raise ValueError if a line is not a valid header or exchange."""
+    """Raise ValueError if a line of a cassette is not a valid header or exchange."""
     if is_header:
         if row.get("type") not in ("cassette", "recording") or "provider" not in row:
             raise ValueError("it is not a header")
@@ -143,7 +150,7 @@ def _check_row(row: Mapping[str, Json], *, is_header: bool) -> None:
 
 
 class Recorder(Wrapper):
-    """A provider that asks another one, and records each request with its streamed reply."""
+    """A provider that wraps another provider, and records its requests and streamed replies."""
 
     def __init__(self, provider: Provider, cassette: Cassette | str | os.PathLike[str]) -> None:
         super().__init__(provider)
@@ -175,15 +182,15 @@ class Recorder(Wrapper):
 
 
 class Replay:
-    """A provider that answers from a cassette.
+    """A provider that answers requests with the replies in a cassette.
 
     A request that was not recorded raises a ReplayError, which shows the first difference.
 
     Args:
         cassette: the cassette, or its file.
-        by: "order" requires the requests in the recorded order. "hash" accepts them in any order,
-            for agents that run at the same time.
-        name: the name of this provider; if empty, that of the recorded one.
+        by: "order" requires the requests in the recorded order. "hash" accepts the requests in any
+            order, for agents that run at the same time.
+        name: the name of this provider; if empty, the name of the recorded provider.
     """
 
     def __init__(
@@ -208,7 +215,7 @@ class Replay:
         return len(self._left)
 
     def assert_used_up(self) -> None:
-        """Raise ReplayError unless every recorded request was sent."""
+        """Raise ReplayError if a recorded request was not sent."""
         if self._left:
             raise ReplayError(
                 f"{self._label}: {self.left} of {self._total} recorded requests were not sent"
@@ -230,13 +237,16 @@ class Replay:
             raise error
 
     def _take(self, request: Request) -> Mapping[str, Json]:
-        """Remove the recorded exchange of a request from the cassette, and return the exchange."""
+        """Return the recorded exchange of a request, and remove it from the exchanges left.
+
+        Raise ReplayError if the request was not recorded.
+        """
         self._requests += 1
         encoded = mask_secrets(request_to_json(request))
         digest = request_hash(encoded)
         where = f"{self._label}: request {self._requests}"
         if not self._left:
-            raise ReplayError(f"{where} is one more than the {self._total} recorded")
+            raise ReplayError(f"{where} is one more than the {self._total} recorded requests")
         for index, exchange in enumerate(self._left if self.by == "hash" else self._left[:1]):
             if exchange.get("hash") == digest:
                 return self._left.pop(index)
@@ -285,13 +295,13 @@ def request_to_json(request: Request) -> dict[str, Json]:
 
 
 def request_hash(request: Mapping[str, Json]) -> str:
-    """Return a hash of an encoded request. Ids and metadata of its messages do not count."""
+    """Return a hash of an encoded request, without the ids and metadata of its messages."""
     text = json.dumps(mask_secrets(_comparable(request)), sort_keys=True)
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
 
 
 def difference(recorded: Json, now: Json, path: str = "") -> str:
-    """Return the path of the first difference of two JSON values, and both values there.
+    """Return a text with the path of the first difference of two JSON values, and both values.
 
     >>> difference({"system": "a", "tools": []}, {"system": "b", "tools": []})
     'system: recorded "a", now "b"'
@@ -338,7 +348,7 @@ def use_provider(provider: Provider | Callable[[str], Provider]) -> Iterator[Non
             assert answer_weather_question() == "It rains."
 
     Args:
-        provider: the provider to use for every name, or a function that returns one for a name.
+        provider: the provider for every name, or a function that returns the provider for a name.
     """
     chosen = provider
     token = provider_names.set((lambda name: chosen) if isinstance(chosen, Provider) else chosen)

@@ -1,7 +1,7 @@
 """A pytest plugin: tests replay cassettes, and cannot send requests to real models by accident.
 
 - `@pytest.mark.glue_cassette` replays `cassettes/TEST/MODEL.jsonl` in the folder of the test file.
-  `pytest --glue-record` asks the real model instead, and replaces that file.
+  `pytest --glue-record` sends the requests to the real model instead, and replaces that file.
 - `@pytest.mark.glue_live` allows a test to send requests to real models.
 - `@pytest.mark.glue_cases("cases.jsonl")` runs a test once for each case, as its argument `case`.
 """
@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     cassette = "models given by name answer from a cassette; see --glue-record"
     live = "the test may send requests to real models"
-    cases = "run the test once for each case of a JSONL file beside it, as its argument `case`"
+    cases = "run the test once for each case in a JSONL file in its folder, as its argument `case`"
     config.addinivalue_line("markers", f"glue_cassette(folder=None, by='order'): {cassette}")
     config.addinivalue_line("markers", f"glue_live: {live}")
     config.addinivalue_line("markers", f"glue_cases(file): {cases}")
@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test with `glue_cases` once for each case of its file."""
+    """Run a test that is marked `glue_cases` once for each case in the marked file."""
     mark = metafunc.definition.get_closest_marker("glue_cases")
     if mark is None:
         return
@@ -62,7 +62,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Guard the requests of a test and its fixtures, and open its cassettes."""
+    """Run a test and its fixtures: with its cassettes, and without requests to other machines.
+
+    Such requests are allowed in a test that is marked `glue_live` or that records cassettes.
+    """
     mark = item.get_closest_marker("glue_cassette")
     record = bool(item.config.getoption("--glue-record")) and mark is not None
     guard = item.config.stash[_guard]
@@ -90,10 +93,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 
 class RequestGuard:
-    """A guard that allows requests to this machine, and other requests only in a live test.
+    """A check of requests: those to other machines are allowed only in a test marked `glue_live`.
 
-    All tests share one object. A task group can outlive the test that opened it, and its tasks keep
-    the context of that test.
+    All tests share one object, because a task group can outlive the test that opened it, and its
+    tasks keep the context of that test.
     """
 
     live = False
@@ -116,7 +119,7 @@ class Models:
         self.providers: dict[str, Recorder | Replay] = {}
 
     def open(self, model: str) -> Recorder | Replay:
-        """Return the provider that records or replays a model."""
+        """Return the provider that records or replays the requests to `model`."""
         if model in self.providers:
             return self.providers[model]
         path = self.folder / f"{file_name(model)}.jsonl"
@@ -132,7 +135,7 @@ class Models:
         return self.providers[model]
 
     def assert_used_up(self) -> None:
-        """Raise ReplayError unless the test sent every recorded request."""
+        """Raise ReplayError if the test did not send every recorded request."""
         for provider in self.providers.values():
             if isinstance(provider, Replay):
                 provider.assert_used_up()

@@ -1,4 +1,4 @@
-"""`Script`: a provider with replies that are written in the test, and helpers to write them."""
+"""`Script`: a provider whose replies a test writes, and helpers that create these replies."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from glue.provider import Attempt, Done, ProviderEvent, deltas
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """A reply of a scripted model; usually made by `say` or `calls`."""
+    """A reply of a scripted model, usually created by `say` or `calls`."""
 
     content: tuple[Part, ...] = ()
     stop: str = "end_turn"  # the stop reason
-    raw: str | None = None  # the raw stop reason; None means that of `stop`
+    raw: str | None = None  # the raw stop reason; None means the same as `stop`
     usage: Usage | None = None
     chunk: int = 0  # characters per delta; 0 sends a text in one delta
     delay: float = 0.0  # seconds before each delta
@@ -42,7 +42,7 @@ class Reply:
     error: Exception | None = None  # raised after the content is streamed
 
     def pieces(self, text: str) -> Iterator[str]:
-        """Yield the pieces in which a text is streamed."""
+        """Yield the pieces in which a text is streamed, of `chunk` characters each."""
         size = self.chunk or len(text)
         return (text[start : start + size] for start in range(0, len(text), size))
 
@@ -54,7 +54,7 @@ ScriptStep: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A step that is played for every further request."""
+    """A step of a script that answers every further request; created by `repeat`."""
 
     step: ScriptStep
 
@@ -71,7 +71,10 @@ def say(text: str = "", *, stop: str = "end_turn", thinking: str = "", **options
 
 
 def call(name: str, arguments: Any = None, *, id: str = "", complete: bool = True) -> ToolCall:
-    """Return a call of a tool. Arguments are encoded as JSON, except for a string."""
+    """Return a call of the tool `name`.
+
+    The arguments are encoded as JSON. A string is used unchanged, so that it may be invalid JSON.
+    """
     text = arguments
     if not isinstance(arguments, str):
         text = json.dumps({} if arguments is None else arguments)
@@ -79,12 +82,16 @@ def call(name: str, arguments: Any = None, *, id: str = "", complete: bool = Tru
 
 
 def partial(name: str, arguments: str = '{"') -> ToolCall:
-    """Return a call that was cut off in the middle of its arguments."""
+    """Return a call of the tool `name` that was cut off in the middle of its arguments."""
     return call(name, arguments, complete=False)
 
 
 def calls(*named: ToolCall | str, text: str = "", stop: str = "tool_use", **options: Any) -> Reply:
-    """Return a reply with tool calls, given by name or made by `call`, after an optional text."""
+    """Return a reply with tool calls, after an optional text.
+
+    A call is given by the name of the tool, or created by `call`. The options are the fields of
+    `Reply`.
+    """
     parts: list[Part] = [Text(text=text)] if text else []
     parts += [call(item) if isinstance(item, str) else item for item in named]
     return Reply(content=tuple(parts), stop=stop, **options)
@@ -99,7 +106,7 @@ def fail(kind: ErrorKind, message: str = "scripted failure", **details: Any) -> 
 
 
 def repeat(step: ScriptStep) -> Repeat:
-    """Return a step that is played for every further request."""
+    """Return a step of a script that answers every further request with `step`."""
     return Repeat(step)
 
 
@@ -107,7 +114,7 @@ _ids = itertools.count(1)
 
 
 class Script:
-    """A provider that answers each request with the next of its steps.
+    """A provider for tests that answers each request with the next of its scripted steps.
 
         script = Script(calls(call("weather", {"city": "Oslo"})), "It rains.")
         result = Agent(script, tools=[weather]).run_sync("Weather in Oslo?")
@@ -128,11 +135,11 @@ class Script:
 
     @property
     def left(self) -> int:
-        """The number of steps that were not played yet, without repeated ones."""
+        """The number of steps that were not used yet, without steps made by `repeat`."""
         return sum(not isinstance(step, Repeat) for step in self._steps)
 
     def assert_used_up(self) -> None:
-        """Raise AssertionError unless every step was played."""
+        """Raise AssertionError if a step was not used; steps made by `repeat` do not count."""
         if self.left:
             raise AssertionError(
                 f"{self.name}: {self.left} of the scripted steps were not played: {self._steps!r}"
@@ -189,7 +196,7 @@ class Script:
 
 
 def shape(messages: Iterable[Message]) -> str:
-    """Return a transcript as letters: u user, a assistant, t tool result, u+ added by the loop.
+    """Return a letter for each message: u user, a assistant, t tool result, u+ from the loop.
 
     >>> shape([UserMessage(content=()), AssistantMessage(content=())])
     'u a'
