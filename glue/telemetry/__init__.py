@@ -1,4 +1,4 @@
-"""Telemetry of runs: counts in memory, and OpenTelemetry spans and metrics.
+"""Telemetry of runs: counts in memory, or spans and metrics of OpenTelemetry.
 
 Spans and metrics follow the GenAI conventions of OpenTelemetry. They are off by default. To switch
 them on, set `GLUE_OTEL=1`, call `instrument()`, or pass `telemetry=True` to an agent:

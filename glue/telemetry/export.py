@@ -1,4 +1,4 @@
-"""Export of telemetry: the setup of the OpenTelemetry SDK by the standard OTEL_* variables."""
+"""Export of telemetry: configures the OpenTelemetry SDK by the standard OTEL_* variables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ except ImportError as error:
         " pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
     ) from error
 
-# A program waits at its end until all spans are sent. If no collector runs, that must not be long.
+# A program waits at its end until all spans are sent, for at most this time if no collector runs.
 _TIMEOUT_SECONDS = 3.0
 
 
@@ -75,7 +75,10 @@ def _has_timeout() -> bool:
 
 
 def _exporter(signal: str) -> str:
-    """Return the exporter that a variable chooses. Raise ConfigError if it is unknown."""
+    """Return the exporter that OTEL_TRACES_EXPORTER or OTEL_METRICS_EXPORTER names.
+
+    `signal` is "TRACES" or "METRICS". Raise ConfigError if the exporter is unknown.
+    """
     kind = os.environ.get(f"OTEL_{signal}_EXPORTER", "otlp").strip()
     if kind not in ("otlp", "console", "none"):
         raise ConfigError(f"OTEL_{signal}_EXPORTER must be otlp, console or none, not {kind!r}")

@@ -1,4 +1,4 @@
-"""Instrumentation: which runs are traced, and the trace context of requests and processes."""
+"""Instrumentation: switch tracing on and off, and pass a trace on to other processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def instrument(
 ) -> None:
     """Trace every run from now on, in this process and in the processes that it starts.
 
-    The parameters are those of `OpenTelemetry`. Processes are told by the variable GLUE_OTEL=1.
+    The parameters are those of `OpenTelemetry`. The variable GLUE_OTEL=1 is set, which started
+    processes inherit.
     """
     global _shared
     _shared = _open(tracer_provider=tracer_provider, meter_provider=meter_provider, content=content)
@@ -35,7 +36,7 @@ def uninstrument() -> None:
 
 
 def telemetry_of(setting: bool | OpenTelemetry | None) -> OpenTelemetry | None:
-    """Return the object that traces a run with this setting, or None if the run is not traced."""
+    """Return the tracer for a run whose `telemetry=` is `setting`, or None if it is not traced."""
     global _shared
     if not isinstance(setting, bool):
         return setting
@@ -48,8 +49,8 @@ def telemetry_of(setting: bool | OpenTelemetry | None) -> OpenTelemetry | None:
 def inject(carrier: dict[str, Any]) -> dict[str, Any]:
     """Add the W3C `traceparent` of the current trace to a mapping, and return the mapping.
 
-    Without a current span it is that of the variable TRACEPARENT, which CI or a parent process
-    sets. Nothing is added if there is neither, or if runs are not traced and the variable is unset.
+    Without a current trace, the value of the variable TRACEPARENT is added, which CI or a parent
+    process sets. If the variable is not set either, nothing is added.
     """
     telemetry = _shared or telemetry_of(_is_switched_on())
     if telemetry is not None:
@@ -66,9 +67,9 @@ def _is_switched_on() -> bool:
 
 @contextmanager
 def continued(carrier: object) -> Iterator[None]:
-    """Continue the trace whose `traceparent` is in a mapping.
+    """Continue the trace whose `traceparent` is in the mapping `carrier`, during a block.
 
-    Do nothing if the mapping does not contain a `traceparent`, or if runs are not traced.
+    Do nothing if `carrier` does not contain a `traceparent`, or if runs are not traced.
     """
     telemetry = telemetry_of(_is_switched_on())
     if telemetry is None or not isinstance(carrier, Mapping) or "traceparent" not in carrier:

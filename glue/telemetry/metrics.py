@@ -1,4 +1,4 @@
-"""Metrics: counts of finished, continued and truncated runs, in memory, without OpenTelemetry."""
+"""Metrics: counts of runs by outcome and of continued replies, without OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECOND_BUCKETS = (0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 
 
 class Histogram:
-    """Counts of values at or below each bound; the last bucket counts the larger values."""
+    """Counts of values in buckets. A bucket has an upper bound; the last bucket has none."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
@@ -22,7 +22,7 @@ class Histogram:
         self.total = 0.0
 
     def observe(self, value: float) -> None:
-        """Count a value."""
+        """Count `value` in its bucket, and add it to `total`."""
         index = next((i for i, bound in enumerate(self.bounds) if value <= bound), len(self.bounds))
         self.counts[index] += 1
         self.total += value
@@ -33,19 +33,20 @@ class Histogram:
 
 
 class Metrics:
-    """A listener that counts how runs end, and how often a reply that was cut off was continued.
+    """A listener that counts the outcomes of runs, and the continuations of cut replies.
 
         metrics = Metrics()
         agent.run_sync("Weather in Oslo?", on_event=metrics)
         print(metrics.outcomes)
 
-    The object itself listens to one run after another. For runs at the same time, give each of them
-    its own `listener()`.
+    The object itself can listen to one run after another. If runs overlap in time, pass each run
+    its own `metrics.listener()`.
     """
 
     def __init__(self) -> None:
         self.continuations: Counter[tuple[str, str]] = Counter()  # by provider and model
-        self.truncation_exits: Counter[str] = Counter()  # runs that ended with a cut reply, by why
+        # Runs that ended with a cut reply, by the reason why it was not continued to its end.
+        self.truncation_exits: Counter[str] = Counter()
         self.outcomes: Counter[Outcome] = Counter()
         self.attempts_per_run = Histogram(ATTEMPT_BUCKETS)
         self.seconds_per_continued_run = Histogram(SECOND_BUCKETS)
@@ -55,7 +56,7 @@ class Metrics:
         self._listener(event)
 
     def listener(self) -> Callable[[Event], None]:
-        """Return a listener for one run."""
+        """Return a listener for the events of one run, which adds to these counts."""
         attempts, counted = 0, False
 
         def listen(event: Event) -> None:

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
     from glue.loop.state import State
 
-# The variable of the conventions that switches on the recording of prompts, calls and results.
+# The variable of the GenAI conventions that switches on recording of prompts, calls and results.
 CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _WITH_CONTENT = ("true", "1", "span_only", "span_and_event")
 MAX_PART = 8_192  # characters of one recorded text
@@ -76,7 +76,7 @@ _USAGE = {
 
 
 class OpenTelemetry:
-    """The spans and metrics of runs. Needs the extra `glue-agents[otel]`.
+    """A tracer that creates spans and metrics of runs. It needs the extra `glue-agents[otel]`.
 
         telemetry = OpenTelemetry(tracer_provider=provider)
         agent = Agent("anthropic", telemetry=telemetry)
@@ -84,8 +84,8 @@ class OpenTelemetry:
     Args:
         tracer_provider: creates the spans; if None, the global tracer provider.
         meter_provider: records the metrics; if None, the global meter provider.
-        content: record prompts, arguments and results, with secrets masked. If None, they are
-            recorded if the variable OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT asks for it.
+        content: True records prompts, arguments and results, with secrets masked. None does so if
+            the variable OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT is set to it.
     """
 
     def __init__(
@@ -112,12 +112,12 @@ class OpenTelemetry:
         self.truncation_exits = meter.create_counter("glue.truncation_exits")
 
     def inject(self, carrier: dict[str, Any]) -> None:
-        """Add the W3C `traceparent` of the current trace, if there is one."""
+        """Add the W3C `traceparent` of the current trace to `carrier`, if there is a trace."""
         propagate.inject(carrier)
 
     @contextmanager
     def continued(self, carrier: Mapping[str, Any]) -> Iterator[None]:
-        """Continue the trace whose `traceparent` is in a mapping."""
+        """Continue the trace whose `traceparent` is in `carrier`, during a block."""
         texts = {key: value for key, value in carrier.items() if isinstance(value, str)}
         token = otel_context.attach(propagate.extract(texts))
         try:
@@ -127,7 +127,10 @@ class OpenTelemetry:
 
     @contextmanager
     def traced(self, state: State) -> Iterator[None]:
-        """Create a span for a run, and spans for each of its requests and tool calls."""
+        """Create a span for a run, and a span for each of its requests and tool calls.
+
+        The provider, the tools and the listener in `state` are replaced by wrappers.
+        """
         host, provider = state.host, state.provider
         identity = host.identity or {}
         agent = str(identity.get("agent", ""))
@@ -159,7 +162,10 @@ class OpenTelemetry:
                 _fail(span, str(kind))
 
     def _listen(self, span: Span, otel_names: Mapping[str, str], event: Event) -> None:
-        """Add events of a run to its span, and set the attributes of the span at the end."""
+        """Add an event of a run to the span of the run, and count it in the metrics.
+
+        At the end of the run, set the attributes of the span.
+        """
         if isinstance(event, events.Explanation):
             data = event_to_json(event)
             name = data.pop("type")
@@ -205,10 +211,9 @@ class OpenTelemetry:
 
 
 def _parent() -> Any:
-    """Return the trace context of the environment, which CI or a parent process sets.
+    """Return the trace context in the variable TRACEPARENT, which CI or a parent process sets.
 
-    Return None if there is a current span, because that is the parent then. Also return None
-    without TRACEPARENT in the environment.
+    Return None if the variable is not set, or if there is a current span, which is the parent then.
     """
     if "TRACEPARENT" not in os.environ or trace.get_current_span().get_span_context().is_valid:
         return None
@@ -217,13 +222,13 @@ def _parent() -> Any:
 
 
 def _fail(span: Span, kind: str) -> None:
-    """Mark a span as failed, with the kind of error."""
+    """Mark a span as failed, with `kind` as the type of the error."""
     span.set_attribute("error.type", kind)
     span.set_status(trace.Status(trace.StatusCode.ERROR))
 
 
 def _known(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes that have a value."""
+    """Return the attributes without those that are None or empty."""
     return {
         name: value
         for name, value in attributes.items()
@@ -232,17 +237,18 @@ def _known(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _model(otel_names: Mapping[str, str], provider: str, model: str) -> dict[str, Any]:
-    """Return the attributes for a provider and a model.
+    """Return the span attributes that name a provider and a model.
 
-    `otel_names` are the names of providers in the conventions; other providers keep their names. A
-    failover list has no name, because each attempt names the provider that was tried.
+    `otel_names` maps names of providers to the names in the GenAI conventions. Other providers keep
+    their names. A failover list gets no provider name, because each attempt names the provider that
+    was tried.
     """
     name = "" if "," in provider else otel_names.get(provider, provider)
     return _known({"gen_ai.provider.name": name, "gen_ai.request.model": model})
 
 
 def _server(provider: Provider) -> dict[str, Any]:
-    """Return the host and the port to which a provider sends requests, if it uses HTTP."""
+    """Return the span attributes for the host and port of a provider; {} without HTTP."""
     address = _text(getattr(getattr(provider, "http", None), "base_url", None))
     if not address:
         return {}
@@ -260,13 +266,14 @@ def _usage(usage: Usage) -> dict[str, Any]:
 
 
 class _TracedPermission:
-    """A permission that adds its decision, and the time it took, to the span of the tool call."""
+    """A permission policy that adds its decision and its duration to the span of a tool call."""
 
     def __init__(self, span: Span, permission: Permission) -> None:
         self.span, self.denied = span, False
         self.permission = permission
         if isinstance(permission, _TracedPermission):
-            # Of the run above a sub-agent. The decision belongs only to the span of the inner call.
+            # This is the policy of the run that called a sub-agent. The decision belongs only to
+            # the span of the sub-agent's call.
             self.permission = permission.permission
 
     async def decide(self, request: PermissionRequest) -> Decision:
@@ -281,7 +288,7 @@ class _TracedPermission:
 
 
 class _TracedTool(ToolWrapper):
-    """A tool with a span for each call. The span is the current one while the tool runs."""
+    """A tool that creates a span for each call. It is the current span while the tool runs."""
 
     def __init__(self, telemetry: OpenTelemetry, tool: AnyTool) -> None:
         super().__init__(tool)
@@ -312,13 +319,13 @@ class _TracedTool(ToolWrapper):
 
 
 def _error_class(traceback: str) -> str:
-    """Return the class of the error in the last line of a traceback, or "tool_error"."""
+    """Return the name of the exception class in a traceback's last line, or "tool_error"."""
     name = traceback.strip().rpartition("\n")[2].partition(":")[0].strip()
     return name if name.replace(".", "").isidentifier() else "tool_error"
 
 
 class _TracedProvider(Wrapper):
-    """A provider with a span for each attempt at a request."""
+    """A provider that creates a span for each attempt at a request."""
 
     def __init__(
         self,
@@ -340,7 +347,7 @@ class _TracedProvider(Wrapper):
         async with opened(self.provider, request) as stream:
             try:
                 while True:
-                    # The span is the current one only while the provider works, not while the
+                    # The span is the current span only while the provider works, not while the
                     # caller handles an event.
                     token = otel_context.attach(attempt.context)
                     try:
@@ -410,12 +417,12 @@ class _ChatSpan:
         self.context = trace.set_span_in_context(self._span)
 
     def chunk(self) -> None:
-        """Record the arrival of a delta."""
+        """Record the time of the first delta. Further calls have no effect."""
         if self._first is None:
             self._first = time.monotonic() - self._began
 
     def answer(self, message: AssistantMessage) -> None:
-        """Record the reply and end the span."""
+        """Add the attributes of a complete reply to the span, and end the span."""
         model = self._names[1] or message.model
         attributes = {
             "gen_ai.response.finish_reasons": (str(message.stop_reason),),
@@ -429,7 +436,7 @@ class _ChatSpan:
         self.end("", message.usage, message.provider, model)
 
     def retry(self, attempt: Attempt, *, in_failover_list: bool) -> None:
-        """Record the reason for the next attempt, and end the span of this one."""
+        """Add the reason for the next attempt to the span of this attempt, and end the span."""
         name, error = "retry", attempt.kind
         if attempt.next_cap is not None:
             name, error = "escalation", ""
@@ -471,7 +478,7 @@ class _ChatSpan:
 
 
 def _content(request: Request) -> dict[str, Any]:
-    """Return the attributes with the content of a request."""
+    """Return the span attributes for the system prompt, the messages and tools of a request."""
     system = [{"type": "text", "content": _masked(request.system)}] if request.system else None
     tools = [
         {"type": "function", "name": tool.name, "description": tool.description}
@@ -485,7 +492,10 @@ def _content(request: Request) -> dict[str, Any]:
 
 
 def _messages(messages: Sequence[Message], finish_reason: str = "") -> str:
-    """Return messages as JSON in the form of the conventions. Keep the last if not all fit."""
+    """Return messages as JSON in the form of the GenAI conventions.
+
+    If the JSON is too long for an attribute, the first messages are left out.
+    """
     shown: list[dict[str, Any]] = []
     for message in messages:
         if isinstance(message, ToolMessage):
@@ -519,7 +529,7 @@ def _part(part: Part) -> dict[str, Any]:
 
 
 def _masked(text: str) -> str:
-    """Return a text with secrets masked, cut to the longest recorded length."""
+    """Return a text with its secrets masked, cut after `MAX_PART` characters."""
     text = mask_secrets(text)
     if len(text) <= MAX_PART:
         return text
@@ -527,7 +537,7 @@ def _masked(text: str) -> str:
 
 
 def _fitting(items: Sequence[Any]) -> str:
-    """Return as many of the last items as fit in an attribute, as a JSON list."""
+    """Return `items` as a JSON list. The first items are left out if the list is too long."""
     kept: list[str] = []
     size = 2
     for item in reversed(items):
