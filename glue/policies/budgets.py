@@ -133,7 +133,7 @@ def unpriced(model: str, *, counted: bool = True) -> ConfigError:
             f"{model} does not report how many tokens it used; "
             "use usd_budget=None (--usd-budget none), or token_budget= instead"
         )
-    return ConfigError(f"usd_budget cannot be kept: {why}")
+    return ConfigError(f"usd_budget cannot be checked: {why}")
 
 
 def _stop(state: State, spending: Spending, kind: str, used: float, limit: float) -> Stop:

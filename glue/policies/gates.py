@@ -89,9 +89,10 @@ class Gates(Policy):
 
 
 def _drop_overruled(votes: Sequence[Vote], tools: frozenset[str]) -> list[Vote]:
-    """Return the votes without those that a required gate of higher priority overrules.
+    """Return the votes that count: a required gate overrules optional gates of lower priority.
 
-    A required gate overrules other gates if it does not allow one of `tools`.
+    A vote is a gate with the tools that it allows. A required gate overrules other gates only if it
+    does not allow all of `tools`.
     """
     restricting = [gate.priority for gate, allow in votes if gate.required and tools - allow]
     if not restricting:
@@ -100,11 +101,11 @@ def _drop_overruled(votes: Sequence[Vote], tools: frozenset[str]) -> list[Vote]:
 
 
 def join(votes: Sequence[Vote]) -> tuple[frozenset[str], str]:
-    """Return the tools that all gates allow, and "".
+    """Return the tools that all gates allow. If there are none, return the tools of one gate.
 
-    If the gates have no tool in common, although some gate allows a tool, there is a conflict. Then
-    return the tools of one gate, and its name. This is the gate with the highest priority, then
-    with the fewest tools, then with the first name in the alphabet.
+    In the second case, also return the name of that gate, else "". It is the gate with the highest
+    priority, then with the fewest tools, then with the first name in the alphabet. If no gate
+    allows a tool, return no tools and "".
     """
     allowed = frozenset.intersection(*(allow for _, allow in votes))
     if allowed or not any(allow for _, allow in votes):

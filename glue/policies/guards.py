@@ -47,7 +47,7 @@ class Guards(Policy):
     def after_tools(self, state: State, results: Sequence[ToolMessage]) -> Hook:
         self._count(state.last_reply, results)
         if not state.may_turn() or not state.may_ask() or overspent(state) is not None:
-            return None  # a limit ends the run, and the outcome must name it
+            return None  # a limit ends the run, and the outcome must name this limit
         limits = state.limits
         return self._judge(
             state, "repeat", self._repeats, limits.repeat_nudge, limits.repeat_halt

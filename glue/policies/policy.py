@@ -55,7 +55,7 @@ class Poll:
     sent: Callable[[UserMessage], object] | None = None
 
     def say(self, waiting: Waiting) -> Say:
-        """Return `waiting`, which the source has returned, as a Say with messages."""
+        """Convert `waiting`, which the source returned, to a Say with these messages."""
         given = (waiting,) if isinstance(waiting, str | UserMessage) else waiting or ()
         messages = [user(each) if isinstance(each, str) else each for each in given]
         # Only the prompt of a run has the origin "user".
@@ -167,7 +167,7 @@ class Policy:
         return None
 
     async def compact(self, state: State) -> Sequence[Message] | None:
-        """Return a shorter transcript, because the provider rejected it as too long, or None."""
+        """Return a shorter transcript for one that the provider rejected as too long, or None."""
         return None
 
     def finish(self, state: State, stop: Stop) -> Stop:

@@ -268,7 +268,7 @@ async def test_a_budget_in_dollars_needs_a_known_price() -> None:
     script = Script(Repeat(say("x")))
 
     with pytest.raises(
-        ConfigError, match="usd_budget cannot be kept: no price is known for script-1"
+        ConfigError, match="usd_budget cannot be checked: no price is known for script-1"
     ):
         await rows(glue.map(Agent(script), ["x"] * 20, usd_budget=1.0, concurrency=1))
     assert len(script.requests) == 1  # the model of a script is known only from its reply

@@ -160,7 +160,7 @@ async def test_an_exhausted_quota_stops_the_map(maps: Maps, kind: Any) -> None:
 
 
 async def test_a_budget_without_a_known_price_stops_the_map(maps: Maps) -> None:
-    with pytest.raises(ConfigError, match="usd_budget cannot be kept"):
+    with pytest.raises(ConfigError, match="usd_budget cannot be checked"):
         await maps(Agent(Script(Repeat(say("x")))), ["x"] * 20, usd_budget=1.0, concurrency=1)
 
 

@@ -108,11 +108,11 @@ def test_a_budget_in_dollars_needs_a_price_of_every_model(
 
 def test_the_error_without_a_price_tells_how_to_set_one() -> None:
     assert str(unpriced("m")) == (
-        "usd_budget cannot be kept: no price is known for m; to run without the budget, use "
+        "usd_budget cannot be checked: no price is known for m; to run without the budget, use "
         "usd_budget=None or --usd-budget none; to set a price, use prices= or GLUE_PRICES=m=IN/OUT"
     )
     assert str(unpriced("", counted=False)) == (
-        "usd_budget cannot be kept: this model does not report how many tokens it used; "
+        "usd_budget cannot be checked: this model does not report how many tokens it used; "
         "use usd_budget=None (--usd-budget none), or token_budget= instead"
     )
 
@@ -245,7 +245,7 @@ async def test_s131_a_reply_without_a_price_ends_a_run_with_a_budget_in_dollars(
 
     assert (result.outcome, result.requests) == ("failed", 1)
     assert isinstance(result.error, ConfigError)
-    assert f"usd_budget cannot be kept: {why}" in str(result.error)
+    assert f"usd_budget cannot be checked: {why}" in str(result.error)
     assert result.messages[-1].text == "not run: the run ended (failed)"
 
 
