@@ -159,7 +159,7 @@ async def _ask(state: State, policy: Policy, hook: str, given: object) -> Action
     if answer is not None and not isinstance(answer, _ANSWERS[hook]):
         allowed = ", ".join(kind.__name__ for kind in _ANSWERS[hook] if kind is not Poll)
         raise TypeError(
-            f"{type(policy).__name__}.{hook} must answer None or {allowed}, not {answer!r}"
+            f"{type(policy).__name__}.{hook} must return None or {allowed}, not {answer!r}"
         )
     return cast(Action, answer)
 

@@ -148,7 +148,7 @@ def results_of(state: State, reply: AssistantMessage) -> list[ToolMessage]:
 
 
 def waiting_call(state: State, call: ToolCall) -> Mapping[str, Json] | None:
-    """Return the record of a call that is pending since before this run was resumed, or None."""
+    """Return the record of a call that was pending when this run was resumed, or None."""
     return waiting_records(_reply(state)).get(call.id)
 
 
@@ -166,5 +166,5 @@ async def _note(state: State, **changes: Any) -> None:
 
 def _reply(state: State) -> AssistantMessage:
     reply = last_reply(state.messages)
-    assert reply is not None, "calls come from a reply"
+    assert reply is not None, "there is no reply that contains the calls"
     return reply

@@ -166,7 +166,7 @@ def after_reply(reply: AssistantMessage) -> Position:
 
 
 def _at_calls(reply: AssistantMessage | None, calls: tuple[str, ...]) -> Position:
-    """Return the position for calls without a result.
+    """Return the position of a run whose last reply has `calls` without a result.
 
     The step is "await" if one of the calls was deferred, else "call".
     """

@@ -1,4 +1,4 @@
-"""The transcript of a running run: its lists in memory, and the journal that stores each change."""
+"""The transcript of a run in progress: lists in memory, and a journal that stores each change."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RunRecorder:
     _lock: anyio.Lock = field(default_factory=anyio.Lock)  # parallel calls write in order
 
     async def add(self, message: Message, *, before: Message | None, write: bool) -> None:
-        """Add a message to both lists, and to the journal if `write`.
+        """Add a message to `messages` and `new`, and to the journal if `write`.
 
         The message is added at the end, or in front of the message `before`.
         """

@@ -160,7 +160,7 @@ async def resume(
     journal: Journal | None = None,
     decisions: Decisions | None = None,
 ) -> RunResult[None]:
-    """Continue the run at the end of a transcript, without a new prompt.
+    """Continue the last run of a transcript, without a new prompt.
 
     The parameters are those of `run`, and `decisions` on pending calls, by call id:
 
@@ -301,7 +301,7 @@ def start_run(
     check_decisions(history, decisions)
     position = ASK if prompt else resume_position(history)
     if prompt and not any(has_content(message.content) for message in prompt):
-        raise ValueError("messages must end in a prompt that says something; it is empty")
+        raise ValueError("messages must end in a prompt with content; the prompt is empty")
     table = tool_table(tools)
     host, sent = host or Host(), sent or History()
     above = host.parent
@@ -338,10 +338,10 @@ def start_run(
 
 
 async def _begin(state: State, prompt: Sequence[Message] | None, keep: bool) -> None:
-    """Store the prompt of a run, or prepare the transcript to be continued if it is None.
+    """Begin a run: store its prompt, or prepare the transcript of a run that is continued.
 
-    Calls without a result, which a killed process left, get an error result first. If not `keep`,
-    the prompt is not written to the journal.
+    A run is continued if `prompt` is None. Calls without a result, which a killed process left, get
+    an error result first. If not `keep`, the prompt is not written to the journal.
     """
     state.journal_has_prompt = keep
     if prompt is None and state.position.step in ("call", "await"):
@@ -364,7 +364,7 @@ async def _begin(state: State, prompt: Sequence[Message] | None, keep: bool) -> 
 
 
 async def _begin_calls(state: State) -> None:
-    """Prepare the open calls of a run that is continued.
+    """Prepare the calls that have no result, in a run that is continued.
 
     A call that may have run already gets an error result. But a call of an idempotent tool runs
     again. If the run was paused, its counters are restored.
@@ -550,7 +550,7 @@ async def _tools(state: State) -> Stop | None:
 
 
 async def _pause(state: State, batch: Batch) -> Stop:
-    """Record the pending calls, store the results of the other calls, and return the Stop."""
+    """Record the pending calls, store the results of other calls, and return a Stop: paused."""
     waiting = {batch.calls[index].id: record for index, record in sorted(batch.waiting.items())}
     await pause(state, waiting, [batch.calls[index].id for index in batch.later], batch.votes)
     await store_results(state)
@@ -571,9 +571,9 @@ async def _say(state: State, answer: Say) -> None:
 
 
 async def _settle(state: State) -> Stop | None:
-    """Call `on_settle` of the policies after a reply without calls, and return the Stop.
+    """Call `on_settle` of the policies after a reply without calls. Return a Stop or None.
 
-    If a policy adds a message, return None: the run continues.
+    It is None if a policy adds a message, so that the run continues.
     """
     close_turn(state)
     state.refresh()

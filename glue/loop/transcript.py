@@ -72,9 +72,9 @@ class History:
         return self._transcript
 
     def align(self, messages: list[Message], low: int = 0) -> None:
-        """Forget the repaired messages from the first message on that differs in `messages`.
+        """Discard the repaired messages from the first position at which `messages` has changed.
 
-        A message differs if it was dropped, excluded, amended or compacted. The first `low`
+        A message changes if it is dropped, excluded, amended or compacted. The first `low`
         messages are known to be unchanged.
         """
         high = min(len(self._seen), len(messages))

@@ -135,7 +135,7 @@ def end_chain(state: State, chain: Chain, reason: str) -> None:
 
 
 def end_repair(state: State, success: bool) -> None:
-    """Emit ToolPayloadRepair: the model sent a complete call again, or it sent no call."""
+    """Emit ToolPayloadRepair with the result of a repair: a complete call, or no call."""
     issue = "success" if success else "abandoned"
     tool = state.position.tool or "?"
     state.emit(ToolPayloadRepair(issue=issue, tool=tool, attempted=True, success=success))

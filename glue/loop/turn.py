@@ -50,7 +50,7 @@ MAX_NAMES = 40  # tools that a message about an unknown tool lists
 
 @dataclass(slots=True)
 class Answered:
-    """The reply to a request, or the error or Stop because of which there is no reply."""
+    """The reply to a request; or the error, or the Stop, that came instead of the reply."""
 
     message: AssistantMessage | None = None
     error: ProviderError | None = None

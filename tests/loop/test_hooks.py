@@ -562,7 +562,7 @@ async def test_s125_an_answer_that_a_hook_does_not_accept_is_a_type_error(
 
     setattr(Odd, hook, lambda self, state, given: answer)
 
-    with pytest.raises(TypeError, match=rf"Odd\.{hook} must answer None or .*, not ") as caught:
+    with pytest.raises(TypeError, match=rf"Odd\.{hook} must return None or .*, not ") as caught:
         await run(Script(calls("noop"), "x"), "go", tools=[noop], policies=[Odd()])
 
     assert_valid(caught.value.result.messages)  # type: ignore[attr-defined]
