@@ -1,4 +1,4 @@
-"""Waiting times between attempts: they grow exponentially to a cap, unless the server advises."""
+"""Waiting times between attempts: exponential up to a cap, or as the server advises."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Backoff:
     first: float  # seconds to wait after the first failure
     cap: float  # the longest wait in seconds; if a server advises more, `delay` returns None
     factor: float = 2.0
-    attempts: int | None = None  # attempts in all, the first one included; None for no limit
+    attempts: int | None = None  # all attempts, including the first attempt; None for no limit
     jitter: float = 0.25  # random share of the delay, so that clients do not all return at once
     random: Callable[[], float] = random.random
 

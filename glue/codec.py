@@ -41,7 +41,7 @@ _tags: dict[type, dict[str, Json]] = {}
 
 
 class Mismatch(ValueError):
-    """JSON that does not fit a class. The message begins with the path of the wrong field.
+    """An error in JSON for a class. The message begins with the path of the wrong field.
 
     An example of a message: `.hunks[2].lines must be a list, not null`.
     """
@@ -283,11 +283,11 @@ def _read_record(cls: Any, data: Json) -> Any:
 
 @functools.cache
 def _plan(cls: Any) -> tuple[dict[str, Reader | None], bool, frozenset[str]]:
-    """Return the readers of a dataclass's fields, whether it is open, and the keys to ignore.
+    """Return a plan for decoding a dataclass from JSON.
 
-    The readers are a dict by field name. A reader is a function that decodes the JSON of the field,
-    or None if the JSON value is used unchanged. The keys to ignore name the class, as in
-    `TaggedUnion`.
+    The plan is: the functions that decode the fields, by name; whether the class is open; and the
+    keys to ignore, which name the class, as in `TaggedUnion`. Instead of a function, a field has
+    None if its JSON value is used unchanged.
     """
     fields = [
         each for each in dataclasses.fields(cls) if each.init and not each.metadata.get("derived")

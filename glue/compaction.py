@@ -76,7 +76,7 @@ class Compaction(Policy):
     async def _shorter(self, state: State) -> Sequence[Message] | None:
         live = [message for message in state.messages if not message.excluded]
         shorter = None
-        # A compactor may ask a model for a summary. If that fails, the transcript stays as it is.
+        # A compactor may ask a model for a summary. If this fails, the transcript stays unchanged.
         with suppress(ProviderError):
             shorter = await self.compactor.compact(live, state)
         if shorter is None:
@@ -271,10 +271,10 @@ def keep_recent(n_messages: int | None = None, *, n_tokens: int | None = None) -
 
 
 def _starts(messages: Sequence[Message]) -> list[int]:
-    """Return the indexes at which a transcript may be cut: of user messages and of replies.
+    """Return the indexes of the messages that may become the first message of a transcript.
 
-    The messages before such an index can be removed. Not included are tool results, messages in
-    which the loop asks for the rest of a reply, and replies that contain the rest.
+    They are user messages and replies. Not included are tool results, messages in which the loop
+    asks for the rest of a reply, and replies that contain the rest.
     """
     starts, in_chain = [], False
     for index, message in enumerate(messages):
@@ -303,7 +303,7 @@ class Summarize:
     max_tokens: int
 
     async def compact(self, messages: Sequence[Message], state: State) -> Sequence[Message] | None:
-        """Return a summary of the old messages and the recent messages, or None to keep all.
+        """Return a summary of the old messages, then the recent messages; or None to keep all.
 
         If the model writes no summary, return only the recent messages.
         """

@@ -188,7 +188,7 @@ def _ignore(text: str, data: Any, event: Any) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class Context(Generic[DepsT]):
-    """A tool call and its run, as the tool sees them. It is the first parameter of the tool.
+    """A tool call and its run, as the tool sees them: the first parameter of a tool's function.
 
     @tool
     async def count_orders(context: Context[Database], customer: str) -> int:
@@ -248,7 +248,7 @@ class Context(Generic[DepsT]):
 
 
 class AnyTool(Protocol):
-    """The protocol of tools that the loop runs. `glue.tool` makes one from a function."""
+    """The protocol of tools that the loop runs. `glue.tool` makes a tool from a function."""
 
     @property
     def spec(self) -> ToolSpec: ...
@@ -265,7 +265,7 @@ class AnyTool(Protocol):
 
 
 class ToolWrapper:
-    """A base class for tools that wrap another tool and pass all other attributes through."""
+    """A base class for wrappers of a tool. Other attributes are read from the wrapped tool."""
 
     spec: ToolSpec
     alone: bool

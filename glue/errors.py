@@ -93,14 +93,14 @@ GitErrorKind: TypeAlias = Literal[
 ]
 
 
-# The parameters of ProviderError that are stored with its message, so that it can be restored.
+# The parameters of ProviderError that are stored with its message, to create the error again.
 PROVIDER_ERROR_FIELDS = tuple(
     "kind provider model status code retry_after request_id emitted retryable body".split()
 )
 
 
 class GlueError(Exception):
-    """The base class of all errors of glue. If the error ended a run, `result` is its result."""
+    """The base class of all errors of glue. `result` is that of the run which the error ended."""
 
     result: RunResult[Any] | None = None
 
@@ -292,7 +292,7 @@ class InvalidContinuation(GlueError):
 
 
 class ToolError(GlueError):
-    """A mistake of the model. A tool raises it, and the model gets the text as an error result.
+    """A tool raises this for a mistake of the model. The model gets the text as an error result.
 
     @tool
     async def price(article: str) -> float:
@@ -304,11 +304,11 @@ class ToolError(GlueError):
 
 
 class ConfigError(GlueError):
-    """A name, a key, a URL or a file that the user has to correct."""
+    """The user has to correct a name, a key, a URL or a file."""
 
 
 class UnknownProvider(ConfigError):
-    """A provider name that is not in the catalog; `close` are similar names."""
+    """The name of a provider is not in the catalog. `close` contains similar names."""
 
     def __init__(self, message: str, name: str, close: Sequence[str] = ()) -> None:
         super().__init__(message)

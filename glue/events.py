@@ -91,14 +91,14 @@ class MessageStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageEnd:
-    """A message that is complete."""
+    """The end of a message, with the complete message."""
 
     message: Message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStart:
-    """A call whose tool begins to run."""
+    """The start of a tool for a call of the model."""
 
     call: ToolCall
 
@@ -116,7 +116,7 @@ class ToolUpdate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolEnd:
-    """A call whose tool has returned."""
+    """The end of a tool for a call of the model, with the result of the call."""
 
     call: ToolCall
     message: ToolMessage
@@ -199,7 +199,9 @@ class ToolPayloadRepair:
     the limits do not allow the request, `attempted` is False.
     """
 
-    issue: str  # cut_off or malformed; if the model replied without such a call: success, abandoned
+    # "cut_off" or "malformed" for a wrong call. "success" or "abandoned" if the next reply has a
+    # complete call, or has no call.
+    issue: str
     tool: str
     attempted: bool
     success: bool | None = None
@@ -303,7 +305,7 @@ class GateConflict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guardrail:
-    """An act of a guard, because the model repeats a call or its calls keep failing."""
+    """A guard has acted, because the model repeats a call or its calls keep failing."""
 
     kind: str
     count: int

@@ -25,7 +25,7 @@ _LIBRARIES = tuple(
     for name in ("stdlib", "platstdlib", "purelib", "platlib")
 )
 _OTHER_THREAD = (
-    "a plain function runs in a thread of its own, and this connection belongs to another: "
+    "a plain function runs in a thread of its own, and this connection belongs to another thread: "
     "open it with check_same_thread=False, open it inside the tool, "
     "or make the tool an async function"
 )
@@ -73,7 +73,7 @@ def report_bug(what: str, error: Exception, *, once: bool = False) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
-def say_once(line: str) -> None:
+def warn_once(line: str) -> None:
     """Log a warning, or print it to stderr if logging is not configured.
 
     The same line is logged or printed only once in a process.

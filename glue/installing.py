@@ -1,4 +1,4 @@
-"""The command that installs an optional dependency, for the way in which glue was installed."""
+"""The pip command that installs an extra of glue, from the same source as glue itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PACKAGE = "glue-agents"
 
 
 def install_command(extra: str) -> str:
-    """Return the pip command that installs an extra of glue from where glue was installed.
+    """Return the pip command that installs an extra of glue, from the same source as glue itself.
 
     The source is the package index, a checkout, an archive or a repository. The command is, for
     example, `pip install 'glue-agents[chat]'` or `pip install -e '/my/checkout[chat]'`.
@@ -50,7 +50,7 @@ def command_for(direct_url: str, extra: str) -> str:
 
 
 def _checkout_url(folder: Path) -> str:
-    """Return `direct_url.json` for a checkout at `folder` that was never installed.
+    """Return a text in the form of `direct_url.json` for a checkout that was never installed.
 
     Return "" if the folder is not a checkout of a package.
     """

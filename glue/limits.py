@@ -120,7 +120,7 @@ class Limits:
 
     max_turns: int | None = 32  # requests whose reply calls tools
     max_requests: int | None = 50  # all requests, continuations included
-    grace: int = 0  # turns left at which the model is told to finish; 0 for never
+    grace: int = 0  # the model is told to finish when this many turns are left; 0 for never
     token_budget: int | None = None
     usd_budget: float | None = None  # needs a price of the model
     seconds: float | None = None
@@ -186,7 +186,7 @@ _default = cache(Limits)
 
 
 def read_limits(source: LimitsSource | None) -> Limits:
-    """Return `source` if it is a Limits, the result of `source()` if it is a function.
+    """Return the limits in `source`, or the result of `source()` if it is a function.
 
     If `source` is None, return the default limits. Raise TypeError if the result is not a Limits.
     """

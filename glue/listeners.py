@@ -18,7 +18,7 @@ from glue.events import (
     TextDelta,
     ToolStart,
 )
-from glue.failures import report_bug, say_once
+from glue.failures import report_bug, warn_once
 from glue.limits import StopReason
 from glue.messages import AssistantMessage
 
@@ -44,7 +44,7 @@ def log_event(event: Event) -> None:
                 event.model,
             )
     elif isinstance(event, Notice):
-        say_once(f"{event.provider}: {event.text}")
+        warn_once(f"{event.provider}: {event.text}")
     elif isinstance(event, ContinuationAttempt):
         most = event.attempt + event.left
         logger.info("response truncated at max_tokens, continuing (%d/%d)", event.attempt, most)

@@ -117,7 +117,7 @@ class ToolCall:
     id: str
     name: str
     arguments: str  # the text that the model sent, which may be invalid JSON
-    complete: bool = True  # False if the reply was cut within the call; then it is not run
+    complete: bool = True  # False if the reply was cut within the call; the call is then not run
     opaque: Opaque | None = None
     extra: Mapping[str, Json] | None = None
 
@@ -208,7 +208,7 @@ class UserMessage:
 
     @property
     def text(self) -> str:
-        """The texts of the content, joined."""
+        """The text parts of the content, joined to one string."""
         return join_text(self.content)
 
 
@@ -230,7 +230,7 @@ class AssistantMessage:
 
     @property
     def text(self) -> str:
-        """The texts of the content, joined."""
+        """The text parts of the content, joined to one string."""
         return join_text(self.content)
 
     @property
@@ -255,7 +255,7 @@ class ToolMessage:
 
     @property
     def text(self) -> str:
-        """The texts of the content, joined."""
+        """The text parts of the content, joined to one string."""
         return join_text(self.content)
 
 

@@ -59,7 +59,7 @@ class PendingCall:
 
     @property
     def summary(self) -> str:
-        """The names of the sub-agents around the call, the tool and its target, on one line."""
+        """One line about the call: the names of its sub-agents, the tool and the target."""
         target = self.request.target if self.request is not None else ""
         return " ".join(
             part for part in (*(f"{name}:" for name in self.path), self.tool, target) if part
@@ -118,7 +118,7 @@ def _shown(request: PermissionRequest) -> Json:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON in the form that loading it from a store returns: with lists only."""
+    """Return a value as JSON data in which tuples are lists, as after loading it from a store."""
     return json.loads(json.dumps(to_plain(value)))
 
 
@@ -178,7 +178,7 @@ def _pending(call: ToolCall, record: Mapping[str, Json]) -> list[PendingCall]:
 def rejections(
     messages: Sequence[Message], reason: str = ""
 ) -> list[tuple[ToolMessage, str | None]]:
-    """Return an error result for each pending call, and the id of the message to insert it before.
+    """Return an error result for each pending call, with the id of the message after the result.
 
     The id is None if the result belongs at the end of the transcript. Calls that were to run after
     the pending calls get an error result too.
@@ -259,7 +259,7 @@ def check_decisions(messages: Sequence[Message], decisions: Mapping[str, Any] | 
 
 
 def inner_decisions(id: str, decisions: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the decisions on the calls of one sub-agent, which the call `id` runs.
+    """Return the decisions on calls of the sub-agent that the call `id` runs.
 
     The keys of these decisions begin with "ID/". The prefix is removed, so that the keys are the
     ids of the calls in the sub-agent.

@@ -235,7 +235,7 @@ def _matching(
 
 
 def names_special(action: str, rule: str) -> bool:
-    """Return whether `rule` names `action`, if it is not a tool, such as `mcp-question:files`.
+    """Return whether `action` is not a tool, as in `mcp-question:files`, and `rule` names it.
 
     Only the part of the rule after the colon may have wildcards, so that a rule about tools such as
     `*` never matches.
@@ -282,7 +282,7 @@ class _Names:
 
 
 def fold_name(name: str) -> str:
-    """Return the form of a name that is equal for names that differ in case or Unicode form."""
+    """Return a name without differences of case and Unicode form, to compare names of files."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
 
 
@@ -453,7 +453,7 @@ def remember_decision(
 
 
 async def as_decision(answer: object) -> Decision:
-    """Convert the answer of a policy or a callback to a Decision. Await an awaitable answer.
+    """Convert the answer of a policy or a callback, which may be awaitable, to a Decision.
 
     True allows the call. Any answer other than True or a Decision refuses the call.
     """

@@ -75,7 +75,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """A warning that a part of the request was changed or left out, because the model refuses it.
+    """A warning: a part of a request was changed or left out, as the model does not accept it.
 
     A provider sends each notice once. A notice is not a part of the reply.
     """
@@ -128,7 +128,7 @@ class Capabilities:
     tools: bool = True
     images: tuple[str, ...] = ("image/*",)  # media types
     files: tuple[str, ...] = ("*/*",)
-    # Levels of `reasoning` that the model distinguishes; another level becomes the next lower one.
+    # Levels of `reasoning` that the model knows. For another level, the next lower level is sent.
     efforts: tuple[str, ...] = ()
     local: bool = False
     # Pairs: the name of a provider in glue, and in the GenAI conventions of OpenTelemetry.

@@ -51,7 +51,7 @@ class RunResult(Generic[OutputT]):
     meta: Mapping[str, Json] | None = None
     pending: tuple[PendingCall, ...] = ()  # calls that wait, if the outcome is `paused`
     position: Position = OVER  # the next step, if the run is resumed
-    # The parsed answer. If no `output=` was given, it is None, and so is OutputT.
+    # The parsed answer. Without `output=`, both the value and OutputT are None.
     output: OutputT = field(default=None, metadata={"plain": True})  # type: ignore[assignment]
 
     @property

@@ -313,10 +313,10 @@ def _raw(text: str) -> bytes:
 
 
 def _base64_forms(raw: bytes) -> Iterable[str]:
-    """Yield the three texts that `raw` can become in the base64 of a longer byte string.
+    """Yield the three forms that `raw` can have inside the base64 of a longer byte string.
 
-    They differ because base64 encodes groups of three bytes. Characters at the start and the end
-    that also depend on the bytes beside `raw` are left out.
+    The forms differ because base64 encodes groups of three bytes. Characters at the start and the
+    end that also depend on the bytes before and after `raw` are left out.
     """
     for shift in range(3):
         text = base64.b64encode(b"\0" * shift + raw).decode().rstrip("=")
@@ -385,9 +385,9 @@ def _unescape(token: str) -> str:
 
 
 def _projections(text: str) -> list[View]:
-    """Return the letters and digits of each form of the text in `_views`, in lower case.
+    """Return the letters and digits, in lower case, of each copy of the text from `_views`.
 
-    Two further forms leave out `0x` prefixes and tags, which may separate the characters of a
+    Two further copies leave out `0x` prefixes and tags, which may separate the characters of a
     secret.
     """
     views = _views(text)

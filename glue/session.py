@@ -365,7 +365,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
         self._steering.append(_checked_message(message))
 
     def follow_up(self, message: str | UserMessage) -> None:
-        """Send a message at the end of a run. The model answers it before the run ends."""
+        """Send a message when the run would end. The model answers it before the run ends."""
         self._follow_ups.append(_checked_message(message))
 
     def cancel(self) -> None:
@@ -434,7 +434,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
         prices: Mapping[str, tuple[float, float]] | None = UNCHANGED,
         telemetry: bool | OpenTelemetry | None = UNCHANGED,
     ) -> None:
-        """Change settings from the next prompt on. A setting that is None is the agent's again.
+        """Change settings from the next prompt on. None restores the setting of the agent.
 
             session.configure(model="anthropic:claude-haiku-4-5", reasoning="low")
 
@@ -480,7 +480,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
             return ()
 
     async def fork(self, at: int | None = None, id: str = "") -> Session[DepsT, OutputT]:
-        """Return a new session with a copy of the first `at` messages, or of all if it is None."""
+        """Return a new session with a copy of the first `at` messages, or of all messages."""
         if not self._turns:
             # Creates the conversation in the store, if it does not exist yet.
             async with self._turn(Cancel()):
@@ -514,7 +514,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
         call: dict[str, Any],
         decisions: Decisions | None = None,
     ) -> RunResult[Any]:
-        """Reserve the conversation, then run `prompt`, or continue the last run if it is None."""
+        """Lock the conversation and run `prompt`. If it is None, continue the last run."""
         cancel: Cancel = call.get("cancel") or Cancel()
         steering = (
             _from_queue(Steering, self._steering),
@@ -552,7 +552,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
                 finally:
                     self._call_limits = None
         except BaseException as error:
-            # Closing the log may have raised another error; the first one counts.
+            # Closing the log may have raised another error; the first error is raised.
             if first is not None:
                 raise first
             attach_result(error, result)
@@ -577,7 +577,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
                 "for itself for ever; use session.follow_up(...) or another session"
             )
         first = anyio.Event()
-        ours = caller(), first.set  # `caller` runs it in the event loop of this thread
+        ours = caller(), first.set  # `caller()` schedules `first.set` in this event loop
         self._turns.append(ours)
         inside = _Turn(self.id, self.store)
         outer = _inside.set((*_inside.get(), inside))

@@ -122,7 +122,7 @@ def check_model(model: object) -> None:
         wanted = "a name such as 'openai:gpt-5.4-nano', or a provider"
         hint = ""
         if isinstance(model, (list, tuple)) and all(isinstance(name, str) for name in model):
-            hint = f"; several names are one text: {','.join(model)!r}"
+            hint = f"; write several names as one text: {','.join(model)!r}"
         raise TypeError(f"model must be {wanted}, not {show(model)}{hint}")
 
 
@@ -189,7 +189,7 @@ def _check_hooks(hooks: object) -> None:
         for hook in hooks:
             if not _has(hook, "before", "after"):
                 raise TypeError(
-                    f"hooks must be such as glue.ToolHook(before=function), not {show(hook)}"
+                    f"hooks must be like glue.ToolHook(before=function), not {show(hook)}"
                 )
 
 
@@ -209,7 +209,7 @@ def _check_policies(policies: object) -> None:
 
 
 def _check_max_tokens(number: object) -> None:
-    wanted = "max_tokens must be a whole number of 1 or more, or None for no cap"
+    wanted = "max_tokens must be a whole number of 1 or more, or None for no limit"
     if isinstance(number, bool) or not isinstance(number, int):
         raise TypeError(f"{wanted}, not {show(number)}")
     if number < 1:
@@ -217,7 +217,7 @@ def _check_max_tokens(number: object) -> None:
 
 
 def _check_temperature(number: object) -> None:
-    wanted = "or None for the model's own"
+    wanted = "or None for the model's default"
     if isinstance(number, bool) or not isinstance(number, (int, float)):
         raise TypeError(f"temperature must be a number, {wanted}, not {show(number)}")
     if not 0 <= number < float("inf"):
@@ -291,7 +291,7 @@ def check_listener(name: str, listener: object) -> None:
     if inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(called):
         raise TypeError(
             f"{name} must be a plain function, because the loop does not await it; "
-            "an async reader uses `async with agent.stream(prompt) as events`"
+            "in async code, use `async with agent.stream(prompt) as events`"
         )
 
 
@@ -349,7 +349,7 @@ _OF_A_REQUEST = ("max_tokens", "temperature", "reasoning", "options")
 
 
 def check_agent(keywords: Mapping[str, Any]) -> None:
-    """Raise TypeError if a keyword argument of `Agent` that is not a run's setting is wrong."""
+    """Raise TypeError if `Agent` got a wrong name, deps_type, roles, project or compaction."""
     check_text("name", keywords["name"])
     deps_type = keywords["deps_type"]
     if deps_type is not None and not _is_type(deps_type):
@@ -393,7 +393,7 @@ def tool_table(tools: Iterable[AnyTool]) -> dict[str, AnyTool]:
             raise TypeError(f"tools must be made by glue.tool, not {show(tool)}{_tool_hint(tool)}")
         if getattr(getattr(tool, "signature", None), "takes_self", False):
             raise TypeError(
-                f"tools: {spec.name} is a method; take it from an object: object.{spec.name}"
+                f"tools: {spec.name} is a method; pass it with its object: object.{spec.name}"
             )
         if spec.name in table:
             raise ValueError(f"tools must have different names; {spec.name!r} is there twice")
@@ -402,7 +402,7 @@ def tool_table(tools: Iterable[AnyTool]) -> dict[str, AnyTool]:
 
 
 def _tool_hint(value: Any) -> str:
-    """Return the end of an error message for a value that is not a tool: how to correct it."""
+    """Return advice for an error message about a value that is not a tool."""
     if isinstance(value, str):
         return "; pass the tool itself, not its name"
     if isinstance(value, (list, tuple)):
@@ -443,11 +443,11 @@ def prompt_messages(prompt: Prompt) -> tuple[Message, ...]:
 
 
 def _message_hint(items: Sequence[object]) -> str:
-    """Return the end of an error message for values that are not messages: how to correct them."""
+    """Return advice for an error message about values that are not messages."""
     if any(isinstance(item, Mapping) for item in items):
         return "; a message is made by glue.user('...')"
     if any(isinstance(item, os.PathLike) for item in items):
-        return "; a file is read by you: glue.Image(data=path.read_bytes())"
+        return "; read the file first: glue.Image(data=path.read_bytes())"
     return ""
 
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from glue.globs import SPECIAL, matches_text
 
 MAX_WORDS = 500  # a plain command has at most this many words
-# A word: characters that a shell takes as they are, and quoted text that it does not change.
+# A word: characters without a meaning for a shell, and quoted text that a shell does not change.
 _WORD = re.compile(r"""(?:[\w@%+=:,./^-]|(?<=[\w^])~|'[^']*'|"[^"\\$`!]*")+(?: +|$)""")
 _QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 # Characters that can hide a name: from the shell, and also from a program that reads code.
@@ -63,7 +63,7 @@ def read(command: str | Sequence[str]) -> tuple[str, ...] | None:
 
 
 def _split(line: str) -> list[str]:
-    """Return the words of a line with their quotes, or [] if the line has other syntax."""
+    """Return the words of a line with their quotes, or [] if it does not consist of words only."""
     found: list[str] = []
     at = 0
     while at < len(line):
@@ -116,7 +116,7 @@ def _after_options(word: str) -> Iterator[str]:
 
 
 def code_variable(text: str) -> str:
-    """Return the first variable in the text that is set and can make programs run code, or ""."""
+    """Return the first variable that a command sets and that can make programs run code, or ""."""
     found = _CODE_VARIABLE.search(text)
     return found[1] if found else ""
 

@@ -195,7 +195,7 @@ def streaming_sync(
 
 
 def _example(run: Callable[..., Any], name: str = "stream") -> str:
-    """Return an example for a docstring: a call of the method `name` beside the method `run`."""
+    """Return an example call for a docstring, such as `agent.stream(prompt)`."""
     owner = run.__qualname__.rpartition(".")[0].lower()
     return f"{owner}.{name}(prompt)" if owner else f"glue.{name}(provider, prompt)"
 
@@ -203,9 +203,9 @@ def _example(run: Callable[..., Any], name: str = "stream") -> str:
 def _disconnect(
     args: Sequence[Any], keywords: Mapping[str, Any]
 ) -> Callable[[], Coroutine[Any, Any, None]]:
-    """Return the function that closes the connections of the first argument of a call.
+    """Return the function that closes the connections of an agent, a session or a provider.
 
-    The first argument is an agent, a session or a provider.
+    This object is the first argument of the call with the arguments `args` and `keywords`.
     """
     owner: Any = args[0] if args else keywords.get("provider")
     if hasattr(owner, "disconnect"):
@@ -235,7 +235,7 @@ def _rename(function: Any, name: str, returns: str, summary: str) -> None:
 
 
 def _name(function: Callable[..., Any], name: str = "") -> str:
-    """Return a function's name with its class, as users write it. `name` replaces the method."""
+    """Return a function's name with its class, such as "Agent.run". `name` replaces "run"."""
     full = function.__qualname__.removesuffix(".__init__")
     if not name:
         return full
@@ -298,7 +298,7 @@ def _check(
 
 
 def _hint(name: str, value: object, known: frozenset[str]) -> str:
-    """Return advice on the unknown keyword `name`: glue's form of it, or a similar known name."""
+    """Return advice on the unknown keyword `name`: the right argument, or a similar known name."""
     if "limits" in known and name in Limits.__dataclass_fields__:
         return f"use limits=glue.Limits({name}={show(value)})"
     if "request" in known and (field := _OF_A_REQUEST.get(name, name)) in _REQUEST_FIELDS:

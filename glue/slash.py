@@ -1,4 +1,4 @@
-"""Slash commands such as /model, in the chat and in editors: a table of all, and their parser."""
+"""Slash commands of the chat and of editors, such as /model: their table and their parser."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SlashCommand(NamedTuple):
     name: str
     help: str
     argument: str = ""
-    in_editor: bool = False  # editors offer it too; for the other commands they have buttons
+    in_editor: bool = False  # whether editors offer the command; they have buttons for the others
 
 
 NOTHING = Usage(cost=0.0)
@@ -102,7 +102,7 @@ def _tool_line(tool: Any) -> str:
 
 
 def change_limits(limits: Limits, given: Mapping[str, Any]) -> Limits:
-    """Return a copy of the limits, with the values in `given` replaced by name.
+    """Return a copy of the limits in which the limits named in `given` are replaced.
 
     A value is a number, or "none" for no limit. Raise ValueError or TypeError for another value.
     """

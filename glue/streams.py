@@ -1,4 +1,4 @@
-"""Streams: the events of a run as an async iterator or a plain one."""
+"""Streams: the events of a run as an async iterator, or as a plain iterator."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Events(Generic[OutputT]):
 
     @property
     def result(self) -> RunResult[OutputT]:
-        """The result of the run. Before the end of the run, and after a failure, raise an error."""
+        """The result of the run. If the run has not ended or has failed, raise an error."""
         if self._error is not None:
             raise self._error
         if self._result is None:
@@ -59,7 +59,7 @@ class Events(Generic[OutputT]):
 
     async def __aenter__(self) -> Self:
         self._ended, self._news, self._taken = anyio.Event(), anyio.Event(), anyio.Event()
-        # Not in a task group: the block may be left from another task than it was entered in.
+        # Not in a task group, because another task may leave the block than entered it.
         spawn(self._run)
         return self
 
@@ -131,7 +131,7 @@ class Events(Generic[OutputT]):
 
 
 class SyncEvents(Generic[OutputT]):
-    """The events of a run, for code that is not async. The run happens in a thread.
+    """The events of a run, for code that is not async. The run takes place in another thread.
 
     Leaving the loop or the block early cancels the run.
 
@@ -152,7 +152,7 @@ class SyncEvents(Generic[OutputT]):
 
     @property
     def result(self) -> RunResult[OutputT]:
-        """The result of the run. Before the end of the run, and after a failure, raise an error."""
+        """The result of the run. If the run has not ended or has failed, raise an error."""
         return self._events.result
 
     def __enter__(self) -> Self:

@@ -55,7 +55,7 @@ def on_asyncio() -> bool:
     return sniffio.current_async_library() == "asyncio"
 
 
-class _Unhurried(asyncio.Task[T]):
+class _AwaitedTask(asyncio.Task[T]):
     """A task that `asyncio.run` waits for instead of cancelling it.
 
     When `asyncio.run` ends, it cancels all tasks that are left, while the event loop is stopped.
@@ -76,7 +76,7 @@ async def complete(work: Coroutine[Any, Any, T]) -> T:
         with anyio.CancelScope(shield=True):
             values.append(await work)
         return values[0]
-    task: asyncio.Task[T] = _Unhurried(work, loop=asyncio.get_running_loop())
+    task: asyncio.Task[T] = _AwaitedTask(work, loop=asyncio.get_running_loop())
     cancelled = None
     with anyio.CancelScope(shield=True):
         while not task.done():
@@ -215,7 +215,7 @@ async def _finish(work: Callable[[], T], on_cancel: Callable[[], None], *, alway
     except cancelled:
         on_cancel()
         if always:
-            # If the first thread has begun the work, this one does nothing.
+            # If the first thread has begun the work, this second thread does nothing.
             threading.Thread(target=run_alone, name="glue finish").start()
         elif begun.acquire(blocking=False):
             raise  # the work had not begun, and now cannot
@@ -379,7 +379,7 @@ def run_blocking(
         # A traceback shows this error alone; the errors of libraries below stay in __context__.
         raise error from None
     except KeyboardInterrupt as error:
-        # asyncio raises it in place of the cancellation, which has the result of the run.
+        # asyncio raises KeyboardInterrupt in place of the cancellation, which has the result.
         if not hasattr(error, "result"):
             attach_result(error, getattr(error.__context__, "result", None))
         raise

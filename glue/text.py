@@ -162,7 +162,7 @@ def usage_text(usage: Usage) -> str:
 
 
 def file_name(name: str) -> str:
-    """Return a name for a file, with "-" for all characters except letters, digits and "_-.".
+    """Return `name` as a file name: characters except letters, digits and "_-." become "-".
 
     >>> file_name("openai:gpt-5.4 nano")
     'openai-gpt-5.4-nano'

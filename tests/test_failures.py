@@ -186,7 +186,7 @@ async def test_a_sqlite_connection_of_another_thread_is_logged_with_advice(
 
 
 def test_a_note_is_printed_once_if_logging_is_not_configured() -> None:
-    code = "import glue; from glue.failures import say_once; say_once('a'); say_once('a')"
+    code = "import glue; from glue.failures import warn_once; warn_once('a'); warn_once('a')"
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 

@@ -195,7 +195,7 @@ WRONG_VALUES: list[tuple[Callable[[], object], str]] = [
         lambda: call(on_event=listen),
         (
             "on_event must be a plain function, because the loop does not await it; "
-            "an async reader uses `async with agent.stream(prompt) as events`"
+            "in async code, use `async with agent.stream(prompt) as events`"
         ),
     ),
     (lambda: call(cancel=glue.Cancel), "cancel must be a glue.Cancel(), not the class Cancel"),
@@ -237,7 +237,7 @@ WRONG_VALUES: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: agent(tools=[glue.tool(Forecasts.look_up)]),
-        "tools: look_up is a method; take it from an object: object.look_up",
+        "tools: look_up is a method; pass it with its object: object.look_up",
     ),
     (
         lambda: agent(tools=[agent()]),
@@ -300,7 +300,7 @@ WRONG_VALUES: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: untyped.Agent(["openai", "gemini"]),
-        f"{MODEL_FORM}, not ['openai', 'gemini']; several names are one text: 'openai,gemini'",
+        f"{MODEL_FORM}, not ['openai', 'gemini']; write several names as one text: 'openai,gemini'",
     ),
     (lambda: untyped.Agent(Script), f"{MODEL_FORM}, not the class Script"),
     (lambda: untyped.Agent(agent()), f"{MODEL_FORM}, not Agent('helper')"),
@@ -310,15 +310,15 @@ WRONG_VALUES: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: agent(hooks=[plain]),
-        "hooks must be such as glue.ToolHook(before=function), not the function plain",
+        "hooks must be like glue.ToolHook(before=function), not the function plain",
     ),
     (
         lambda: agent(max_tokens="100"),
-        "max_tokens must be a whole number of 1 or more, or None for no cap, not '100'",
+        "max_tokens must be a whole number of 1 or more, or None for no limit, not '100'",
     ),
     (
         lambda: agent(temperature="0"),
-        "temperature must be a number, or None for the model's own, not '0'",
+        "temperature must be a number, or None for the model's default, not '0'",
     ),
     (
         lambda: agent(reasoning="hard"),
@@ -360,7 +360,7 @@ WRONG_VALUES: list[tuple[Callable[[], object], str]] = [
         lambda: untyped.Agent(Script("x")).run_sync(["Look:", Path("a.png")]),
         (
             f"{PROMPT_FORM}, not ['Look:', PosixPath('a.png')]; "
-            "a file is read by you: glue.Image(data=path.read_bytes())"
+            "read the file first: glue.Image(data=path.read_bytes())"
         ),
     ),
     (

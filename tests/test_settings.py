@@ -130,7 +130,7 @@ def plain(city: str) -> str:
         ({"hooks": plain}, "hooks must be a list"),
         (
             {"hooks": [plain]},
-            r"hooks must be such as glue.ToolHook\(before=function\), not the function plain",
+            r"hooks must be like glue.ToolHook\(before=function\), not the function plain",
         ),
         (
             {"permission": plain},
