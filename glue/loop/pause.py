@@ -58,7 +58,7 @@ async def note_started(state: State, id: str) -> None:
     await _note(state, **{STARTED: [id]})
 
 
-async def pause(
+async def record_pending(
     state: State,
     waiting: Mapping[str, Mapping[str, Json]],
     later: Sequence[str],
@@ -89,7 +89,7 @@ async def pause(
     await state.recorder.amend(reply.id, meta=meta)
 
 
-async def paused(state: State) -> Stop:
+async def stop_paused(state: State) -> Stop:
     """Record the spending of the run in the journal, and return the Stop that ends the run."""
     reply = _reply(state)
     spent: dict[str, Json] = {name: getattr(state, name) for name in _COUNTERS}

@@ -116,7 +116,7 @@ def position_of(messages: Sequence[Message]) -> Position:
             return Position(step="repair", tool=_cut_tool(last_reply(messages)))
         return JOIN if last.origin == "continue" else ASK
     if calls := open_calls(messages):
-        return _at_calls(last_reply(messages), tuple(call.id for call in calls))
+        return _position_at_calls(last_reply(messages), tuple(call.id for call in calls))
     return ASK if isinstance(last, ToolMessage) else after_reply(last)
 
 
@@ -165,7 +165,7 @@ def after_reply(reply: AssistantMessage) -> Position:
     return JOIN if reply.stop_reason in (StopReason.MAX_TOKENS, *TAGS) else OVER
 
 
-def _at_calls(reply: AssistantMessage | None, calls: tuple[str, ...]) -> Position:
+def _position_at_calls(reply: AssistantMessage | None, calls: tuple[str, ...]) -> Position:
     """Return the position of a run whose last reply has `calls` without a result.
 
     The step is "await" if one of the calls was deferred, else "call".

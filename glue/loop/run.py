@@ -31,7 +31,7 @@ from glue.events import Listener, RunStart, StopReasonObserved, ToolPending
 from glue.limits import Limits, LimitsSource, Outcome, StopReason
 from glue.loop.ending import close_turn, drop_prompts, end, store_results
 from glue.loop.hooks import ask_policies, prepare_request, store_say
-from glue.loop.pause import pause, paused, restore, results_of
+from glue.loop.pause import record_pending, restore, results_of, stop_paused
 from glue.loop.position import (
     ASK,
     OVER,
@@ -232,7 +232,8 @@ def _traced(
 ) -> contextlib.AbstractContextManager[None]:
     """Return a context manager that traces the run, if telemetry is switched on.
 
-    It is switched on by `wanted`, by the run that called this run, or by the variable GLUE_OTEL.
+    Telemetry is switched on by `wanted`, by the run that called this run, or by the variable
+    GLUE_OTEL.
     """
     if wanted is None:
         above = state.host.parent
@@ -552,10 +553,12 @@ async def _tools(state: State) -> Stop | None:
 async def _pause(state: State, batch: Batch) -> Stop:
     """Record the pending calls, store the results of other calls, and return a Stop: paused."""
     waiting = {batch.calls[index].id: record for index, record in sorted(batch.waiting.items())}
-    await pause(state, waiting, [batch.calls[index].id for index in batch.later], batch.votes)
+    await record_pending(
+        state, waiting, [batch.calls[index].id for index in batch.later], batch.votes
+    )
     await store_results(state)
     close_turn(state)
-    stop = await paused(state)
+    stop = await stop_paused(state)
     for call in cast(RunPaused, stop.error).pending:
         state.emit(ToolPending(call=call))
     return stop
@@ -573,7 +576,7 @@ async def _say(state: State, answer: Say) -> None:
 async def _settle(state: State) -> Stop | None:
     """Call `on_settle` of the policies after a reply without calls. Return a Stop or None.
 
-    It is None if a policy adds a message, so that the run continues.
+    If a policy adds a message, return None: the run continues.
     """
     close_turn(state)
     state.refresh()

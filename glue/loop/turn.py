@@ -105,9 +105,9 @@ async def _stream(state: State, stream: AsyncIterator[ProviderEvent]) -> Answere
                 state.emit(MessageStart(id=message.id, role="assistant"))
             if message.id != state.reply_id:
                 message = replace(message, id=state.reply_id)
-            return Answered(message=_noted(message, state.attempts[before:]))
+            return Answered(message=_with_attempts(message, state.attempts[before:]))
         elif isinstance(event, Attempt):
-            if (stop := _attempted(state, event)) is not None:
+            if (stop := _count_attempt(state, event)) is not None:
                 return Answered(stop=stop)
             continue
         elif isinstance(event, Notice):
@@ -170,7 +170,7 @@ def _checked(state: State, message: AssistantMessage) -> AssistantMessage:
 _UNKNOWN = (None, "", 0.0)  # values of an attempt that are not stored
 
 
-def _noted(message: AssistantMessage, tried: Sequence[Attempt]) -> AssistantMessage:
+def _with_attempts(message: AssistantMessage, tried: Sequence[Attempt]) -> AssistantMessage:
     """Return a copy of the reply whose `meta` contains the failed attempts `tried`."""
     if not tried:
         return message
@@ -182,7 +182,7 @@ def _noted(message: AssistantMessage, tried: Sequence[Attempt]) -> AssistantMess
     return replace(message, meta={**(message.meta or {}), "attempts": attempts})
 
 
-def _attempted(state: State, attempt: Attempt) -> Stop | None:
+def _count_attempt(state: State, attempt: Attempt) -> Stop | None:
     """Record a failed attempt, and count the next attempt as a request.
 
     Return a Stop if the limits do not allow another request.
@@ -279,7 +279,7 @@ async def run_batch(state: State, calls: Sequence[ToolCall]) -> Batch:
             for index in range(len(calls)):
                 waits = complete and (index in batch.waiting or index in batch.later)
                 if index not in batch.messages and not waits:
-                    _answer(state, batch, index, error_result("cancelled"))
+                    _record_result(state, batch, index, error_result("cancelled"))
             state.results = batch.in_order()
     return batch
 
@@ -349,12 +349,12 @@ async def _run_one(state: State, batch: Batch, index: int) -> None:
     except anyio.get_cancelled_exc_class():
         raise
     except BaseException as error:  # SystemExit, for example: gets a result, and is raised
-        _answer(state, batch, index, error_result(error))
+        _record_result(state, batch, index, error_result(error))
         raise
-    _answer(state, batch, index, result)
+    _record_result(state, batch, index, result)
 
 
-def _answer(state: State, batch: Batch, index: int, result: ToolResult) -> None:
+def _record_result(state: State, batch: Batch, index: int, result: ToolResult) -> None:
     call = batch.calls[index]
     message = ToolMessage(
         call_id=call.id,
