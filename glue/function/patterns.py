@@ -22,8 +22,8 @@ _NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentS
 def without_slow_patterns(schema: Any, depth: int = 0, *, named: bool = False) -> Any:
     """Return a copy of a schema without the regular expressions that may be slow.
 
-    They are removed everywhere, also from examples, because a `$ref` may point to any place. If
-    `named` is True, the keys of `schema` are names, not keywords.
+    Such expressions are removed everywhere, also from examples, because a `$ref` may point to any
+    place. If `named` is True, the keys of `schema` are names, not keywords.
     """
     if not isinstance(schema, (list, Mapping)):
         return schema
@@ -127,7 +127,7 @@ def _is_set(branches: list[list[_Token]]) -> bool:
 
 
 class _Parser:
-    """A parser of regular expressions. It rejects those whose time cannot be estimated.
+    """A parser of regular expressions. It rejects expressions whose time cannot be estimated.
 
     >>> _Parser("^a{2,}").read()
     [('start', None), ('repeat', (2, inf, [('character', 'a')]))]

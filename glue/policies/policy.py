@@ -47,7 +47,8 @@ class Poll:
     """An action of a policy: messages from a source, as in `Say`.
 
     The loop calls `source` only if it is going to store the messages, so the source may forget
-    them. Otherwise `sent`, which is called with each stored message, removes it from its queue.
+    the messages that it returns. If the source does not forget them, `sent`, which the loop calls
+    with each stored message, has to remove the message from the source.
     """
 
     source: Source
@@ -167,7 +168,10 @@ class Policy:
         return None
 
     async def compact(self, state: State) -> Sequence[Message] | None:
-        """Return a shorter transcript for one that the provider rejected as too long, or None."""
+        """Return a shorter transcript, or None.
+
+        The loop calls this after a provider has rejected the transcript as too long.
+        """
         return None
 
     def finish(self, state: State, stop: Stop) -> Stop:

@@ -422,9 +422,8 @@ def _messages_in(records: Iterator[Record], dropped: set[str]) -> Iterator[tuple
 def _needles(query: Query, *, only_ascii: bool) -> list[tuple[bytes, re.Pattern[bytes]]]:
     """Return byte strings, each with a pattern, that every matching line must contain.
 
-    They are parts of the words of the query. They are compared with lines whose ASCII letters are
-    in lower case. A part with other letters is left out if the letters have two cases, or if
-    `only_ascii` is set.
+    The byte strings are parts of the words of the query, for lines whose ASCII letters are in lower
+    case. A part with other letters is left out if the letters have two cases, or if `only_ascii`.
     """
     needles = []
     words = [(word, prefix and word is term[-1]) for term, prefix in query.terms for word in term]

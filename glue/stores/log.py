@@ -18,7 +18,7 @@ class Writer(Protocol):
 
     @property
     def blocks(self) -> bool:
-        """True if the methods wait for a disk or a server. They are then called in a thread."""
+        """True if the methods wait for a disk or a server, and must be called in a thread."""
 
     def open(self, stored: StoredSession) -> None:
         """Lock the session for this writer, and update `stored` with changes in the store."""

@@ -337,7 +337,8 @@ class SQLStore(BlockingStore):
 class SQLWriter:
     """A writer to a session in a SQL database.
 
-    It stores the header and the count of changes at its last read, to read only a changed session.
+    The writer stores the header and the count of changes that it has read last. Only if these have
+    changed, it reads the messages again.
     """
 
     blocks = True

@@ -28,7 +28,7 @@ except ImportError as error:
         " pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
     ) from error
 
-# A program waits at its end until all spans are sent, for at most this time if no collector runs.
+# A program waits at its end until all spans are sent. This limits the wait without a collector.
 _TIMEOUT_SECONDS = 3.0
 
 

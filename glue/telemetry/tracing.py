@@ -84,8 +84,8 @@ class OpenTelemetry:
     Args:
         tracer_provider: creates the spans; if None, the global tracer provider.
         meter_provider: records the metrics; if None, the global meter provider.
-        content: True records prompts, arguments and results, with secrets masked. None does so if
-            the variable OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT is set to it.
+        content: True records prompts, arguments and results, with secrets masked. None leaves the
+            choice to the variable OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT.
     """
 
     def __init__(
@@ -288,7 +288,7 @@ class _TracedPermission:
 
 
 class _TracedTool(ToolWrapper):
-    """A tool that creates a span for each call. It is the current span while the tool runs."""
+    """A tool that creates a span for each call, which is the current span while the tool runs."""
 
     def __init__(self, telemetry: OpenTelemetry, tool: AnyTool) -> None:
         super().__init__(tool)
@@ -377,7 +377,7 @@ class _TracedProvider(Wrapper):
 
 
 class _ChatSpan:
-    """The span of one attempt at a request. It begins `delay` seconds from now."""
+    """The span of one attempt at a request. The span begins `delay` seconds from now."""
 
     def __init__(
         self,
