@@ -28,8 +28,8 @@ class Backoff:
 
         Args:
             failures: the number of failed attempts so far, 1 or more.
-            advised: the seconds that the server advises, as in a Retry-After header. They are
-                returned instead of the computed delay. If they exceed `cap`, None is returned.
+            advised: the seconds that the server advises, as in a Retry-After header. This value is
+                returned instead of the computed delay. If it exceeds `cap`, None is returned.
         """
         if self.attempts is not None and failures >= self.attempts:
             return None

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from glue.agent import Agent
     from glue.output import Answer
 
-_OF_A_REQUEST = ("max_tokens", "temperature", "reasoning", "cache", "options")
+_REQUEST_SETTINGS = ("max_tokens", "temperature", "reasoning", "cache", "options")
 
 
 async def perform(
@@ -121,7 +121,7 @@ def _add_output(
 def _request(settings: Settings, system: str, answer: Answer[Any] | None) -> Request:
     """Return the template of the run's requests: system prompt, output schema and settings."""
     given: dict[str, Any] = {
-        name: value for name in _OF_A_REQUEST if (value := getattr(settings, name)) is not None
+        name: value for name in _REQUEST_SETTINGS if (value := getattr(settings, name)) is not None
     }
     schema = answer.output.schema if answer is not None and answer.native else None
     return Request(system=system, output_schema=schema, **given)

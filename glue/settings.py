@@ -335,7 +335,7 @@ def check_loop(keywords: Mapping[str, Any]) -> None:
                 "request must be a glue.Request, such as glue.Request(system='...'), "
                 f"not {show(request)}"
             )
-        checked({name: getattr(request, name) for name in _OF_A_REQUEST})
+        checked({name: getattr(request, name) for name in _REQUEST_SETTINGS})
     if (host := keywords["host"]) is not None and not _has(host, "run_id"):
         raise TypeError(
             "host must be a glue.context.Host, such as glue.context.Host(deps=...), "
@@ -345,7 +345,7 @@ def check_loop(keywords: Mapping[str, Any]) -> None:
         raise TypeError(f"journal must have the methods of a session log, not {show(journal)}")
 
 
-_OF_A_REQUEST = ("max_tokens", "temperature", "reasoning", "options")
+_REQUEST_SETTINGS = ("max_tokens", "temperature", "reasoning", "options")
 
 
 def check_agent(keywords: Mapping[str, Any]) -> None:

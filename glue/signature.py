@@ -76,14 +76,14 @@ _FORMS: Mapping[str, str] = {
     "folder": "root={}",
 }
 # Keywords that `glue.run` takes as fields of `request=` or of `host=`.
-_OF_A_REQUEST = dict.fromkeys(("instructions", "system_prompt", "system_message"), "system")
+_SYSTEM_KEYWORDS = dict.fromkeys(("instructions", "system_prompt", "system_message"), "system")
 _REQUEST_FIELDS = frozenset(Request.__dataclass_fields__) - {"messages", "tools", "stream"}
-_OF_A_HOST = frozenset(("deps", "permission", "hooks"))
-_OF_AN_AGENT = frozenset(("name", "deps_type", "roles", "project", "compaction"))
-_OF_A_CALL = frozenset(
+_HOST_FIELDS = frozenset(("deps", "permission", "hooks"))
+_AGENT_KEYWORDS = frozenset(("name", "deps_type", "roles", "project", "compaction"))
+_CALL_KEYWORDS = frozenset(
     ("deps", "message_history", "stream", "tool_log", "on_event", "cancel", "unwrap", "output")
 )
-_OF_A_SESSION = frozenset(
+_SESSION_KEYWORDS = frozenset(
     ("store", "session", "session_id", "conversation_id", "thread_id", "memory")
 )
 
@@ -301,9 +301,9 @@ def _hint(name: str, value: object, known: frozenset[str]) -> str:
     """Return advice on the unknown keyword `name`: the right argument, or a similar known name."""
     if "limits" in known and name in Limits.__dataclass_fields__:
         return f"use limits=glue.Limits({name}={show(value)})"
-    if "request" in known and (field := _OF_A_REQUEST.get(name, name)) in _REQUEST_FIELDS:
+    if "request" in known and (field := _SYSTEM_KEYWORDS.get(name, name)) in _REQUEST_FIELDS:
         return f"use request=glue.Request({field}={show(value)})"
-    if "host" in known and name in _OF_A_HOST:
+    if "host" in known and name in _HOST_FIELDS:
         return f"use host=glue.context.Host({name}=...)"
     if name == "api_key" and "key" in known:
         return "use key=..."
@@ -312,14 +312,14 @@ def _hint(name: str, value: object, known: frozenset[str]) -> str:
         return f"use {form}"
     if form.startswith("message_history") or name == "message_history":
         return "a session has its own history; use agent.run(prompt, message_history=...)"
-    if name in _OF_A_SESSION and "store" not in known:
+    if name in _SESSION_KEYWORDS and "store" not in known:
         return "open a session: agent.session(id, store=...).run(prompt)"
     if name == "decisions":
         return "pass it to resume: agent.resume(result, decisions=...)"
     if name == "prompt":
         return "pass it to a call: agent.run(prompt)"
-    if name in _OF_A_CALL and "prompt" not in known:
+    if name in _CALL_KEYWORDS and "prompt" not in known:
         return f"pass it to a call: agent.run(prompt, {name}=...)"
-    if name in _OF_AN_AGENT:
+    if name in _AGENT_KEYWORDS:
         return f"pass it to the agent: glue.Agent(model, {name}=...)"
     return suggest(name, known)

@@ -288,8 +288,8 @@ def _stop_workers() -> None:
 
     The interpreter stops daemon threads at any point of their code. A thread that is stopped while
     it prints never releases the lock of stdout, and the interpreter aborts with a fatal error when
-    it flushes stdout. A thread that waits or sleeps does not receive the exception. It does not
-    need to, because it does not hold the lock.
+    it flushes stdout. A thread that waits or sleeps does not receive the exception. That is
+    harmless, because such a thread does not hold the lock.
     """
     workers = tuple(_busy)
     if not workers:
@@ -309,8 +309,9 @@ def _stop_workers() -> None:
 def _polling_for_signals() -> Iterator[None]:
     """Wake asyncio regularly during a block, so that it handles signals that did not wake it.
 
-    A signal that arrives just before asyncio begins to wait does not wake it. `run_blocking` uses
-    `_woken_by_signals` instead, which works only in an event loop that glue itself started.
+    A signal that arrives just before asyncio begins to wait does not wake it. An event loop of
+    `run_blocking` does not need this, because of `_woken_by_signals`. But the user may have started
+    the current event loop.
     """
     if threading.current_thread() is not threading.main_thread() or not on_asyncio():
         yield
