@@ -1075,7 +1075,7 @@ async def test_an_empty_prompt_is_not_stored() -> None:
     session = Agent(Script("x")).session()
 
     for wrong in ("", " "):
-        with pytest.raises(ValueError, match="it is empty"):
+        with pytest.raises(ValueError, match="the prompt is empty"):
             await session.run(wrong)
 
     assert await session.load() == ()

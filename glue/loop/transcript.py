@@ -122,7 +122,7 @@ def check_messages(what: str, given: Any) -> list[Message]:
 
 
 def repair_transcript(messages: Iterable[Message]) -> list[Message]:
-    """Return a valid transcript: every call has one result, directly after its reply.
+    """Return `messages` as a valid transcript: each call has one result, right after its reply.
 
     Results without a call, incomplete calls, empty messages and excluded messages are left out.
     """

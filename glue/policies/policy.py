@@ -81,7 +81,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An action of a policy: a request to send instead. The next policies get this request."""
+    """An action of a policy: replace the planned request. The next policies get `request`."""
 
     request: Request
 
