@@ -280,7 +280,7 @@ class RunPaused(RunError):
 
 
 class OutputError(GlueError):
-    """The answer does not fit `output=`, even after the model was told what is wrong."""
+    """The answer does not fit `output=`, even after its faults were reported to the model."""
 
     def __init__(self, message: str, faults: Sequence[str] = ()) -> None:
         super().__init__(message)
