@@ -1230,13 +1230,13 @@ async def test_a_prompt_that_waits_for_another_can_be_cancelled(tmp_path: Path, 
 
 
 async def test_a_prompt_that_waits_for_its_own_session_can_be_cancelled() -> None:
-    started, token = anyio.Event(), glue.Cancel()
+    started, ended, token = anyio.Event(), anyio.Event(), glue.Cancel()
 
     @glue.tool
     async def wait() -> str:
         """Wait."""
         started.set()
-        await anyio.sleep(0.2)
+        await ended.wait()
         return "x"
 
     session = Agent(Script(calls("wait"), "end"), tools=[wait]).session(queue=True)
@@ -1247,6 +1247,7 @@ async def test_a_prompt_that_waits_for_its_own_session_can_be_cancelled() -> Non
         result = await session.run("second", cancel=token, unwrap=False)
         assert result.outcome == "cancelled"
         assert session.running
+        ended.set()
 
     assert session.last is not None
     assert session.last.text == "end"
