@@ -342,7 +342,9 @@ def check_loop(keywords: Mapping[str, Any]) -> None:
             f"not {show(host)}"
         )
     if (journal := keywords["journal"]) is not None and not _has(journal, "amend"):
-        raise TypeError(f"journal must have the methods of a session log, not {show(journal)}")
+        raise TypeError(
+            f"journal must be a session log, such as store.log(id) opens, not {show(journal)}"
+        )
 
 
 _REQUEST_SETTINGS = ("max_tokens", "temperature", "reasoning", "options")

@@ -428,7 +428,8 @@ def _malformed(provider: str, url: str) -> ConfigError:
     who = f"{provider}: " if provider else ""
     if "@" in url:  # the URL may contain a password, so it is not shown
         return ConfigError(
-            f"{who}a base URL must not contain a user or password; use the key's variable"
+            f"{who}a base URL must not contain a user or password; "
+            "set the environment variable of the key"
         )
     return ConfigError(f"{who}{url!r} is not a base URL; it must look like https://host/v1")
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from glue.tools.landlock import start_confined
 
 TICK = 0.05  # seconds between two checks of the stop flag and of the child's state
-GRACE = 0.5  # seconds that a process group has to end after SIGTERM
+GRACE = 0.5  # seconds that processes have to end after a signal
 
 
 def start(
@@ -74,7 +74,7 @@ def find_marked(mark: str) -> dict[int, str]:
 
 
 def end_marked(mark: str) -> None:
-    """Kill the processes that `find_marked` returns, and wait until they have ended."""
+    """Kill the processes that `find_marked` returns until none is left or GRACE has passed."""
     until = time.monotonic() + GRACE
     while (found := find_marked(mark)) and time.monotonic() < until:
         for pid in found:

@@ -386,7 +386,9 @@ def _exists(path: str) -> bool:
 def _absolute(path: str | os.PathLike[str]) -> str:
     found = os.path.abspath(os.path.expanduser(os.fspath(path)))
     if not _exists(found):
-        raise ConfigError(f"the sandbox cannot show {found}: it does not exist")
+        raise ConfigError(
+            f"{found} cannot be made readable or writable in the sandbox: it does not exist"
+        )
     return found
 
 

@@ -148,7 +148,7 @@ class Tool(Generic[P, R]):
         if isinstance(target, str) and target and target not in known:
             raise ValueError(
                 f"tool {self.name}: target {target!r} is not a parameter; "
-                f"there are: {', '.join(known)}"
+                f"its parameters are: {', '.join(known) or 'none'}"
             )
         functools.update_wrapper(self, function, updated=())
 

@@ -166,5 +166,5 @@ async def _note(state: State, **changes: Any) -> None:
 
 def _reply(state: State) -> AssistantMessage:
     reply = last_reply(state.messages)
-    assert reply is not None, "there is no reply that contains the calls"
+    assert reply is not None, "the transcript contains no reply"
     return reply

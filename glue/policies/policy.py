@@ -168,7 +168,7 @@ class Policy:
         return None
 
     async def compact(self, state: State) -> Sequence[Message] | None:
-        """Return a shorter transcript, or None.
+        """Return a shorter transcript, or None to leave this to the next policy.
 
         The loop calls this after a provider has rejected the transcript as too long.
         """

@@ -353,9 +353,10 @@ class SQLWriter:
         return self.store.find(connection, self.id, (self.head, self.changes))
 
     def open_read_only(self, stored: StoredSession, reason: str, cause: Exception) -> None:
-        """Load a read-only session into `stored`, with the reason why it is read-only.
+        """Load a session that cannot be written into `stored`, and set `stored.read_only`.
 
-        Raise StoreError if the session does not exist.
+        A reason that the session already has is kept; otherwise the value is `reason`. If the
+        session cannot be loaded, raise StoreError with `reason` as its message.
         """
         try:
             self.load_into(stored, self.store._get(self.find))

@@ -355,7 +355,10 @@ class _Walk:
         return True
 
     def absent(self, part: str) -> ResolvedPath:
-        """Return the resolved path if its component `part` does not exist."""
+        """Return the resolved path of a path whose component `part` does not exist.
+
+        Raise FileNotFoundError if ".." comes after `part`.
+        """
         rest = [part, *(part for part in self.todo[::-1] if part not in ("", "."))]
         if ".." in rest:  # there is nothing above a folder that does not exist
             raise path_error(errno.ENOENT, self.path)

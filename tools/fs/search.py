@@ -99,7 +99,7 @@ def search(query: dict[str, Any]) -> list[str]:
 
 
 class Searcher:
-    """A compiled pattern, and counts of the hits left and of the files not searched."""
+    """A compiled pattern, how many more hits may be printed, and counts of files not searched."""
 
     def __init__(self, query: dict[str, Any]) -> None:
         pattern = query["pattern"]

@@ -1,4 +1,4 @@
-"""Git commands that only read, for callers of `run_git`."""
+"""`run_git`, which runs a git command that only reads."""
 
 from __future__ import annotations
 
