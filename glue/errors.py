@@ -280,7 +280,7 @@ class RunPaused(RunError):
 
 
 class OutputError(GlueError):
-    """The answer does not fit `output=`, even after its faults were reported to the model."""
+    """The answer does not fit `output=`, and the model could not correct it."""
 
     def __init__(self, message: str, faults: Sequence[str] = ()) -> None:
         super().__init__(message)

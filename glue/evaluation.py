@@ -310,7 +310,9 @@ async def evaluate(
     base = agent if isinstance(agent, Agent) else agent(Path.cwd())
     given = [base.settings.model or ""] if models is None else models
     variants = dict(map(_variant, given))
-    if len(variants) < len(given) or not variants:
+    if not variants:
+        raise ConfigError("models is empty; name at least one model")
+    if len(variants) < len(given):
         raise ConfigError('each model needs a name of its own; add "name" to its settings')
     _check_cases(base, chosen, judge, factory, functions or {})
     around = around or (lambda label: nullcontext(lambda provider: provider))

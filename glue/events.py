@@ -253,7 +253,7 @@ class WrapUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nudge:
-    """A message to the model that a policy added."""
+    """A policy added a message for the model to the conversation."""
 
     policy: str
     text: str

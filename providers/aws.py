@@ -150,9 +150,10 @@ def find_region(environ: Mapping[str, str]) -> str:
 
 
 def _section(environ: Mapping[str, str], file: str) -> Mapping[str, str]:
-    """Return the profile's section in ~/.aws/config or ~/.aws/credentials, or {} if missing.
+    """Return the profile's section of an AWS file, or {} if the section or the file is missing.
 
-    In the config file the section of every profile but "default" is named "profile NAME".
+    `file` is "config" or "credentials". In the config file the section of every
+    profile but "default" is named "profile NAME".
     """
     home = environ.get("HOME", "")
     variable = "AWS_CONFIG_FILE" if file == "config" else "AWS_SHARED_CREDENTIALS_FILE"

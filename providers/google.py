@@ -50,7 +50,10 @@ class Tokens:
         self._delegated: Any = None  # google-auth's credentials, once they are loaded
 
     async def get(self) -> str:
-        """Return a token that is valid for at least another minute."""
+        """Return the token of an environment variable, or else a token from the login.
+
+        A token from the login is renewed a minute before it expires.
+        """
         given = next((self._environ[name] for name in VARIABLES if self._environ.get(name)), "")
         if given:
             return given.strip()

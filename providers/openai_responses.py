@@ -157,7 +157,9 @@ class ResponsesDecoder(wire.Decoder):
                 or reply.get("message")
             ):
                 raise self.error(reply.get("error") or reply)
-            raise self.broken("the JSON is not a response", encoding.dumps(reply))
+            raise self.broken(
+                "the body is not an object of the Responses API", encoding.dumps(reply)
+            )
         self._take_response(reply, status, self.late)
 
     def _take_response(
@@ -309,7 +311,7 @@ def _parts(item: dict[str, Json], following: Json, *, complete: bool) -> Iterato
 
 
 class ResponsesEncoder(OpenAIEncoder):
-    """An encoder for the Responses API: requests of typed items, without stop sequences."""
+    """An encoder for the Responses API, whose input is a list of typed items."""
 
     wire = WIRE
     searches = ("openai", "xai")

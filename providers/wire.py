@@ -777,7 +777,7 @@ class Wire(Closeable):
                         for entry in ENTRIES
                         if entry.is_vendor and encoding.accepts(getattr(entry.quirks, what), kind)
                     ]
-                    hint = f"; {', '.join(others)} can" if others else ""
+                    hint = f"; these providers do: {', '.join(others)}" if others else ""
                     text = f"{model} does not accept {what} of type {kind}{hint}"
                     raise ProviderError(
                         text, kind="invalid_request", provider=self.name, model=model

@@ -113,9 +113,10 @@ class _MultiRootTool(ToolWrapper):
 def editor_tools(
     tools: Iterable[Tool[..., Any]], root: str, editor: EditorConnection
 ) -> list[Tool[..., Any]]:
-    """Return the tools, some of them replaced by tools that work through the editor.
+    """Return the tools; tools for files and commands work through the editor if it offers that.
 
     An editor may offer to read its buffers, to write them, and to run commands in its terminals.
+    With terminals, the tool `shell_job` is left out.
     """
     reads = editor.offers("fs", "readTextFile") is True
     writes = editor.offers("fs", "writeTextFile") is True

@@ -95,7 +95,11 @@ def _write_keys(found: Mapping[str, str]) -> None:
 
 
 def _key_variable(name: str) -> str:
-    """Return the key variable of a provider, or the name itself if it is a variable in capitals."""
+    """Return the environment variable for the key of the provider `name`.
+
+    A `name` in capitals is a variable already and is returned unchanged. Raise ConfigError if the
+    provider needs no key.
+    """
     if re.fullmatch(r"[A-Z][A-Z0-9_]+", name):
         return name
     entry = lookup(name)

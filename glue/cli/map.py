@@ -342,13 +342,13 @@ class Progress:
         counts = ", ".join(f"{number:,} {name}" for name, number in outcomes)
         took = format_seconds(time.monotonic() - self._started)
         used = f"{usage_text(self.usage)}, {cost_text(self.usage.cost)}"
-        self.screen.line(f"{self.rows:,} rows: {counts}; {used}; {took}")
+        self.screen.line(f"{count(self.rows, 'row')}: {counts}; {used}; {took}")
         for text, number in self.notices.most_common(_MAX_SHOWN):
             self.note(f"{count(number, 'row')}: {text}")
         if self.lost:
             self.note(
                 f"{count(self.lost, 'request')} had no reply when a process was killed;"
-                " the provider may have charged for them"
+                " the provider may have charged anyway"
             )
         if self.job.unfinished:
             self.note("some rows were not run; --resume continues")

@@ -76,7 +76,7 @@ def _listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         sock.close()
         raise ConfigError(
-            f"cannot listen on {host}:{port}: {error.strerror}; choose another --port"
+            f"cannot listen on {host}:{port}: {error.strerror}; choose another --port or --host"
         ) from None
     return sock
 

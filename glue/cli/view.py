@@ -87,7 +87,7 @@ def _write_index(output: str, named: str | None) -> Path:
 
 
 def _listed_sessions(named: str | None) -> Iterator[tuple[Listed, Callable[[], Transcript]]]:
-    """Yield the index row of each stored session, with a function that reads its transcript."""
+    """Yield the newest sessions for the index page, each with a function that reads it."""
     with suppress(ConfigError):  # the store does not exist yet
         store = _existing_store("", named)
         for info in anyio.run(store.list)[:MAX_LISTED]:
@@ -104,7 +104,7 @@ def _listed_sessions(named: str | None) -> Iterator[tuple[Listed, Callable[[], T
 
 
 def _listed_runs() -> Iterator[tuple[Listed, Callable[[], Transcript]]]:
-    """Yield the index row of each logged run, with a function that reads its transcript."""
+    """Yield the newest logged runs for the index page, each with a function that reads it."""
     for path in log_files()[-MAX_LISTED:]:
         run = summary(path)
         figures = [run["outcome"], count(run["tokens"], "token")]

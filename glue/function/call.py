@@ -62,9 +62,10 @@ async def invoke(tool: Tool[..., Any], call: ToolCall, context: Context[Any]) ->
 
 
 async def _finished(tool: Any, result: ToolResult) -> ToolResult:
-    """Return a result with its texts cut at the tool's `max_output`.
+    """Return a result whose texts are shortened to the tool's `max_output`.
 
-    If the tool was made with `terminates=True`, `terminate` is set in a successful result.
+    The middle of a text is left out, and the whole text is saved in the spool. If
+    the tool was made with `terminates=True`, `terminate` is set in a successful result.
     """
     limit = getattr(tool, "max_output", None)
     if limit is not None and any(

@@ -22,9 +22,10 @@ OVERLONG = "The prompt does not fit the model's context window; it is left out o
 
 
 async def end(state: State, stop: Stop) -> RunResult[None]:
-    """End a run with the outcome of `stop`: make its transcript valid and return its result.
+    """End a run with the outcome of `stop`, and return the result of the run.
 
-    The stop reason of the last reply is set, and the event RunEnd is emitted.
+    Calls without a result get an error result, unless the run is paused. The stop reason of the
+    last reply is set, and the event RunEnd is emitted.
     """
     state.recorder.ending = True
     await _keep_partial(state)

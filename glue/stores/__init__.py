@@ -54,7 +54,7 @@ def is_address(name: str) -> bool:
 
 
 def store_name(name: str = "") -> str:
-    """Return the name of a store for messages: its path, or its address without the password."""
+    """Return the name of a store for messages: its path, or its address without the login."""
     if not is_address(name):
         return str(store_path(name))
     scheme, _, rest = name.partition("://")

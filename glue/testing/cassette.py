@@ -342,7 +342,7 @@ def _without_metadata(message: Mapping[str, Json]) -> dict[str, Json]:
 
 @contextmanager
 def use_provider(provider: Provider | Callable[[str], Provider]) -> Iterator[None]:
-    """Replace the providers that agents open by name, inside a `with` block.
+    """Use `provider` for every model that agents open by name, inside a `with` block.
 
         with use_provider(Script("It rains.")):
             assert answer_weather_question() == "It rains."

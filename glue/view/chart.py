@@ -30,7 +30,10 @@ def bar(reply: ShownReply, longest: float) -> str:
 
 
 def strip(replies: Sequence[ShownReply]) -> str:
-    """Return a bar chart of all replies: their times if a time is known, otherwise their tokens."""
+    """Return a bar chart of the replies as HTML: seconds if any are known, otherwise tokens.
+
+    In a long run a bar is the sum of several replies. Return "" for fewer than two replies.
+    """
     timed = any(reply.seconds for reply in replies)
     size = -(-len(replies) // MAX_COLUMNS) or 1  # replies in a column, rounded up
     groups = [replies[at : at + size] for at in range(0, len(replies), size)]

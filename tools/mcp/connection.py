@@ -629,8 +629,8 @@ class ServerConnection:
         question = read_question(self.name, params, asking)
         if question is None:
             self._warn_once(
-                f"MCP server {self.name} asked to open an address that is not on the web, and the "
-                f"question was declined: {ascii(str(params.url))[:200]}"
+                f"MCP server {self.name} asked to open an address that is not an http or https "
+                f"URL; the request was declined: {ascii(str(params.url))[:200]}"
             )
             return types.ElicitResult(action="decline")
         if question.url and self.elicit is None:
