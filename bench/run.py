@@ -14,6 +14,8 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from work import WORKS
@@ -32,43 +34,56 @@ ROWS = (
 )
 
 
-def child(name: str, todo: str, url: str) -> dict[str, float]:
+def child(
+    name: str, todo: str, url: str, python: str = sys.executable, **more: str
+) -> dict[str, float]:
     """Run a contender in its own process; for a cold start, count the CPU of the whole process."""
+    out, seconds = spawn(python, str(HERE / "measure.py"), name, todo, BENCH_URL=url, **more)
+    result: dict[str, float] = json.loads(out.splitlines()[-1])
+    if todo == "cold":
+        result["cpu"] = seconds
+    return result
+
+
+def spawn(*command: str, **more: str) -> tuple[str, float]:
+    """Run a command without proxies; return its output and the seconds of CPU that it used."""
     environ = {
         key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")
     }
-    environ |= {"BENCH_URL": url, "PYTHONPYCACHEPREFIX": str(CACHE)}
-    # A checkout has no bytecode files, so the first round writes them for both contenders.
+    environ |= {"PYTHONPYCACHEPREFIX": str(CACHE), **more}
+    # A checkout has no bytecode files, so the first round writes them for all contenders.
     environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    command = [sys.executable, str(HERE / "measure.py"), name, todo]
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         out = process.stdout.read()
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise SystemExit(f"{name} failed at {todo}")
-    result: dict[str, float] = json.loads(out)
-    if todo == "cold":
-        result["cpu"] = usage.ru_utime + usage.ru_stime
-    return result
+        raise SystemExit(f"{' '.join(command)} failed")
+    return out, usage.ru_utime + usage.ru_stime
 
 
-def measure(works: list[str], rounds: int) -> dict[tuple[str, str], list[dict[str, float]]]:
-    results: dict[tuple[str, str], list[dict[str, float]]] = {}
+@contextmanager
+def model_server() -> Iterator[str]:
+    """Start the model server, and yield its address."""
     with subprocess.Popen(
         [sys.executable, str(HERE / "server.py")], stdout=subprocess.PIPE, text=True
     ) as server:
         try:
             assert server.stdout is not None
-            url = f"http://127.0.0.1:{int(server.stdout.readline())}/v1"
-            for number in range(rounds):
-                for todo in works:
-                    for name in CONTENDERS[:: 1 if number % 2 else -1]:
-                        results.setdefault((name, todo), []).append(child(name, todo, url))
-                print(f"round {number + 1} of {rounds}", file=sys.stderr)
+            yield f"http://127.0.0.1:{int(server.stdout.readline())}/v1"
         finally:
             server.terminate()
+
+
+def measure(works: list[str], rounds: int) -> dict[tuple[str, str], list[dict[str, float]]]:
+    results: dict[tuple[str, str], list[dict[str, float]]] = {}
+    with model_server() as url:
+        for number in range(rounds):
+            for todo in works:
+                for name in CONTENDERS[:: 1 if number % 2 else -1]:
+                    results.setdefault((name, todo), []).append(child(name, todo, url))
+            print(f"round {number + 1} of {rounds}", file=sys.stderr)
     return results
 
 
