@@ -1,17 +1,32 @@
-"""Hooks for `make docs`: links to files outside `docs/`, and shorter pages for dataclasses."""
+"""Hooks for `make docs`: options of commands, links to other files, Markdown copies, llms.txt."""
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import os.path
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import griffe
 from mkdocs.structure.files import File, Files
 
+from glue.cli.app import commands as glue
+
 ROOT = Path(__file__).resolve().parent.parent
 LINK_UP = re.compile(r"\]\(((?:\.\./)+[\w./-]+)\)")
+OPTIONS = re.compile(r"^<!-- options: (\w+) -->$", re.MULTILINE)
+REFERENCE = re.compile(r"^::: (\S+)\n(?:    .*\n)*", re.MULTILINE)
+FRONT = re.compile(r"\A---\n.*?\n---\n+", re.DOTALL)
+SUMMARY = (
+    "A small agent toolkit in Python: one loop, tools from typed functions, providers by name."
+)
+
+pages: dict[str, str] = {}  # the Markdown of each page, by its path
+menu: list[tuple[str, list[tuple[str, str]]]] = []  # sections with the title and path of each page
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -24,15 +39,145 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
+def on_nav(nav: Any, **_: Any) -> None:
+    """Note the pages in the order of the menu, for llms.txt."""
+    menu.clear()
+    for item in nav.items:
+        found = [item] if item.is_page else list(_pages(item))
+        menu.append((item.title or "glue", [(each.title, each.file.src_uri) for each in found]))
+
+
+def _pages(section: Any) -> Iterator[Any]:
+    for item in section.children:
+        if item.is_page:
+            yield item
+        else:
+            yield from _pages(item)
+
+
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Change links to files outside `docs/` to the files that `on_files` added."""
+    """Insert the options of commands, and change links to the files that `on_files` added."""
     up = "../" * page.file.src_uri.count("/")
+    markdown = OPTIONS.sub(lambda match: _options(match[1]), markdown)
 
     def link(match: re.Match[str]) -> str:
         path = _outside(page.file.src_uri, match[1])
         return f"]({up}{_name(path)})" if path else match[0]
 
-    return LINK_UP.sub(link, markdown)
+    pages[page.file.src_uri] = LINK_UP.sub(link, markdown)
+    return pages[page.file.src_uri]
+
+
+def on_page_content(html: str, page: Any, **_: Any) -> str:
+    """Add a link to the Markdown copy of the page."""
+    copy = page.file.src_uri.rsplit("/", 1)[-1]
+    return f'{html}\n<p class="copy"><a href="{copy}">This page as Markdown</a></p>'
+
+
+def on_post_build(config: Any, **_: Any) -> None:
+    """Write the Markdown copy of each page, llms.txt, and llms-full.txt with all pages."""
+    site = Path(config.site_dir)
+    index, full = [f"# glue\n\n> {SUMMARY}\n"], []
+    for section, members in menu:
+        index.append(f"\n## {section}\n\n")
+        for _, path in members:
+            text = REFERENCE.sub(lambda match: _reference(match[1]), FRONT.sub("", pages[path]))
+            (site / path).parent.mkdir(parents=True, exist_ok=True)
+            (site / path).write_text(text, encoding="utf-8")
+            index.append(f"- [{_title(text)}]({path}): {_summary(text)}\n")
+            full.append(f"<!-- {path} -->\n\n{text.strip()}\n")
+    (site / "llms.txt").write_text("".join(index), encoding="utf-8")
+    (site / "llms-full.txt").write_text("\n".join(full), encoding="utf-8")
+
+
+def _title(text: str) -> str:
+    return text.partition("# ")[2].partition("\n")[0].replace("`", "")
+
+
+def _summary(text: str) -> str:
+    """Return the first sentence of the first paragraph of a page, without links."""
+    body = text.partition("# ")[2].partition("\n")[2]
+    words = [part for part in body.split("\n\n") if part.strip() and part.strip()[0] not in "<!#`|"]
+    plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", " ".join(words[0].split()) if words else "")
+    return re.split(r"(?<=[.:])\s", plain)[0].rstrip(":")
+
+
+def _reference(name: str) -> str:
+    """Return the signature and the docstring of a name, or of the public names of a module."""
+    found, value = _find(name)
+    if not inspect.ismodule(value):
+        return _entry(name.rpartition(".")[2], value)
+    own = [
+        _entry(each, getattr(value, each))
+        for each in getattr(value, "__all__", dir(value))
+        if each[0] != "_" and getattr(getattr(value, each), "__module__", "").startswith("glue")
+    ]
+    return "\n".join([f"{inspect.getdoc(value) or found}\n", *own])
+
+
+def _find(name: str) -> tuple[str, Any]:
+    module, names = name, list[str]()
+    while True:
+        try:
+            value: Any = importlib.import_module(module)
+            break
+        except ModuleNotFoundError:
+            module, _, last = module.rpartition(".")
+            names.insert(0, last)
+    for each in names:
+        value = getattr(value, each)
+    return module, value
+
+
+def _entry(name: str, value: Any) -> str:
+    try:
+        head = f"{name}{inspect.signature(value)}"
+    except (TypeError, ValueError):
+        head = name
+    parts = [f"### {name}\n\n```python\n{head}\n```\n\n{inspect.getdoc(value) or ''}\n"]
+    if inspect.isclass(value):
+        for method, function in vars(value).items():
+            if inspect.isfunction(function) and method[0] != "_":
+                signature = f"{name}.{method}{inspect.signature(function)}"
+                described = inspect.getdoc(function) or ""
+                parts.append(f"```python\n{signature}\n```\n\n{described}\n")
+    return "\n".join(parts)
+
+
+def _options(name: str) -> str:
+    """Return the usage and the options of a command and of its subcommands, from click."""
+    context = click.Context(glue, info_name="glue")
+    command = glue.get_command(context, name)
+    assert command is not None, f"there is no command {name}"
+    return _described(command, click.Context(command, parent=context, info_name=name))
+
+
+def _described(command: click.Command, context: click.Context) -> str:
+    usage = command.get_usage(context).removeprefix("Usage: ")
+    rows = [
+        f"| {_code(names)} | {_cell(text)} |"
+        for each in command.get_params(context)
+        if (record := each.get_help_record(context)) and (names := record[0]) != "-h, --help"
+        for text in [record[1]]
+    ]
+    table = ["", "| option | effect |", "| --- | --- |", *rows] if rows else []
+    parts = ["\n".join([f"```text\n{' '.join(usage.split())}\n```", *table])]
+    if isinstance(command, click.Group):
+        for each in command.list_commands(context):
+            found = command.get_command(context, each)
+            if found is not None and not found.hidden:
+                inner = click.Context(found, parent=context, info_name=each)
+                summary = " ".join((found.help or "").split("\n\n")[0].split())
+                parts.append(f"### {inner.command_path}\n\n{summary}\n\n{_described(found, inner)}")
+    return "\n\n".join(parts)
+
+
+def _code(names: str) -> str:
+    return f"`{_cell(names)}`"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
 def _outside(page: str, target: str) -> str:

@@ -28,9 +28,16 @@ PAGES = [
     ROOT / "SECURITY.md",
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
+COMMAND_PAGES = sorted((ROOT / "docs" / "commands").glob("*.md"))
 BLOCK = re.compile(
     r"^(?P<fence>```+)(?P<info>[^\n]*)\n(?P<body>.*?)^(?P=fence)[ ]*$", re.DOTALL | re.MULTILINE
 )
+# Console blocks whose commands are run, and whose output is compared with the shown one.
+SHOWN = re.compile(
+    r"^<!-- run(?: in a checkout)? -->\n```console\n(.*?)^```$", re.DOTALL | re.MULTILINE
+)
+# Values that differ from run to run: durations, dates.
+VARIES = re.compile(r"\b\d+(?:\.\d+)? m?s\b|\b\d{4}-\d\d-\d\d(?: \d\d:\d\d)?")
 # Pages with code of other toolkits, which is not run here. tests/durable runs the Celery program.
 FOREIGN = ("migration", "scale-engines")
 RUN = ("python", 'python title="glue"')
@@ -287,6 +294,59 @@ def ours() -> Iterator[tuple[str, list[str]]]:
             yield where, words[1:]
         elif words[0] == "python" and words[1].endswith(".py") and "/" not in words[1]:
             yield where, ["run", *words[1:]]
+
+
+def steps(block: str) -> Iterator[tuple[str, str]]:
+    """Yield each command of a console block with the output shown below it."""
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command, _, output = part.partition("\n")
+        yield command, output
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if SHOWN.search(page.read_text())], ids=ids
+)
+def test_the_marked_commands_of_a_page_print_the_shown_output(
+    page: Path, tmp_path: Path, checkout: Path
+) -> None:
+    folder = shutil.copytree(checkout, tmp_path / "shop")
+    if "<!-- run in a checkout -->" not in page.read_text():
+        shutil.rmtree(folder)
+        folder.mkdir()
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    environ = {**environment(tmp_path), "PATH": path, "LC_ALL": "C.UTF-8"}
+
+    for block in SHOWN.findall(page.read_text()):
+        for command, shown in steps(block):
+            ran = subprocess.run(
+                ["bash", "-c", command],
+                cwd=folder,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=120,
+            )
+            assert matches(shown, ran.stdout), f"{page.name}: {command}\n{ran.stdout}"
+
+
+def matches(shown: str, printed: str) -> bool:
+    """Return whether an output has the shown form, in which `...` represents any text."""
+    parts = [re.escape(part) for part in VARIES.sub("#", shown.strip()).split("...")]
+    pattern = re.sub(r"(\\ )+", r"[ ]+", "(?s:.*)".join(parts))
+    return re.fullmatch(pattern, VARIES.sub("#", printed.strip())) is not None
+
+
+def test_every_command_has_a_page_with_an_example_its_options_and_its_exit_codes() -> None:
+    from glue.cli.app import COMMANDS
+
+    assert [page.stem for page in COMMAND_PAGES] == sorted(command.name for command in COMMANDS)
+    for page in COMMAND_PAGES:
+        text = page.read_text()
+        assert text.startswith(f"# glue {page.stem}\n"), page.name
+        assert f"<!-- options: {page.stem} -->" in text, page.name
+        assert {"## Example", "## Options", "## Exit codes"} <= {*text.splitlines()}, page.name
 
 
 def test_the_make_targets_in_pages_exist() -> None:
