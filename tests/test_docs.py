@@ -280,7 +280,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
             for part in re.split(
                 r" [|&]+ |;", line.removeprefix("$ ") if line.startswith("$ ") else ""
             ):
-                words = shlex.split(part, comments=True)
+                words = shlex.split(re.sub(r" \d?>+ ?\S+", "", part), comments=True)
                 while words and "=" in words[0]:
                     del words[0]
                 if words:
@@ -372,8 +372,12 @@ def test_the_commands_in_pages_exist() -> None:
         while isinstance(command, click.Group) and words and not words[0].startswith("-"):
             name = words.pop(0)
             found = command.get_command(context, name)
+            if found is None and getattr(command, "takes_name", False):
+                name, found = "list", command.get_command(context, "list")
             assert found is not None, f"{where}: there is no command {name}"
             command, context = found, click.Context(found, parent=context, info_name=name)
+        if isinstance(command, click.Group) and "list" in command.commands and words:
+            command = command.commands["list"]  # the default command of the group
         known = {
             option
             for each in command.get_params(context)
