@@ -3,8 +3,8 @@
     python bench/peers.py [-r ROUNDS] [CONTENDER ...]
 
 Each contender gets an environment of its own below the temporary folder, made at its first use;
-delete the environment to install the newest version. Only the client process is measured: seconds of
-CPU, the best of the rounds. The contenders alternate. Every contender streams, calls a tool with
+delete the environment to install the newest version. Only the client process is measured: seconds
+of CPU, the best of the rounds. The contenders alternate. Every contender streams, calls a tool with
 validated arguments, and must return the right answer with every delta.
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import configparser
 import inspect
 import json
 import os
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 from fakes.zygote import Zygote
 
 from glue import Agent, Limits, Outcome, providers
@@ -41,6 +43,7 @@ VARIES = re.compile(r"\b\d+(?:\.\d+)? m?s\b|\b\d{4}-\d\d-\d\d(?: \d\d:\d\d)?")
 # Pages with code of other toolkits, which is not run here. tests/durable runs the Celery program.
 FOREIGN = ("migration", "scale-engines")
 RUN = ("python", 'python title="glue"')
+DOCKERFILE = {"FROM", "ARG", "RUN", "USER", "WORKDIR", "COPY", "EXPOSE", "CMD"}
 
 # Runs before the blocks of a page: replaces the models, so that no block needs a key.
 PRELUDE = """
@@ -362,30 +365,65 @@ def test_the_make_targets_in_pages_exist() -> None:
 
 
 def test_the_commands_in_pages_exist() -> None:
+    for where, words in ours():
+        check_command(where, words)
+
+
+def check_command(where: str, words: list[str]) -> None:
+    """Fail if glue has no such command, or the command has no such option."""
     import click
 
     from glue.cli.app import commands as glue
 
-    for where, words in ours():
-        command: click.Command = glue
-        context = click.Context(glue, info_name="glue")
-        while isinstance(command, click.Group) and words and not words[0].startswith("-"):
-            name = words.pop(0)
-            found = command.get_command(context, name)
-            if found is None and getattr(command, "takes_name", False):
-                name, found = "list", command.get_command(context, "list")
-            assert found is not None, f"{where}: there is no command {name}"
-            command, context = found, click.Context(found, parent=context, info_name=name)
-        if isinstance(command, click.Group) and "list" in command.commands and words:
-            command = command.commands["list"]  # the default command of the group
-        known = {
-            option
-            for each in command.get_params(context)
-            for option in (*each.opts, *each.secondary_opts)
-        }
-        for word in words:
-            if word.startswith("-") and word != "-":
-                assert word.partition("=")[0] in known, f"{where}: {word}"
+    command: click.Command = glue
+    context = click.Context(glue, info_name="glue")
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        name = words.pop(0)
+        found = command.get_command(context, name)
+        if found is None and getattr(command, "takes_name", False):
+            name, found = "list", command.get_command(context, "list")
+        assert found is not None, f"{where}: there is no command {name}"
+        command, context = found, click.Context(found, parent=context, info_name=name)
+    if isinstance(command, click.Group) and "list" in command.commands and words:
+        command = command.commands["list"]  # the default command of the group
+    known = {
+        option
+        for each in command.get_params(context)
+        for option in (*each.opts, *each.secondary_opts)
+    }
+    for word in words:
+        if word.startswith("-") and word != "-":
+            assert word.partition("=")[0] in known, f"{where}: {word}"
+
+
+def lists(value: object) -> Iterator[list[str]]:
+    """Yield the commands in a YAML document: lists that begin with `glue`."""
+    if isinstance(value, list) and value and value[0] == "glue":
+        yield value
+    elif isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from lists(each)
+
+
+def test_the_files_for_deployment_can_be_parsed_and_start_commands_that_exist() -> None:
+    page = ROOT / "docs" / "deployment.md"
+    started = []
+    for block in blocks(page):
+        if block.info == "yaml":
+            started += list(lists(yaml.safe_load(block.body)))
+        elif block.info == "dockerfile":
+            steps = block.body.replace("\\\n", "").splitlines()
+            assert {step.split()[0] for step in steps} <= DOCKERFILE
+            started += [json.loads(step[4:]) for step in steps if step.startswith("CMD ")]
+        elif block.info in ("ini", "text"):
+            for line in re.findall(r"(?:ExecStart=|&& )\S*/(glue .*)", block.body):
+                started.append(shlex.split(line))
+        if block.info == "ini":
+            configparser.ConfigParser().read_string(block.body)
+
+    assert [words[1] for words in started] == ["serve", "worker", "worker", "map", "map", "worker"]
+    for words in started:
+        check_command(page.name, words[1:])
 
 
 def test_the_reference_describes_every_parameter_of_an_agent() -> None:

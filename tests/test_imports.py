@@ -19,6 +19,7 @@ FOLDERS = (*SHIPPED, "tests", "bench", "examples", "docs")
 # Modules whose name is not the name of their distribution.
 DISTRIBUTIONS = {
     "acp": "agent-client-protocol",
+    "agents": "openai-agents",
     "azure.identity": "azure-identity",
     "google.auth": "google-auth",
     "markdown_it": "markdown-it-py",
@@ -26,6 +27,7 @@ DISTRIBUTIONS = {
     "opentelemetry.exporter": "opentelemetry-exporter-otlp-proto-http",
     "opentelemetry.sdk": "opentelemetry-sdk",
     "opentelemetry.semconv": "opentelemetry-semantic-conventions",
+    "pydantic_ai": "pydantic-ai-slim",
     "yaml": "pyyaml",
 }
 # Shipped modules import these only if the user's program has loaded them already.

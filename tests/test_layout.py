@@ -52,6 +52,7 @@ CAPABILITIES = {
     "test_model_texts.py": "snapshots of every text that a model sees",
     "test_private_names.py": "private names of other projects",
     "test_single_files.py": "installs the wheel and runs files with uv",
+    "test_troubleshooting.py": "messages of all modules, as the documentation quotes them",
     "test_user_tasks.py": "tasks of users, with public names only",
     "tools/fs/test_path_attacks.py": "attacks on all file tools",
     "tools/fs/test_races.py": "attacks on all file tools, from a second process",

@@ -15,8 +15,14 @@ from openai import AsyncOpenAI
 
 
 async def setup(url: str) -> Any:
-    from agents import Agent, OpenAIChatCompletionsModel, function_tool, set_tracing_disabled
     from openai import AsyncOpenAI
+
+    from agents import (  # noqa: TID251 - the package of openai-agents, not glue.agents
+        Agent,
+        OpenAIChatCompletionsModel,
+        function_tool,
+        set_tracing_disabled,
+    )
 
     set_tracing_disabled(True)
 
@@ -31,7 +37,7 @@ async def setup(url: str) -> Any:
 
 
 async def run(agent: Any, prompt: str, on_delta: Callable[[str], None]) -> str:
-    from agents import Runner
+    from agents import Runner  # noqa: TID251 - the package of openai-agents
 
     result = Runner.run_streamed(agent, prompt, max_turns=1000)
     async for event in result.stream_events():
