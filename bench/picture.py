@@ -88,7 +88,7 @@ def _block(fd: int) -> bytes:
         return b""
 
 
-def draw(text: str, columns: int) -> str:
+def draw(text: str, columns: int, label: str = "make demo in a terminal") -> str:
     """Return the output of a terminal with so many columns as SVG."""
     rows = [row for line in text.expandtabs(8).split("\n") for row in _rows(line, columns)]
     width, height = round(2 * PAD + columns * CELL), TOP + len(rows) * LINE + PAD
@@ -104,7 +104,7 @@ def draw(text: str, columns: int) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"'
         f' width="{width}" height="{height}"'
-        f' role="img" aria-label="make demo in a terminal">\n'
+        f' role="img" aria-label="{label}">\n'
         f'<rect x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="8"'
         f' fill="{BACK}" stroke="{FRAME}"/>{dots}\n'
         f'<g font-family="ui-monospace, SFMono-Regular, Menlo, Consolas,'

@@ -222,6 +222,16 @@ def test_links_between_pages_exist() -> None:
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def test_the_pictures_are_small_and_shown_with_a_description() -> None:
+    text = "".join(page.read_text() for page in PAGES)
+    pictures = sorted((ROOT / "docs" / "pictures").iterdir())
+
+    assert pictures
+    for path in pictures:
+        assert path.stat().st_size < 120_000, path.name
+        assert re.search(rf"!\[\w[^]]+\]\([./]*pictures/{path.name}\)", text), path.name
+
+
 def test_every_page_is_in_the_menu() -> None:
     menu = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
     there = [

@@ -10,6 +10,7 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -118,9 +119,16 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """Start Chromium once for a module of tests."""
     if CHROMIUM is None or DRIVER is None:
         pytest.skip("needs chromium and chromedriver; `make browser` installs them on Debian")
+    with chromium(tmp_path_factory.mktemp("profile")) as started:
+        yield started
+
+
+@contextmanager
+def chromium(profile: Path) -> Iterator[Browser]:
+    """Start Chromium with its driver; end both when the block ends."""
+    assert DRIVER is not None
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    profile = tmp_path_factory.mktemp("profile")
     with subprocess.Popen(
         [DRIVER, f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as driver:
