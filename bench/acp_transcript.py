@@ -1,8 +1,8 @@
-"""The frames of one session of `glue acp`, as docs/editors.md shows them.
+"""The frames of one session of `glue acp`, as docs/acp-protocol.md shows them.
 
     python bench/acp_transcript.py            # print the frames
-    python bench/acp_transcript.py --write    # write them to docs/editors.md
-    python bench/acp_transcript.py --check    # fail if docs/editors.md differs
+    python bench/acp_transcript.py --write    # write them to docs/acp-protocol.md
+    python bench/acp_transcript.py --check    # fail if docs/acp-protocol.md differs
 
 Ids, paths and times are replaced by short names, and lists of choices are cut.
 """
@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "editors.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "acp-protocol.md"
 BEGIN, END = (
     "<!-- transcript: python bench/acp_transcript.py --write -->\n",
     "<!-- end of the transcript -->\n",
@@ -142,7 +142,7 @@ def main() -> int:
         return 0
     if before != after:
         print(
-            "docs/editors.md is out of date; run python bench/acp_transcript.py --write",
+            "docs/acp-protocol.md is out of date; run python bench/acp_transcript.py --write",
             file=sys.stderr,
         )
     return int(before != after)

@@ -22,10 +22,10 @@ import demo
 import picture
 from markdown_it import MarkdownIt
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.append(str(ROOT / "tests"))
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from fakes.browser import Browser, chromium
 
+ROOT = Path(__file__).resolve().parent.parent
 GLUE = Path(sys.executable).parent / "glue"
 WIDTH = 1280
 AGENT = '''
@@ -55,7 +55,8 @@ def reply(request):
         table += "| Toronto | 21 degrees, dry | no |\\n| Oslo | 9 degrees, rain | **yes** |\\n"
         return say(f"Take an umbrella to Oslo only.\\n\\n{table}", usage=usage)
     if "list" in last.text:
-        return calls(call("save", {"path": "trip.md", "text": "- umbrella\\n- coat\\n"}), usage=usage)
+        listed = {"path": "trip.md", "text": "- umbrella\\n- coat\\n"}
+        return calls(call("save", listed), usage=usage)
     both = [call("weather", {"city": city}) for city in ("Toronto", "Oslo")]
     return calls(*both, text="Let me look at both cities.", usage=usage)
 

@@ -99,7 +99,7 @@ def _summary(text: str) -> str:
     body = text.partition("# ")[2].partition("\n")[2]
     words = [part for part in body.split("\n\n") if part.strip() and part.strip()[0] not in "<!#`|"]
     plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", " ".join(words[0].split()) if words else "")
-    return re.split(r"(?<=[.:])\s", plain)[0].rstrip(":")
+    return re.split(r"(?<=\.)\s", plain)[0]
 
 
 def _reference(name: str) -> str:
@@ -146,19 +146,24 @@ def _entry(name: str, value: Any) -> str:
 
 def _options(name: str) -> str:
     """Return the usage and the options of a command and of its subcommands, from click."""
-    context = click.Context(glue, info_name="glue")
-    command = glue.get_command(context, name)
+    top = click.Context(glue, info_name="glue", **glue.context_settings)
+    command = glue.get_command(top, name)
     assert command is not None, f"there is no command {name}"
-    return _described(command, click.Context(command, parent=context, info_name=name))
+    return _described(command, _context(command, top, name))
+
+
+def _context(command: click.Command, parent: click.Context, name: str) -> click.Context:
+    return click.Context(command, parent=parent, info_name=name, **command.context_settings)
 
 
 def _described(command: click.Command, context: click.Context) -> str:
     usage = command.get_usage(context).removeprefix("Usage: ")
     rows = [
-        f"| {_code(names)} | {_cell(text)} |"
+        f"| `{_cell(names)}` | {_cell(text).replace('[', '&#91;')} |"
         for each in command.get_params(context)
-        if (record := each.get_help_record(context)) and (names := record[0]) != "-h, --help"
-        for text in [record[1]]
+        if (record := each.get_help_record(context)) and record[0] != "-h, --help"
+        for names, text in [record]
+        if text
     ]
     table = ["", "| option | effect |", "| --- | --- |", *rows] if rows else []
     parts = ["\n".join([f"```text\n{' '.join(usage.split())}\n```", *table])]
@@ -166,18 +171,14 @@ def _described(command: click.Command, context: click.Context) -> str:
         for each in command.list_commands(context):
             found = command.get_command(context, each)
             if found is not None and not found.hidden:
-                inner = click.Context(found, parent=context, info_name=each)
+                inner = _context(found, context, each)
                 summary = " ".join((found.help or "").split("\n\n")[0].split())
                 parts.append(f"### {inner.command_path}\n\n{summary}\n\n{_described(found, inner)}")
     return "\n\n".join(parts)
 
 
-def _code(names: str) -> str:
-    return f"`{_cell(names)}`"
-
-
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+    return " ".join(text.split()).replace("|", "\\|")
 
 
 def _outside(page: str, target: str) -> str:

@@ -119,11 +119,11 @@ def test_unknown_methods_are_named_in_the_error(editor: Open) -> None:
         assert (error["code"], repr(method) in error["message"]) == (-32601, True)
 
 
-EDITORS_PAGE = Path(__file__).parents[2] / "docs" / "editors.md"
+PROTOCOL_PAGE = Path(__file__).parents[2] / "docs" / "acp-protocol.md"
 
 
 def documented() -> set[str]:
-    table = EDITORS_PAGE.read_text().partition("### The whole protocol")[2].partition("\n### ")[0]
+    table = PROTOCOL_PAGE.read_text().partition("## Methods and updates")[2].partition("\n## ")[0]
     return set(re.findall(r"^\| `([^`]+)`", table, re.MULTILINE))
 
 
@@ -132,7 +132,7 @@ def test_the_docs_list_every_method_and_update_of_the_protocol() -> None:
 
 
 def test_the_docs_list_every_capability_and_sign_in_of_the_protocol() -> None:
-    page = EDITORS_PAGE.read_text().partition("### Capabilities and sign-in")[2]
+    page = PROTOCOL_PAGE.read_text().partition("## Capabilities and sign-in")[2]
     rows = re.findall(r"^\| (client|agent|sign-in) `([^`]+)`", page, re.MULTILINE)
     listed = {side: {name for each, name in rows if each == side} for side, _ in rows}
 

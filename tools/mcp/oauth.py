@@ -97,7 +97,7 @@ def _with_credentials(config: ServerConfig, oauth: OAuth, tokens: TokenFile) -> 
     """Return an object of the SDK that signs in without a user, by secret or private key."""
     shared: dict[str, Any] = {"scope": oauth.scope or None, "issuer": oauth.issuer or None}
     with warnings.catch_warnings():
-        # Without an issuer, the MCP server names the authorization server; see docs/editors.md.
+        # Without an issuer, the MCP server names the authorization server; see docs/mcp.md.
         warnings.simplefilter("ignore", MCPDeprecationWarning)
         if oauth.client_secret:
             return ClientCredentialsOAuthProvider(
