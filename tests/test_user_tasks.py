@@ -71,6 +71,39 @@ async def test_starlette_and_fastapi_stream_the_answer(
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_generator_streams_plain_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = web()
+    names["agent"] = glue.Agent(Script(say("It is dry.", chunk=4)))
+
+    answer = await fetch(names["fast"], "/text?q=Toronto")
+
+    assert answer.status == 200
+    assert answer.body == b"It is dry."
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_webhook_is_answered_at_once_and_the_reply_is_posted_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = web()
+    names["agent"] = glue.Agent(Script("It is dry."))
+    posted = []
+
+    async def post(channel: str, text: str) -> None:
+        posted.append((channel, text))
+
+    names["post"] = post
+    answer = await fetch(names["hooks"], "/hook", {"channel": "C1", "text": "Weather?"})
+
+    assert (answer.status, answer.body) == (200, b"")
+    assert posted == [("C1", "It is dry.")]
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_disconnect_of_the_browser_cancels_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
