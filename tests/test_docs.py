@@ -38,6 +38,7 @@ BLOCK = re.compile(
 SHOWN = re.compile(
     r"^<!-- run(?: in a checkout)? -->\n```console\n(.*?)^```$", re.DOTALL | re.MULTILINE
 )
+UPDATE = "\nto update the pages: pytest tests/test_docs.py -k marked --snapshot-update"
 # Values that differ from run to run: durations (in tables with one digit), dates.
 VARIES = re.compile(r"\b\d+(?:\.\d+)? m?s\b|\b\d+\.\d(?=  )|\b\d{4}-\d\d-\d\d(?: \d\d:\d\d)?")
 # Pages with code of other toolkits, which is not run here. tests/durable runs the Celery program.
@@ -362,7 +363,7 @@ def steps(block: str) -> Iterator[tuple[str, str]]:
     "page", [page for page in PAGES if SHOWN.search(page.read_text())], ids=ids
 )
 def test_the_marked_commands_of_a_page_print_the_shown_output(
-    page: Path, tmp_path: Path, checkout: Path
+    page: Path, tmp_path: Path, checkout: Path, request: pytest.FixtureRequest
 ) -> None:
     folder = shutil.copytree(checkout, tmp_path / "shop")
     if "<!-- run in a checkout -->" not in page.read_text():
@@ -383,7 +384,11 @@ def test_the_marked_commands_of_a_page_print_the_shown_output(
                 text=True,
                 timeout=120,
             )
-            assert matches(shown, ran.stdout), f"{page.name}: {command}\n{ran.stdout}"
+            if not matches(shown, ran.stdout) and request.config.option.update_snapshots:
+                text = page.read_text()
+                page.write_text(text.replace(f"$ {command}\n{shown}", f"$ {command}\n{ran.stdout}"))
+            else:
+                assert matches(shown, ran.stdout), f"{page.name}: {command}\n{ran.stdout}{UPDATE}"
 
 
 def matches(shown: str, printed: str) -> bool:
