@@ -58,7 +58,8 @@ class Versions(Protocol):
 Instructions: TypeAlias = str | Versioned | Versions
 Model: TypeAlias = "str | Provider"
 Schema: TypeAlias = Mapping[str, Json]  # a JSON schema for the answer
-Prompt: TypeAlias = str | Part | Sequence[str | Part] | Message | Sequence[Message]
+# One kind of sequence: with two, mypy infers list[object] for a prompt such as ["text", image].
+Prompt: TypeAlias = str | Part | Message | Sequence[str | Part | Message]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypedDict, assert_type
 
-from glue import Agent, AssistantMessage, Context, RunResult, Session, Tool, tool
+from glue import Agent, AssistantMessage, Context, Image, RunResult, Session, Tool, tool, user
 from glue.streams import Events
 
 
@@ -40,6 +40,14 @@ async def fetch(context: Context[Deps], url: str) -> bytes:
     """Fetch."""
     assert_type(context.deps, Deps)
     return url.encode()
+
+
+async def prompts(agent: Agent[None, None], picture: Image) -> None:
+    assert_type(agent.run_sync(["What is this?", picture]), RunResult[None])
+    assert_type(agent.session().run_sync(["What is this?", picture]), RunResult[None])
+    assert_type(await agent.run((picture, picture)), RunResult[None])
+    assert_type(await agent.run([user("What is this?")]), RunResult[None])
+    assert_type(await agent.run((await agent.run("x")).messages), RunResult[None])
 
 
 async def outputs() -> None:
