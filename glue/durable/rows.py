@@ -225,9 +225,12 @@ def fill(template: str, row: Mapping[str, Json]) -> str:
 
 
 def invalid_row(line: InputLine, error: ValueError) -> MapRow:
-    """Return the row of an input that could not be read."""
+    """Return the row of an input that could not be read, with its id if it has one."""
+    row: dict[str, Json] = {}
+    with contextlib.suppress(ValueError):
+        row = _parsed(line.text)
     reason = f"line {line.number}: {error}"
-    return MapRow(number=line.number, outcome=INVALID, error=reason)
+    return MapRow(number=line.number, outcome=INVALID, id=row.get("id"), error=reason)
 
 
 def error_kind(error: BaseException | None) -> str:

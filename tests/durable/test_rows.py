@@ -73,6 +73,12 @@ async def test_a_missing_template_field_is_named_in_the_error() -> None:
     assert row.error == "line 1: the template needs 'b'; the row has: a"
 
 
+async def test_an_invalid_row_keeps_its_id() -> None:
+    (row,) = await rows(glue.map(agent(), [{"id": "T-1"}], template="{b}"))
+
+    assert (row.id, row.outcome) == ("T-1", "invalid")
+
+
 def test_a_row_is_the_same_after_encoding_and_decoding() -> None:
     row = MapRow(
         number=3,
