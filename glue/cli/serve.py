@@ -24,7 +24,9 @@ from glue.stores import open_store
 @click.option(
     "--token",
     default="",
-    help="Secret in the address of the page. Default: a random one. Needed with --host.",
+    envvar="GLUE_SERVE_TOKEN",
+    help="Secret in the address of the page, also in GLUE_SERVE_TOKEN. Default: a random one. "
+    "Needed with --host.",
 )
 @click.option("--open/--no-open", "show", default=True, help="Open the page in a browser.")
 @click.option("--store", metavar="PATH", help="Folder, .db file or postgresql:// address.")
@@ -52,7 +54,9 @@ def serve(
     """
     is_local = host in ("127.0.0.1", "localhost", "::1")
     if not is_local and not token:
-        raise click.UsageError("--host needs --token, because other machines can reach the page")
+        raise click.UsageError(
+            "--host needs --token or GLUE_SERVE_TOKEN, because other machines can reach the page"
+        )
     agent = open_agent(file)
     sources = Sources({"store": store, "allow": allow, "deny": deny}, path=file, agent=agent)
     place = sources.find("store") or str(state_dir() / "web.db")
@@ -60,7 +64,9 @@ def serve(
     port = sock.getsockname()[1]
     token = token or secrets.token_urlsafe(24)
     names = {"127.0.0.1", "localhost", "[::1]"} if is_local else {host, "127.0.0.1", "localhost"}
-    hosts = sorted(f"{name}:{port}" for name in names)
+    # Listening on all addresses, the machine may have any name; the token protects the page.
+    is_any = host in ("0.0.0.0", "::")
+    hosts = [] if is_any else sorted(f"{name}:{port}" for name in names)
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{port}/?token={token}"
     rules = Rules(allow=allow, deny=deny) if allow or deny else None

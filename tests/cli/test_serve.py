@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -45,6 +46,31 @@ def test_the_printed_address_opens_the_page_and_others_do_not(address: str) -> N
     elsewhere = urllib.request.Request(address, headers={"Host": "evil.example"})
     with pytest.raises(urllib.error.HTTPError, match="403"):
         OPEN(elsewhere, timeout=30)
+
+
+def test_on_all_addresses_the_page_is_reached_by_any_name_with_the_token(
+    agent: str, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "glue", "serve", agent, "--no-open", "--host", "0.0.0.0"]
+    environ = {**os.environ, "GLUE_SERVE_TOKEN": "from-the-environment"}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environ
+    ) as server:
+        try:
+            assert server.stdout is not None
+            printed = server.stdout.readline().decode().strip().replace("0.0.0.0", "127.0.0.1")
+            named = {"Host": "desk.example.com"}
+            with OPEN(urllib.request.Request(printed, headers=named), timeout=30) as answer:
+                page = answer.read()
+            with pytest.raises(urllib.error.HTTPError, match="403"):
+                wrong = printed.replace("from-the-environment", "wrong")
+                OPEN(urllib.request.Request(wrong, headers=named), timeout=30)
+        finally:
+            server.send_signal(signal.SIGINT)
+            server.wait(30)
+
+    assert printed.endswith("/?token=from-the-environment")
+    assert b"<html" in page
 
 
 def test_a_prompt_is_answered_and_stored(address: str) -> None:
