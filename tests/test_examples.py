@@ -1,4 +1,7 @@
-"""Every example runs, with a script instead of a model or with a server on the loopback."""
+"""The small examples run, with a script instead of a model or with a server on the loopback.
+
+The programs of the cookbook and of the tutorial have tests of their own.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,8 @@ import pytest
 from glue import Usage
 from glue.testing import Script, call, calls, say, use_provider
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
 OURS = (
     "approval",
     "approve_later",
@@ -52,6 +56,13 @@ def run(name: str, script: Script) -> None:
     with use_provider(script):
         play(name)
     script.assert_used_up()
+
+
+def test_every_example_is_tested_here_or_in_the_cookbook() -> None:
+    pages = {page.stem.replace("-", "_") for page in (ROOT / "docs" / "cookbook").glob("*.md")}
+    files = {path.stem for path in EXAMPLES.glob("*.py")}
+
+    assert files == {path.stem for path in SMALL} | (pages - {"index"})
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -232,7 +243,8 @@ def by_hand(
     )
 
 
-PATHS = sorted(path for path in EXAMPLES.glob("*.py") if path.stem != "approve_later")
+SMALL = [EXAMPLES / f"{name}.py" for name in (*OURS, "swap")]
+PATHS = [path for path in SMALL if path.stem != "approve_later"]
 
 
 def test_one_process_asks_and_another_answers(tmp_path: Path) -> None:
@@ -261,7 +273,7 @@ def test_an_example_runs_to_the_end_and_calls_a_tool(path: Path, tmp_path: Path)
     assert "Traceback" not in ran.stderr
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SMALL, ids=lambda path: path.stem)
 def test_an_example_accepts_another_model(path: Path, tmp_path: Path) -> None:
     for args, variables in ((("-m", "nobody:x"), {}), ((), {"GLUE_MODEL": "nobody:x"})):
         ran = by_hand(path, tmp_path, *args, **variables)

@@ -44,6 +44,7 @@ CAPABILITIES = {
     "providers/test_same_transcript_on_every_wire.py": "transcripts that move between wires",
     "providers/test_wire_recordings.py": "recorded traffic of all wires",
     "providers/test_wrappers.py": "the same tests for every wrapper of a provider",
+    "test_cookbook.py": "the programs and the pages of the cookbook",
     "test_docstrings.py": "the examples in all docstrings",
     "test_folder_imports.py": "imports between the folders of the repository",
     "test_imports.py": "imports of other projects",
