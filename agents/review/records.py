@@ -105,6 +105,18 @@ class FileDiff:
     def deleted(self) -> tuple[DiffLine, ...]:
         return tuple(line for hunk in self.hunks for line in hunk.lines if line.kind == "-")
 
+    @property
+    def touched(self) -> frozenset[int]:
+        """The added lines of the new file, and for each deleted line the last line above it."""
+        touched: set[int] = set()
+        for hunk in self.hunks:
+            at = hunk.new_start
+            for line in hunk.lines:
+                at = line.new if line.new is not None else at
+                if line.kind != " ":
+                    touched.add(at)
+        return frozenset(touched)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeCommit:

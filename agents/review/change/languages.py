@@ -88,6 +88,7 @@ class Function:
     header: int
     end: int
     depth: int  # indentation of the header
+    owner: str = ""  # the class that contains the function
 
 
 def opens_block(line: str) -> bool:
@@ -126,9 +127,15 @@ def functions(text: str) -> tuple[Function, ...]:
 
 def _functions(rows: list[str]) -> Iterator[Function]:
     count = 0
+    classes: list[tuple[int, str]] = []  # indentation and name of the classes around a line
     for at, row in enumerate(rows, 1):
         match = _HEADER.match(row[:_MAX_HEADER])
-        if match is None or match["kind"] in _CLASSES:
+        if match is None:
+            continue
+        depth = indentation(row)
+        classes = [outer for outer in classes if outer[0] < depth]
+        if match["kind"] in _CLASSES:
+            classes.append((depth, match["name"] or ""))
             continue
         name = match["name"] or match["arrow"] or match["method"]
         if not name:
@@ -136,7 +143,8 @@ def _functions(rows: list[str]) -> Iterator[Function]:
         count += 1
         if count > _MAX_FUNCTIONS:
             return
-        yield Function(name, _decorated(rows, at), at, block_end(rows, at), indentation(row))
+        owner = classes[-1][1] if classes else ""
+        yield Function(name, _decorated(rows, at), at, block_end(rows, at), depth, owner)
 
 
 def _decorated(rows: list[str], header: int) -> int:

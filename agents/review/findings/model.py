@@ -351,7 +351,10 @@ async def review(
         check = partial(deterministic, bundle, disable=config.disable)
         found = await finish_in_thread(check)
         rule_findings = (*found, *(handed_in.findings if handed_in else ()))
-        around = surroundings(bundle, repo) if providers else ""
+        if providers:
+            around = await finish_in_thread(partial(surroundings, bundle, repo))
+        else:
+            around = ""
     for finding in rule_findings if providers else ():
         callbacks.on_progress(one_line(finding))
 

@@ -9,29 +9,35 @@ from pathlib import PurePosixPath
 
 from glue.agents.review.change.collect import file_text
 from glue.agents.review.change.languages import functions, is_doc, is_test, language
+from glue.agents.review.findings.related_tests import related_tests
 from glue.agents.review.records import Bundle
 from glue.errors import GitError
+from glue.text import count as counted
 from glue.tools.git import GrepHit, Repo
 
-MAX_FUNCTIONS = 8  # changed functions whose callers and tests are shown
+MAX_FUNCTIONS = 8  # changed functions whose callers are shown
 CALLS = 5  # callers of each
-TESTS = 4  # tests of each
-_SPECIAL = re.compile(r"__|(?:constructor|initialize|main|toString)$")
-_IMPORT = re.compile(r"\b(?:import|from|require|require_relative|use|include)\b")
+CALLS_OF_CALLERS = 2  # callers of each function that calls a changed one
+MAX_HITS = 4_000  # lines that name a function
+_CONSTRUCTORS = frozenset(("__init__", "__new__", "__post_init__", "constructor", "initialize"))
+_SPECIAL = re.compile(r"__\w+__$|(?:main|toString)$")
+_IMPORT = re.compile(
+    r"(?m)^.*\b(?:import|from|require|require_relative|use|include)\b[^\n(]*(?:\([^)]*\))?.*$"
+)
+_NAME = re.compile(r"[\w$]+")
+# A line of a comment, of a docstring with marked-up code, or of a list of exported names.
+_PROSE = re.compile(r"\s*(?:#|//|\*|/\*|:|- |\.\. |>>> |\.\.\. |[\"'][\w$]+[\"'],?$)|.*``")
 # Files whose folder is the name of the module.
 _FOLDER_MODULES = ("__init__", "index", "mod", "main")
-# The name of a test that is a call with a text: it("works", ...), describe 'x' do.
-_CALLED_TEST = re.compile(
-    r"\s*(?:it|test|describe|context|specify)\w*\W+[\"'`](?P<name>[^\"'`\n]+)"
-)
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedFunction:
-    """A function with changed lines, and the file that defines it."""
+    """A function with changed lines, by the name that its callers use, and its file and class."""
 
     name: str
     path: str
+    owner: str = ""
 
 
 def surroundings(bundle: Bundle, repo: Repo | None) -> str:
@@ -39,129 +45,128 @@ def surroundings(bundle: Bundle, repo: Repo | None) -> str:
     head = bundle.change.head_sha
     if repo is None or not head:
         return ""
-    callers: list[str] = []
-    tests: dict[str, None] = {}
-    for function in list(changed_functions(bundle))[:MAX_FUNCTIONS]:
-        try:
-            hits = repo.grep(rf"\b{re.escape(function.name)}\b", head, limit=400)
-            calls = _calls(function, hits, head, repo)
-            callers += [f"  {hit.path}:{hit.line}: {hit.text.strip()[:200]}" for hit in calls]
-            tests |= dict.fromkeys(_tests(function, hits, head, repo))
-        except GitError:
-            continue
     parts = []
-    if tests:
-        title = "Existing tests that name the changed functions:"
-        parts.append("\n".join([title, *(f"  {row}" for row in tests)]))
-    if callers:
-        parts.append("\n".join(["Other calls of the changed functions:", *callers]))
+    try:
+        tests, unread = related_tests(bundle, repo)
+        if tests:
+            left_out = f" ({counted(unread, 'test file')} not searched)" if unread else ""
+            title = f"Existing tests closest to the change, best match first{left_out}:"
+            rows = (f"  {test.path}:{test.line}: {test.name[:120]}" for test in tests)
+            parts.append("\n".join([title, *rows]))
+        if callers := list(dict.fromkeys(Callers(bundle, repo).rows())):
+            parts.append("\n".join(["Other calls of the changed functions:", *callers]))
+    except GitError:
+        pass  # a review without this part is better than none
     return "\n\n".join(parts)
 
 
 def changed_functions(bundle: Bundle) -> Iterator[ChangedFunction]:
     """Yield each function with an added line or next to a deleted line, once.
 
-    Names that are too short to be searched for, special methods and tests are left out.
+    A constructor is called by the name of its class. Names that are too short to be searched for,
+    other special methods and tests are left out.
     """
     found: set[str] = set()
     for file in bundle.files:
         if is_test(file.path):
             continue
-        text = bundle.head.get(file.path, "")
-        touched = {line.new for line in file.added if line.new is not None}
-        for hunk in file.hunks:
-            at = hunk.new_start
-            for line in hunk.lines:
-                at = line.new if line.new is not None else at
-                touched |= {at} if line.kind == "-" else set()
-        for function in functions(text):
-            is_touched = any(function.start <= line <= function.end for line in touched)
-            is_plain = len(function.name) > 3 and not _SPECIAL.match(function.name)
-            if is_touched and is_plain and function.name not in found:
-                found.add(function.name)
-                yield ChangedFunction(function.name, file.path)
+        for function in functions(bundle.head.get(file.path, "")):
+            is_touched = any(function.start <= line <= function.end for line in file.touched)
+            is_constructor = function.name in _CONSTRUCTORS and function.owner
+            name = function.owner if is_constructor else function.name
+            is_plain = len(name) > 2 and not _SPECIAL.match(name)
+            if is_touched and is_plain and name not in found:
+                found.add(name)
+                yield ChangedFunction(name, file.path, "" if is_constructor else function.owner)
 
 
-def _calls(function: ChangedFunction, hits: list[GrepHit], head: str, repo: Repo) -> list[GrepHit]:
-    """Return the lines that call a function.
+class Callers:
+    """Finds the callers of the changed functions in the new version of the repository."""
 
-    If several functions have its name, a call in another file counts only if that file imports the
-    function or its module.
-    """
-    name = re.escape(function.name)
-    # Ruby calls methods without brackets.
-    bare = rf"|\.{name}\b(?!\s*=[^=])" if language(function.path) == "ruby" else ""
-    called = re.compile(rf"(?<![\w$]){name}\s*\({bare}")
-    defined = re.compile(
-        rf"\b(?:def|defp|func|function|fn|fun)\s+(?:\([^)]*\)\s*)?(?:self\.)?{name}\b"
-        rf"|^[\w\s<>\[\],.]*\b{name}\s*\([^;]*\)[^;(){{}}]*\{{\s*$"
-    )
-    kind = language(function.path)
-    code = [hit for hit in hits if language(hit.path) == kind and not is_doc(hit.path)]
-    is_unique = sum(bool(defined.search(hit.text)) for hit in code) <= 1
-    calls: list[GrepHit] = []
-    imports: dict[str, bool] = {}
-    for hit in code:
-        is_call = called.search(hit.text) and not defined.search(hit.text)
-        is_comment = hit.text.lstrip().startswith(("#", "//", "*", "/*", ":", "- ", ".. "))
-        if not is_call or is_comment or is_test(hit.path):
-            continue
-        if hit.path != function.path and not is_unique:
-            if hit.path not in imports:
-                text = file_text(repo, head, hit.path) or ""
-                imports[hit.path] = _imports(function, hit, text)
-            if not imports[hit.path]:
+    def __init__(self, bundle: Bundle, repo: Repo) -> None:
+        self.bundle, self.repo = bundle, repo
+        self.texts: dict[str, str] = {}
+
+    def rows(self) -> Iterator[str]:
+        """Yield a line of text for each call: path, line, calling function and code.
+
+        If a function is called only in its own file, the callers of its callers are shown too.
+        """
+        changed = list(changed_functions(self.bundle))[:MAX_FUNCTIONS]
+        searched = {function.name for function in changed}
+        for function in changed:
+            calls = self.calls(function)
+            yield from map(self._row, calls)
+            if any(hit.path != function.path for hit in calls):
                 continue
-        calls.append(hit)
-    # Calls in other files are shown first: those in the same file may be in the diff.
-    calls.sort(key=lambda hit: hit.path == function.path)
-    return calls[:CALLS]
+            for name in dict.fromkeys(map(self._function_around, calls)):
+                if not name or name in searched:
+                    continue
+                searched.add(name)
+                further = self.calls(ChangedFunction(name, function.path))
+                outside = [hit for hit in further if hit.path != function.path][:CALLS_OF_CALLERS]
+                yield from (f"{self._row(hit)}  ({name} calls {function.name})" for hit in outside)
 
+    def calls(self, function: ChangedFunction) -> list[GrepHit]:
+        """Return the lines that call a function or, if there are none, that use it otherwise.
 
-def _imports(function: ChangedFunction, hit: GrepHit, text: str) -> bool:
-    """Return whether a file imports a function, its module or its package."""
-    path = PurePosixPath(function.path)
-    module = path.parent.name if path.stem in _FOLDER_MODULES else path.stem
-    if language(function.path) == "go":
-        same_package = PurePosixPath(hit.path).parent == path.parent
-        return (
-            same_package or re.search(rf"\b{re.escape(path.parent.name)}\.", hit.text) is not None
+        If several functions have its name, a line in another file counts only if that file imports
+        the function, its class or its module.
+        """
+        name = re.escape(function.name)
+        kind = language(function.path)
+        # Ruby calls methods without brackets; some C styles have a blank before the bracket.
+        bare = rf"|\.{name}\b(?!\s*=[^=])" if kind == "ruby" else ""
+        called = re.compile(rf"(?<![\w$]){name}{' ?' if kind == 'c' else ''}\({bare}")
+        # An argument, a decorator, or an element of a list.
+        used = re.compile(rf"(?:^\s*|[(\[,={{@]\s*)(?:[\w$]+\.)*{name}\s*(?:[,)\]}}]|$)")
+        defined = re.compile(
+            rf"\b(?:def|defp|func|function|fn|fun|class|struct|interface|impl|trait)\s+"
+            rf"(?:\([^)]*\)\s*)?(?:self\.)?{name}\b"
+            rf"|^[\w\s<>\[\],.]*\b{name}\s*\([^;]*\)[^;(){{}}]*\{{\s*$"
         )
-    wanted = re.compile(rf"\b(?:{re.escape(module)}|{re.escape(function.name)})\b")
-    rows = (row for row in text.split("\n") if _IMPORT.search(row))
-    return any(wanted.search(row) for row in rows)
+        hits = self.repo.grep(rf"\b{name}\b", self.bundle.change.head_sha, limit=MAX_HITS)
+        code = [hit for hit in hits if language(hit.path) == kind and not is_doc(hit.path)]
+        is_unique = sum(bool(defined.search(hit.text)) for hit in code) <= 1
+        uses = [
+            hit
+            for hit in code
+            if not (is_test(hit.path) or defined.search(hit.text) or _PROSE.match(hit.text))
+            and not _IMPORT.match(hit.text)
+            and (hit.path == function.path or is_unique or self._imports(function, hit))
+        ]
+        calls = [hit for hit in uses if called.search(hit.text)]
+        others = [hit for hit in uses if used.search(hit.text)]
+        # Lines in other files are shown first: those in the same file may be in the diff.
+        return sorted(calls or others, key=lambda hit: hit.path == function.path)[:CALLS]
 
+    def _imports(self, function: ChangedFunction, hit: GrepHit) -> bool:
+        """Return whether the file of a line imports a function, its class, module or package."""
+        path = PurePosixPath(function.path)
+        if language(function.path) == "go":
+            is_same = PurePosixPath(hit.path).parent == path.parent
+            qualified = rf"\b{re.escape(path.parent.name)}\."
+            return is_same or re.search(qualified, hit.text) is not None
+        module = path.parent.name if path.stem in _FOLDER_MODULES else path.stem
+        wanted = {function.name, function.owner, module}
+        # A package can export the function under its own name: `package.function(...)`.
+        wanted |= {name for name in path.parent.parts if f"{name}.{function.name}" in hit.text}
+        statements = (match[0] for match in _IMPORT.finditer(self._text(hit.path)))
+        return any(not wanted.isdisjoint(_NAME.findall(row)) for row in statements)
 
-def _tests(function: ChangedFunction, hits: list[GrepHit], head: str, repo: Repo) -> Iterator[str]:
-    """Yield path, line and name of the tests whose code names a function."""
-    count = 0
-    texts: dict[str, str] = {}
-    for hit in hits:
-        if not is_test(hit.path) or not language(hit.path):
-            continue
-        if hit.path not in texts:
-            texts[hit.path] = file_text(repo, head, hit.path) or ""
-        test = _test_around(texts[hit.path], hit.line)
-        if test is None:
-            continue
-        line, name = test
-        yield f"{hit.path}:{line}: {name[:120]}"
-        count += 1
-        if count >= TESTS:
-            return
+    def _row(self, hit: GrepHit) -> str:
+        function = self._function_around(hit)
+        where = f"{hit.path}:{hit.line}" + (f" in {function}" if function else "")
+        return f"  {where}: {hit.text.strip()[:200]}"
 
+    def _function_around(self, hit: GrepHit) -> str:
+        """Return the name of the function that contains a line, or ""."""
+        around = [
+            one for one in functions(self._text(hit.path)) if one.header < hit.line <= one.end
+        ]
+        return around[-1].name if around else ""
 
-def _test_around(text: str, line: int) -> tuple[int, str] | None:
-    """Return the line and name of the test that contains a line, or None."""
-    around = [
-        one
-        for one in functions(text)
-        if one.start <= line <= one.end and re.match(r"[Tt]est", one.name)
-    ]
-    if around:
-        return around[-1].header, around[-1].name
-    rows = text.split("\n")
-    for at in range(min(line, len(rows)), 0, -1):
-        if match := _CALLED_TEST.match(rows[at - 1]):
-            return at, match["name"]
-    return None
+    def _text(self, path: str) -> str:
+        if path not in self.texts:
+            self.texts[path] = file_text(self.repo, self.bundle.change.head_sha, path) or ""
+        return self.texts[path]

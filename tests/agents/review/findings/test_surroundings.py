@@ -83,7 +83,7 @@ def test_existing_tests_are_listed_by_name(
 ) -> None:
     text = around(tmp_path, {name: test}, "words.py", OLD, NEW)
 
-    assert text == f"Existing tests that name the changed functions:\n  {name}:{shown}"
+    assert text == f"Existing tests closest to the change, best match first:\n  {name}:{shown}"
 
 
 def test_function_with_only_deleted_lines_is_changed() -> None:
@@ -106,3 +106,58 @@ def test_properties_documents_and_definitions_are_not_calls(tmp_path: Path) -> N
     text = around(tmp_path, files, "words.ts", old, old.replace("return x", "return -x"))
 
     assert text == "Other calls of the changed functions:\n  a.ts:4: abort(x)"
+
+
+def test_imports_over_several_lines_and_exports_of_a_package_are_found(tmp_path: Path) -> None:
+    files = {
+        "lib/__init__.py": "from lib.words import match\n",
+        "a.py": "from lib.words import (\n    other,\n    match,\n)\n\nmatch('a')\n",
+        "b.py": "import lib\n\n\ndef first(row):\n    return lib.match(row)\n",
+        "c.py": "import re\n\n\ndef match(row):\n    return row\n\n\nmatch('c')\n",
+    }
+
+    text = around(tmp_path, files, "lib/words.py", OLD, NEW)
+
+    assert text.splitlines()[1:] == [
+        "  a.py:6: match('a')",
+        "  b.py:5 in first: return lib.match(row)",
+    ]
+
+
+def test_callers_of_a_changed_constructor_are_calls_of_its_class(tmp_path: Path) -> None:
+    old = "class Shop:\n    def __init__(self, rows):\n        self.rows = rows\n"
+
+    text = around(
+        tmp_path,
+        {"page.py": "from shop import Shop\n\nShop([])\n"},
+        "shop.py",
+        old,
+        old.replace("= rows", "= list(rows)"),
+    )
+
+    assert "  page.py:3: Shop([])" in text
+
+
+def test_function_that_is_called_in_its_own_file_only_shows_the_callers_of_its_callers(
+    tmp_path: Path,
+) -> None:
+    old = "def match(text):\n    return text[0]\n\n\ndef first(text):\n    return match(text)\n"
+    files = {"page.py": "from words import first\n\n\ndef show():\n    print(first('a'))\n"}
+
+    text = around(tmp_path, files, "words.py", old, old.replace("[0]", "[1]"))
+
+    assert text.splitlines()[1:] == [
+        "  words.py:6 in first: return match(text)",
+        "  page.py:5 in show: print(first('a'))  (first calls match)",
+    ]
+
+
+def test_function_that_is_never_called_by_name_shows_where_it_is_used(tmp_path: Path) -> None:
+    files = {
+        "page.py": "from words import match\n\nSTEPS = [\n    match,\n]\n",
+        "help.py": "TEXT = 'words that match, and others'\n",
+    }
+
+    text = around(tmp_path, files, "words.py", OLD, NEW)
+
+    assert text.splitlines()[1:] == ["  page.py:4: match,"]
