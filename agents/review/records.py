@@ -67,6 +67,17 @@ class Hunk:
         """Line numbers of the new file that accept a comment: added and context lines."""
         return tuple(line.new for line in self.lines if line.new is not None)
 
+    @property
+    def touched(self) -> frozenset[int]:
+        """The added lines of the new file, and for each deleted line the last line above it."""
+        touched: set[int] = set()
+        at = self.new_start
+        for line in self.lines:
+            at = line.new if line.new is not None else at
+            if line.kind != " ":
+                touched.add(at)
+        return frozenset(touched)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileDiff:
@@ -107,15 +118,8 @@ class FileDiff:
 
     @property
     def touched(self) -> frozenset[int]:
-        """The added lines of the new file, and for each deleted line the last line above it."""
-        touched: set[int] = set()
-        for hunk in self.hunks:
-            at = hunk.new_start
-            for line in hunk.lines:
-                at = line.new if line.new is not None else at
-                if line.kind != " ":
-                    touched.add(at)
-        return frozenset(touched)
+        """The lines that `Hunk.touched` returns for all hunks."""
+        return frozenset(number for hunk in self.hunks for number in hunk.touched)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

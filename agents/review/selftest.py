@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeAlias
 
 from glue import Provider
 from glue.agents.review.change.collect import collect_range, file_text
@@ -252,6 +253,9 @@ def _places(files: Sequence[FileDiff], margin: int) -> set[tuple[str, int]]:
     return places
 
 
+Pair: TypeAlias = tuple[str, str]  # hashes of two commits: before and after a change
+
+
 class Scratch:
     """A bare repository in a temporary folder, which uses the objects of another repository."""
 
@@ -264,22 +268,32 @@ class Scratch:
         borrowed.parent.mkdir(exist_ok=True)
         borrowed.write_text(f"{Path(os.fspath(root), objects).resolve()}\n", encoding="utf-8")
 
-    def undo(self, fix: str, parent: str, paths: Sequence[str]) -> tuple[str, str]:
-        """Return two commits: the files of a fix, and the same with `paths` as in its parent.
+    def undo(self, fix: str, parent: str, paths: Sequence[str], tests: Sequence[str]) -> Pair:
+        """Return two commits: one with a fix, and one in which the fix is undone.
 
-        The first one has no parent and a neutral message, so that the history does not tell which
-        fix was undone.
+        Both have the `tests` of the fix, and all other files as in the parent of the fix, so that
+        a changelog does not tell what was undone. Only `paths` differ.
         """
+        base = self.commit(self.tree(parent, fix, (*tests, *paths)))
+        return base, self.commit(self.tree(parent, fix, tests), base)
+
+    def tree(self, rev: str, other: str, paths: Sequence[str]) -> str:
+        """Return a tree with the files of `rev`, but `paths` as they are in `other`."""
         here = ("-C", self.home)
-        base = self._git(*here, "commit-tree", f"{fix}^{{tree}}", "-m", "Update")
-        self._git(*here, "read-tree", fix)
+        self._git(*here, "read-tree", rev)
         for path in paths:
-            entry = self._git(*here, "ls-tree", parent, "--", path)
-            mode, _, rest = entry.partition(" ")
-            blob = rest.split()[1]
-            self._git(*here, "update-index", "--cacheinfo", f"{mode},{blob},{path}")
-        tree = self._git(*here, "write-tree")
-        return base, self._git(*here, "commit-tree", tree, "-p", base, "-m", "Update")
+            entry = self._git(*here, "ls-tree", other, "--", path)
+            if entry:
+                mode, _, blob = entry.partition("\t")[0].split()
+                self._git(*here, "update-index", "--add", "--cacheinfo", f"{mode},{blob},{path}")
+            else:
+                self._git(*here, "update-index", "--force-remove", "--", path)
+        return self._git(*here, "write-tree")
+
+    def commit(self, tree: str, parent: str = "") -> str:
+        """Return a commit of a tree with a neutral message, so that the history tells nothing."""
+        parents = ("-p", parent) if parent else ()
+        return self._git("-C", self.home, "commit-tree", tree, *parents, "-m", "Update")
 
     def _git(self, *args: str) -> str:
         names = ("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL")
@@ -313,11 +327,13 @@ def changes(
             wanted = fixes if is_fix else clean
             if len(wanted) >= count or (_FIX.search(subject) and not is_fix):
                 continue
-            found = _sources(repo, commit.sha, tested=is_fix)
+            found = sources(repo, commit.sha, tested=is_fix)
             if found is None:
                 continue
-            parent, paths = found
-            pair = scratch.undo(commit.sha, parent, paths) if is_fix else (parent, commit.sha)
+            parent, paths, tests = found
+            pair = (parent, commit.sha)
+            if is_fix:
+                pair = scratch.undo(commit.sha, parent, paths, tests)
             trial = Trial(sha=commit.sha, subject=subject[:120], undone=is_fix)
             wanted.append((f"{pair[0]}..{pair[1]}", trial))
             if len(fixes) >= count and len(clean) >= count:
@@ -327,8 +343,8 @@ def changes(
             yield collect_range(scratch.home, range_, alternates=True), trial
 
 
-def _sources(repo: Repo, sha: str, *, tested: bool) -> tuple[str, list[str]] | None:
-    """Return the parent of a commit, and the source files that the commit changes.
+def sources(repo: Repo, sha: str, *, tested: bool) -> tuple[str, list[str], list[str]] | None:
+    """Return the parent of a commit, and the source files and tests that the commit changes.
 
     Return None if the commit has no or too many source files, adds or deletes one, or changes too
     many lines; if `tested`, also if it changes no test.
@@ -338,18 +354,19 @@ def _sources(repo: Repo, sha: str, *, tested: bool) -> tuple[str, list[str]] | N
         changed = repo.changes(parent, sha)
     except GitError:
         return None
-    if len(changed) > 10 or (tested and not any(is_test(file.path) for file in changed)):
+    tests = [file.path for file in changed if is_test(file.path)]
+    if len(changed) > 10 or (tested and not tests):
         return None
-    sources = [
+    code = [
         file
         for file in changed
         if language(file.path)
         and not (is_test(file.path) or is_doc(file.path) or is_generated(file.path))
     ]
-    sizes = [(file.added or 0) + (file.deleted or 0) for file in sources]
-    if not 1 <= len(sources) <= FILES or max(sizes) > 200:
+    sizes = [(file.added or 0) + (file.deleted or 0) for file in code]
+    if not 1 <= len(code) <= FILES or max(sizes) > 200:
         return None
-    paths = [file.path for file in sources]
+    paths = [file.path for file in code]
     # A file that was added or deleted is more than a fix.
     sides = [repo.entry(rev, path) for rev in (parent, sha) for path in paths]
-    return (parent, paths) if all(sides) else None
+    return (parent, paths, tests) if all(sides) else None

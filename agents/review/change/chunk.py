@@ -90,7 +90,8 @@ def _groups(file: FileDiff, head: str, budget: int) -> Iterator[tuple[Hunk, ...]
     group: tuple[Hunk, ...] = ()
     for hunk in file.hunks:
         together = (*group, hunk)
-        first, last = together[0].new_start, hunk.new_start + max(hunk.new_count, 1) - 1
+        lines = [line for one in together for line in one.touched]
+        first, last = min(lines, default=hunk.new_start), max(lines, default=hunk.new_start)
         is_same = any(one.start <= first and last <= one.end for one in functions(head))
         fits = estimate_tokens(_function(file, together, head)) <= budget
         if group and not (is_same and fits):
@@ -138,17 +139,19 @@ def _span(start: int, count: int) -> str:
 
 
 def _above(hunk: Hunk, head: str, low: int) -> range:
-    """Return the lines of the enclosing function above a hunk, not before line `low`."""
-    first = hunk.new_start
+    """Return the lines above a hunk of the function around its first change, from line `low` on."""
+    first = min(hunk.touched, default=hunk.new_start)
     outer = _smallest([one for one in functions(head) if one.start <= first <= one.end])
-    return range(max(outer.start, first - CONTEXT, low), first) if outer else range(0)
+    start = hunk.new_start
+    return range(max(outer.start, start - CONTEXT, low), start) if outer else range(0)
 
 
 def _below(hunk: Hunk, head: str, high: int) -> range:
-    """Return the lines of the enclosing function below a hunk, before line `high`."""
-    last = hunk.new_start + max(hunk.new_count, 1) - 1
+    """Return the lines below a hunk of the function around its last change, before line `high`."""
+    last = max(hunk.touched, default=hunk.new_start)
     inner = _smallest([one for one in functions(head) if one.start <= last <= one.end])
-    return range(last + 1, min(inner.end + 1, last + CONTEXT + 1, high)) if inner else range(0)
+    end = hunk.new_start + max(hunk.new_count, 1) - 1
+    return range(end + 1, min(inner.end + 1, end + CONTEXT + 1, high)) if inner else range(0)
 
 
 def _smallest(found: list[Function]) -> Function | None:

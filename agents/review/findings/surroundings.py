@@ -21,12 +21,16 @@ CALLS_OF_CALLERS = 2  # callers of each function that calls a changed one
 MAX_HITS = 4_000  # lines that name a function
 _CONSTRUCTORS = frozenset(("__init__", "__new__", "__post_init__", "constructor", "initialize"))
 _SPECIAL = re.compile(r"__\w+__$|(?:main|toString)$")
+# An import, also one over several lines in brackets.
 _IMPORT = re.compile(
-    r"(?m)^.*\b(?:import|from|require|require_relative|use|include)\b[^\n(]*(?:\([^)]*\))?.*$"
+    r"(?m)^[ \t]*(?:(?:import|from|use|include|require|require_relative)\b"
+    r"|(?:const|let|var|export)\b[^\n]*?\b(?:require|from)\b)"
+    r"[^\n({]*(?:\([^)]*\)|\{[^}]*\})?[^\n]*"
 )
 _NAME = re.compile(r"[\w$]+")
 # A line of a comment, of a docstring with marked-up code, or of a list of exported names.
 _PROSE = re.compile(r"\s*(?:#|//|\*|/\*|:|- |\.\. |>>> |\.\.\. |[\"'][\w$]+[\"'],?$)|.*``")
+_LONG_STRING = re.compile(r"(\"{3}|'{3}).*?\1", re.DOTALL)
 # Files whose folder is the name of the module.
 _FOLDER_MODULES = ("__init__", "index", "mod", "main")
 
@@ -100,7 +104,7 @@ class Callers:
             if any(hit.path != function.path for hit in calls):
                 continue
             for name in dict.fromkeys(map(self._function_around, calls)):
-                if not name or name in searched:
+                if not name or name in searched or _SPECIAL.match(name):
                     continue
                 searched.add(name)
                 further = self.calls(ChangedFunction(name, function.path))
@@ -131,14 +135,28 @@ class Callers:
         uses = [
             hit
             for hit in code
-            if not (is_test(hit.path) or defined.search(hit.text) or _PROSE.match(hit.text))
-            and not _IMPORT.match(hit.text)
+            if not (is_test(hit.path) or defined.search(hit.text) or self._is_other_text(hit))
             and (hit.path == function.path or is_unique or self._imports(function, hit))
         ]
         calls = [hit for hit in uses if called.search(hit.text)]
         others = [hit for hit in uses if used.search(hit.text)]
         # Lines in other files are shown first: those in the same file may be in the diff.
         return sorted(calls or others, key=lambda hit: hit.path == function.path)[:CALLS]
+
+    def _is_other_text(self, hit: GrepHit) -> bool:
+        """Return whether a line is not code that is worth showing.
+
+        Such lines are imports, comments, lines of docstrings, and lines that the diff shows.
+        """
+        file = self.bundle.file(hit.path)
+        if _PROSE.match(hit.text) or (file is not None and hit.line in file.touched):
+            return True
+        text = self._text(hit.path)
+        spans = [*_IMPORT.finditer(text)]
+        spans += _LONG_STRING.finditer(text) if language(hit.path) == "python" else []
+        before = (text.count("\n", 0, span.start()) + 1 for span in spans)
+        rows = zip(before, spans, strict=True)
+        return any(first <= hit.line <= first + span[0].count("\n") for first, span in rows)
 
     def _imports(self, function: ChangedFunction, hit: GrepHit) -> bool:
         """Return whether the file of a line imports a function, its class, module or package."""
