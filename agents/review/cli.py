@@ -31,6 +31,7 @@ from glue.agents.review.change.config import (
 )
 from glue.agents.review.delivery import clean, commands, forges, outputs
 from glue.agents.review.delivery import publish as publishing
+from glue.agents.review.delivery.discussion import with_discussion
 from glue.agents.review.doctor import examine
 from glue.agents.review.findings import dedupe, memory
 from glue.agents.review.findings import model as reviewing
@@ -270,7 +271,10 @@ def review(ctx: click.Context, /, **given: Any) -> int:
     help="The file to write the bundle to. Default: bundle.json.",
 )
 def collect(out: str, **given: Any) -> None:
-    """Collect the change from git objects into a bundle. Needs no key and no write token."""
+    """Collect the change from git objects into a bundle. Needs no key and no write token.
+
+    In CI, a token that may read the pull request adds its comments and the issues that it closes.
+    """
     bundle = _gather(given)
     storage.save(bundle, out)
     click.echo(f"{out}: {len(bundle.files)} files, {len(bundle.skipped)} left out", err=True)
@@ -601,8 +605,13 @@ def _gather(given: Mapping[str, Any]) -> Bundle:
         bundle = source.collect_dirty(root, staged=given["staged"], only=only)
     else:
         bundle = _branch(root, given, only)
-    issues = tuple(given["issues"])
-    return replace(bundle, change=replace(bundle.change, issues=issues)) if issues else bundle
+    change = replace(bundle.change, issues=tuple(given["issues"]))
+    if change.mode == "pull_request":
+        place = forges.find_pull_request(os.environ)
+        change, note = with_discussion(change, place, os.environ)
+        if note:
+            _note(clean.line(note))
+    return replace(bundle, change=change)
 
 
 def _branch(root: str, given: Mapping[str, Any], only: source.PathFilter) -> Bundle:

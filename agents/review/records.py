@@ -132,6 +132,15 @@ class ChangeCommit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeComment:
+    """A comment of a person on the pull request. `path` is "" unless it is an inline comment."""
+
+    author: str
+    body: str
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewedChange:
     """The change under review and its metadata. Every text in it is untrusted."""
 
@@ -151,7 +160,9 @@ class ReviewedChange:
     base_sha: str = ""  # the tip of the base branch
     merge_base: str = ""
     commits: tuple[ChangeCommit, ...] = ()
-    issues: tuple[str, ...] = ()  # titles of issues that it is meant to solve
+    comments: tuple[ChangeComment, ...] = ()  # on the pull request, oldest first
+    older_comments: int = 0  # comments that were left out
+    issues: tuple[str, ...] = ()  # titles, or titles and texts, of issues that it should solve
     asked_by: str = ""  # the user who asked for this review in a comment
     request: str = ""  # the question in that comment
 

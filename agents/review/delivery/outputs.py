@@ -50,9 +50,10 @@ _QUALITY = {
     "low": "minor",
     "info": "info",
 }
-STICKY = "<!-- glue-review:sticky "
-FINDING = "<!-- glue-review:finding "
-REVIEW = "<!-- glue-review:review "
+MARKER = "<!-- glue-review:"  # every comment of the bot starts with it
+STICKY = f"{MARKER}sticky "
+FINDING = f"{MARKER}finding "
+REVIEW = f"{MARKER}review "
 _FIELDS = re.compile(r"(\w+)=([\w.-]+)")
 _MARKS = {"critical": "⛔", "high": "🔴", "medium": "🟠", "low": "🟡", "info": "🔵"}
 

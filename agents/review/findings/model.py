@@ -219,7 +219,9 @@ class _Attempt:
         if not reported:
             return drafted
         before = self.usage
-        reading = [tool for tool in self.offered if tool.spec.name not in REPORTING]
+        # The word of a commenter must not refute a finding, so the discussion is not offered.
+        left_out = (*REPORTING, "read_discussion")
+        reading = [tool for tool in self.offered if tool.spec.name not in left_out]
         self.request = Request(system=secondlook.instructions(self.bundle, self.config, self.seed))
 
         async def ask(text: str, tools: Sequence[Any]) -> RunResult[None] | None:

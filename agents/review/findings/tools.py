@@ -411,7 +411,7 @@ def _reading(draft: ReviewDraft, blocked: Blocklist, repo: Repo | None) -> list[
 def _discussion(draft: ReviewDraft) -> Tool[..., Any]:
     @tool
     def read_discussion() -> str:
-        """Return the commit messages of the change and the issues that it should solve."""
+        """Return the commit messages, the comments so far, and the issues that it should solve."""
         draft.read.append(prompt.discussion(draft.bundle))
         return draft.read[-1]
 

@@ -16,6 +16,7 @@ _ROUTES = (
     ("GET", r"/user", "who"),
     ("GET", r"/repos/{repo}/pulls/(\d+)", "show"),
     ("GET", r"/repos/{repo}/collaborators/([^/]+)/permission", "permission"),
+    ("GET", r"/repos/{repo}/issues/(\d+)", "show_issue"),
     ("GET", r"/repos/{repo}/issues/(\d+)/comments", "list_comments"),
     ("POST", r"/repos/{repo}/issues/(\d+)/comments", "add_comment"),
     ("PATCH", r"/repos/{repo}/issues/comments/(\d+)", "edit_comment"),
@@ -58,6 +59,11 @@ class _Gitea:
 
     def permission(self, name: str) -> Reply:
         return Reply(body={"permission": self.forge.permissions.get(name, "none")})
+
+    def show_issue(self, number: str) -> Reply:
+        if int(number) not in self.forge.issues:
+            raise Refused(404, "Not Found")
+        return Reply(body=self.forge.issues[int(number)])
 
     def list_comments(self, number: str) -> Reply:
         return Reply(body=self._pull(number).comments)  # this list is not split into pages

@@ -20,6 +20,7 @@ _ROUTES = (
     ("GET", r"/repos/{repo}/pulls/(\d+)", "show"),
     ("GET", r"/repos/{repo}/pulls/(\d+)/files", "files"),
     ("GET", r"/repos/{repo}/collaborators/([^/]+)/permission", "permission"),
+    ("GET", r"/repos/{repo}/issues/(\d+)", "show_issue"),
     ("GET", r"/repos/{repo}/issues/(\d+)/comments", "list_comments"),
     ("POST", r"/repos/{repo}/issues/(\d+)/comments", "add_comment"),
     ("PATCH", r"/repos/{repo}/issues/comments/(\d+)", "edit_comment"),
@@ -137,6 +138,11 @@ class _GitHub:
         return Reply(
             body={"permission": self.forge.permissions.get(name, "none"), "user": {"login": name}}
         )
+
+    def show_issue(self, number: str) -> Reply:
+        if int(number) not in self.forge.issues:
+            raise Refused(404, "Not Found")
+        return Reply(body=self.forge.issues[int(number)])
 
     def list_comments(self, number: str) -> Reply:
         return page(self.forge, self.asked, self._pull(number).comments)

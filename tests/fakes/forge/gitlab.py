@@ -25,6 +25,7 @@ _ROUTES = (
     ("GET", r"/projects/([^/]+)/merge_requests/(\d+)/discussions", "list_discussions"),
     ("POST", r"/projects/([^/]+)/merge_requests/(\d+)/discussions", "add_discussion"),
     ("PUT", r"/projects/([^/]+)/merge_requests/(\d+)/discussions/([0-9a-f]{40})", "resolve"),
+    ("GET", r"/projects/([^/]+)/issues/(\d+)", "show_issue"),
     ("GET", r"/projects/([^/]+)/members/all", "members"),
 )
 
@@ -86,6 +87,11 @@ class _GitLab:
                 for name in names
             ]
         )
+
+    def show_issue(self, number: str) -> Reply:
+        if int(number) not in self.forge.issues:
+            raise Refused(404, "404 Issue Not Found")
+        return Reply(body=self.forge.issues[int(number)])
 
     def list_notes(self, number: str) -> Reply:
         pull = self._pull(number)

@@ -61,6 +61,7 @@ class FakeForge:
         self.calls: list[Call] = []
         self.faults: list[Fault] = []
         self.permissions: dict[str, str] = {}
+        self.issues: dict[int, dict[str, Any]] = {}  # by number, as the forge returns them
         self.remaining: int | None = None  # requests until the primary rate limit
         self.creations = 80  # posts per minute until the secondary rate limit
         self.uploads: list[dict[str, Any]] = []

@@ -34,13 +34,19 @@ class PullRequestRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comment:
-    """A comment on a pull request; `answers` is the id of the comment that it replies to."""
+    """A comment on a pull request.
+
+    `answers` is the id of the comment that it replies to, `at` the time at which it was written,
+    and `path` the file of an inline comment.
+    """
 
     body: str
     by: str = ""
     id: int = 0
     url: str = ""
     answers: int = 0
+    at: str = ""
+    path: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +106,10 @@ class Forge(ABC):
         """Return all comments of all users, including inline comments."""
 
     @abstractmethod
+    def issue(self, number: int) -> str:
+        """Return title and text of an issue, or "" if it does not exist or is confidential."""
+
+    @abstractmethod
     def posted(self) -> Iterable[PostedFinding | None]:
         """Return the finding of each inline comment of this account; None if it has no marker."""
 
@@ -138,6 +148,16 @@ class Forge(ABC):
         """Return the findings that this account has posted as inline comments."""
         return [known for known in self.posted() if known]
 
+    def read_optional(self, path: str) -> dict[str, Any]:
+        """Return the JSON object at a path of the API, or {} if there is none."""
+        try:
+            found = self.client.get(path)
+        except ForgeError as error:
+            if error.status not in (403, 404, 410):
+                raise
+            return {}
+        return found if isinstance(found, dict) else {}
+
     def own_rows(self, rows: Iterable[Any]) -> list[dict[str, Any]]:
         """Return only the rows that this account wrote.
 
@@ -151,12 +171,16 @@ class Forge(ABC):
 
     def comment(self, row: Mapping[str, Any], answers: Any = 0) -> Comment:
         field, name = self.author
+        position = row.get("position")  # of GitLab; a number on other forges
+        path = position.get("new_path") if isinstance(position, dict) else row.get("path")
         return Comment(
             body=str(row.get("body") or ""),
             by=str((row.get(field) or {}).get(name, "")),
             id=int(row["id"]),
             url=str(row.get("html_url") or ""),
             answers=int(answers or 0),
+            at=str(row.get("created_at") or row.get("submitted_at") or ""),
+            path=str(path or ""),
         )
 
     def conversation(self) -> Iterable[Any]:

@@ -70,7 +70,15 @@ class PullRequest(Forge):
         return str(found.get("role_name") or found.get("permission", "none"))
 
     def remarks(self) -> list[Comment]:
-        return [self.comment(row, row.get("in_reply_to_id")) for row in self.conversation()]
+        reviews = (review for review in self.reviews() if review.get("body"))
+        return [*map(self.comment, self.conversation()), *map(self.comment, reviews)]
+
+    def reviews(self) -> Iterator[Any]:
+        return self.client.pages(f"{self.pull}/reviews")
+
+    def issue(self, number: int) -> str:
+        row = self.read_optional(f"{self.root}/issues/{number}")
+        return f"{row.get('title') or ''}\n\n{row.get('body') or ''}".strip()
 
     def add_review(self, posts: Sequence[Post], body: str) -> None:
         comments = [self.inline(post) for post in posts]
@@ -150,10 +158,19 @@ class Gitea(PullRequest):
     def conversation(self) -> list[Any]:
         return self.client.get(self.comments_path) or []  # this list is not split into pages
 
+    def remarks(self) -> list[Comment]:
+        inline = (row for review in self.reviews() for row in self._inline_rows(review))
+        return [*super().remarks(), *map(self.comment, inline)]
+
+    def reviews(self) -> Iterator[Any]:
+        return self.client.pages(f"{self.pull}/reviews", "limit", 50)
+
+    def _inline_rows(self, review: Mapping[str, Any]) -> list[Any]:
+        return self.client.get(f"{self.pull}/reviews/{int(review['id'])}/comments") or []
+
     def posted(self) -> Iterator[PostedFinding | None]:
-        for review in self.own_rows(self.client.pages(f"{self.pull}/reviews", "limit", 50)):
-            rows = self.client.get(f"{self.pull}/reviews/{int(review['id'])}/comments") or []
-            for row in self.own_rows(rows):
+        for review in self.own_rows(self.reviews()):
+            for row in self.own_rows(self._inline_rows(review)):
                 yield parse_posted(row, row.get("path"), row.get("position"))
 
     @staticmethod

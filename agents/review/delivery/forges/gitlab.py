@@ -84,8 +84,20 @@ class GitLab(Forge):
         return _LEVELS.get(level, "none")
 
     def remarks(self) -> list[Comment]:
+        """Return all comments. Notes that GitLab itself writes ("added 1 commit") are left out."""
         talks = [row.get("notes") or [] for row in self.client.pages(f"{self.root}/discussions")]
-        return [self.comment(note, notes[0]["id"]) for notes in talks for note in notes]
+        return [
+            self.comment(note, notes[0]["id"])
+            for notes in talks
+            for note in notes
+            if not note.get("system")
+        ]
+
+    def issue(self, number: int) -> str:
+        row = self.read_optional(f"{self.project}/issues/{number}")
+        if row.get("confidential"):
+            return ""  # its text could be repeated in a comment that everyone can read
+        return f"{row.get('title') or ''}\n\n{row.get('description') or ''}".strip()
 
     def posted(self) -> Iterator[PostedFinding | None]:
         for discussion in self.client.pages(f"{self.root}/discussions"):

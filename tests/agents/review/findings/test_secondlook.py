@@ -146,11 +146,11 @@ async def test_finding_is_refuted_only_if_all_samples_agree() -> None:
     assert (len(kept.findings), len(gone.findings)) == (1, 0)
 
 
-async def test_check_has_reading_tools_and_cannot_report() -> None:
+async def test_check_cannot_report_and_does_not_see_the_discussion() -> None:
     _, script = await looked(REPORT, DONE, judged())
 
     names = {tool.name for tool in script.requests[-1].tools}
-    assert names == {"read_file", "grep", "read_discussion", "judge_finding"}
+    assert names == {"read_file", "grep", "judge_finding"}
 
 
 def test_code_that_a_finding_names_is_fetched(tmp_path: Path) -> None:
@@ -215,3 +215,12 @@ def test_carried_findings_are_not_checked_again() -> None:
 
     assert is_checked(finding, "auto")
     assert not is_checked(replace(finding, since="abc"), "always")
+
+
+async def test_summary_that_is_sent_back_costs_no_check() -> None:
+    refused = calls(call("finish_review", {"summary": "test body"}))
+
+    run, _ = await looked(REPORT, refused, DONE, judged(severity="low"))
+
+    assert [finding.severity for finding in run.findings] == ["low"]
+    assert run.second_look.checked == 1
