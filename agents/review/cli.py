@@ -432,10 +432,18 @@ def doctor(root: str) -> int:
 @click.option(
     "--count", default=10, type=click.IntRange(1, 500), help="Fixes to undo. Default: 10."
 )
+@click.option(
+    "--repeat", default=1, type=click.IntRange(1, 20), help="Reviews of each change. Default: 1."
+)
 @_second_look
 @click.option("--out", type=_OUT, help="Write the score to a file for `review diff`.")
 def selftest(
-    root: str, model: str, count: int, second_look: SecondLookMode | None, out: str | None
+    root: str,
+    model: str,
+    count: int,
+    repeat: int,
+    second_look: SecondLookMode | None,
+    out: str | None,
 ) -> None:
     """Score a model on fixes in your history.
 
@@ -449,6 +457,7 @@ def selftest(
         source.top(root),
         providers=lambda: asked,
         count=count,
+        repeat=repeat,
         second_look=second_look,
         on_progress=partial(click.echo, err=True),
     )

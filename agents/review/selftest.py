@@ -4,7 +4,7 @@ Every change is reviewed as in production: with the same collection, prompt, gui
 reading tools and second look. An undone fix is a commit in a scratch repository that borrows the
 objects of the real one; nothing is written to the real one. Findings that no planted defect
 explains are listed for people to label, with `glue review label`; only labels make them right or
-wrong.
+wrong. The intervals and comparisons are those of `glue eval`: whole changes are resampled.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -28,6 +28,7 @@ from glue.agents.review.findings.analysers import deterministic
 from glue.agents.review.findings.model import review
 from glue.agents.review.records import Bundle, FileDiff, Finding, ReviewRun, SecondLookMode
 from glue.errors import ConfigError, GitError
+from glue.statistics import compare, interval, mean
 from glue.text import count as counted
 from glue.text import format_dollars, format_seconds
 from glue.tools.git import Repo, find_git
@@ -72,9 +73,18 @@ class Score:
     def undone(self) -> list[Trial]:
         return [trial for trial in self.trials if trial.undone]
 
+    def found(self) -> dict[str, float]:
+        """Return for each undone fix the share of its reviews that found it, by commit."""
+        return _by_case((trial.sha, trial.found) for trial in self.undone)
+
+    def noisy(self) -> dict[str, float]:
+        """Return for each clean change the share of its reviews with a finding, by commit."""
+        clean = (trial for trial in self.trials if not trial.undone)
+        return _by_case((trial.sha, bool(trial.others)) for trial in clean)
+
     @property
     def recall(self) -> float:
-        return sum(trial.found for trial in self.undone) / len(self.undone) if self.undone else 0.0
+        return mean([*self.found().values()])
 
     @property
     def listed(self) -> tuple[Finding, ...]:
@@ -93,20 +103,20 @@ class Score:
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the table of results, each row as name and text."""
-        found = sum(trial.found for trial in self.undone)
-        exact = sum(trial.exact for trial in self.undone)
-        clean = [trial for trial in self.trials if not trial.undone]
+        fixes, clean = self.found(), self.noisy()
+        exact = mean([*_by_case((trial.sha, trial.exact) for trial in self.undone).values()])
         cost = "unknown" if self.cost is None else format_dollars(self.cost)
         precision = "unknown" if self.precision is None else f"{self.precision:.0%}"
         unread = len(self.listed) - sum(map(self.labelled, memory.LABELS))
+        ruled = len({trial.sha for trial in self.undone if trial.ruled})
+        repeats = len(self.undone) // len(fixes) if fixes else 1
+        times = f"; each change was reviewed {repeats} times" if repeats > 1 else ""
         return [
             ("model", self.model or "none: analysers and rules only"),
-            ("fixes undone", str(len(self.undone))),
-            ("found", f"{found} ({self.recall:.0%}), {exact} of them on the exact lines"),
-            (
-                "clean changes",
-                f"{len(clean)}, {sum(bool(trial.others) for trial in clean)} of them with findings",
-            ),
+            ("fixes undone", f"{len(fixes)}{times}"),
+            ("found", f"{_share(fixes)}; {exact:.0%} on the exact lines"),
+            ("clean changes", str(len(clean))),
+            ("with findings", _share(clean)),
             (
                 "other findings",
                 ", ".join(f"{self.labelled(label)} {label}" for label in memory.LABELS)
@@ -115,7 +125,7 @@ class Score:
             ("precision", f"{precision} of the findings that are known to be right or wrong"),
             ("second look", f"{counted(self.refuted, 'finding')} refuted"),
             ("inconclusive", str(sum(trial.inconclusive for trial in self.trials))),
-            ("rules only", f"{sum(trial.ruled for trial in self.undone)} of {len(self.undone)}"),
+            ("rules only", f"{ruled} of {len(fixes)}"),
             ("cost", f"{cost}, {self.tokens} tokens"),
             ("time", format_seconds(self.seconds)),
         ]
@@ -129,19 +139,56 @@ class Score:
         return "\n".join(rows)
 
 
+def _by_case(rows: Iterable[tuple[str, bool]]) -> dict[str, float]:
+    """Return the share of True for each case; repeats of one case are not independent."""
+    cases: dict[str, list[float]] = {}
+    for sha, value in rows:
+        cases.setdefault(sha, []).append(float(value))
+    return {sha: mean(values) for sha, values in cases.items()}
+
+
+def _share(cases: Mapping[str, float]) -> str:
+    """Return the mean of some cases with its 95 % interval, as text."""
+    values = [*cases.values()]
+    if not values:
+        return "none"
+    low, high = interval(values)
+    count = f"{sum(values):.3g} of {len(values)}"
+    return f"{count}: {mean(values):.0%} (95% interval {low:.0%} to {high:.0%})"
+
+
 def differences(old: Score, new: Score) -> list[str]:
-    """Return the differences between two scores as lines; an empty list if they are the same."""
+    """Return the differences between two scores as lines; an empty list if they are the same.
+
+    Changes that both scores contain are compared in pairs.
+    """
     lines = [
         f"~ {name}: {was} -> {now}"
         for (name, was), (_, now) in zip(old.rows(), new.rows(), strict=True)
         if was != now and name not in ("cost", "time")
     ]
-    before = {trial.sha: trial for trial in old.undone}
-    for trial in new.undone:
-        was = before.get(trial.sha)
-        if was is not None and was.found != trial.found:
-            lines.append(f"{'+' if trial.found else '-'} {trial.sha[:12]} {trial.subject}")
-    return lines
+    before, after = old.found(), new.found()
+    for sha, subject in {trial.sha: trial.subject for trial in new.undone}.items():
+        was = before.get(sha, after[sha])
+        if was != after[sha]:
+            lines.append(f"{'+' if after[sha] > was else '-'} {sha[:12]} {subject}")
+    if lines:
+        lines.append(_paired("undone fixes found", before, after))
+        lines.append(_paired("clean changes with findings", old.noisy(), new.noisy()))
+    return list(filter(None, lines))
+
+
+def _paired(name: str, before: Mapping[str, float], after: Mapping[str, float]) -> str:
+    """Return the paired comparison of the cases that two scores share, or "" if they share none."""
+    shared = sorted(before.keys() & after.keys())
+    if not shared:
+        return ""
+    pair = compare([after[sha] for sha in shared], [before[sha] for sha in shared])
+    text = f"= {name}: more often in {pair.better} and less often in {pair.worse}"
+    text += f" of {counted(pair.cases, 'change')} (p = {pair.p:.2g})"
+    if pair.significant or pair.needed is None:
+        return text
+    return f"{text}; {counted(pair.needed, 'change')} would show a difference of this size"
 
 
 async def selftest(
@@ -149,19 +196,22 @@ async def selftest(
     *,
     providers: Callable[[], Sequence[Provider]] = tuple,
     count: int = 10,
+    repeat: int = 1,
     second_look: SecondLookMode | None = None,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> Score:
     """Review up to `count` undone fixes and as many clean changes, and return the score.
 
-    Fixes are commits that also change a test. `second_look` overrides the setting of the
-    repository. `on_progress` is called with one line for each review.
+    Fixes are commits that also change a test. Each change is reviewed `repeat` times. `second_look`
+    overrides the setting of the repository. `on_progress` is called with one line for each review.
     """
     started = time.monotonic()
     score = Score(cost=0.0, labels=_labels(root))
     with tempfile.TemporaryDirectory(prefix="glue-selftest-") as folder:
         scratch = Scratch(Path(folder), root)
-        for bundle, planned in changes(root, scratch, count):
+        planned_changes = changes(root, scratch, count)
+        repeated = (pair for pair in planned_changes for _ in range(repeat))
+        for bundle, planned in repeated:
             config = make(bundle.config)
             with Repo(scratch.home, alternates=True) as repo:
                 run = await review(

@@ -175,12 +175,51 @@ def test_scores_are_saved_and_compared(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.delenv("GLUE_MODEL", raising=False)
     code, out = invoke("selftest", "-C", str(tmp_path / "r"), "--out", str(tmp_path / "one.json"))
     assert code == 0
-    assert "found          0 (0%)" in out
+    assert "found          0 of 1: 0% (95% interval 0% to" in out
     storage.save(Score(model="x"), tmp_path / "two.json")
 
     assert invoke("diff", str(tmp_path / "one.json"), str(tmp_path / "two.json"))[0] == 1
     storage.save(ReviewRun(), tmp_path / "run.json")
     assert invoke("diff", str(tmp_path / "one.json"), str(tmp_path / "run.json"))[0] == 2
+
+
+async def test_each_change_is_reviewed_as_often_as_asked(tmp_path: Path) -> None:
+    history(tmp_path)
+    replies = iter([[calls(call("report_finding", finding())), DONE], [DONE], [DONE], [DONE]])
+
+    score = await selftest(
+        tmp_path, providers=lambda: [Script(*next(replies))], repeat=2, second_look="never"
+    )
+
+    assert [trial.undone for trial in score.trials] == [True, True, False, False]
+    assert (score.recall, [*score.noisy().values()]) == (0.5, [0.0])
+    assert "fixes undone   1; each change was reviewed 2 times" in str(score)
+
+
+def scored(found: int, cases: int) -> Score:
+    """Return a score in which the first fixes were found."""
+    trials = (
+        Trial(sha=f"{at:040x}", subject="Fix", undone=True, found=at < found) for at in range(cases)
+    )
+    return Score(trials=tuple(trials))
+
+
+def test_shares_have_intervals_over_whole_changes() -> None:
+    rows = dict(scored(9, 10).rows())
+    repeated = replace(scored(9, 10), trials=scored(9, 10).trials * 5)
+
+    assert re.fullmatch(r"9 of 10: 90% \(95% interval 5\d% to \d+%\); .*", rows["found"])
+    assert dict(repeated.rows())["found"] == rows["found"]
+
+
+def test_scores_are_compared_in_pairs() -> None:
+    far = differences(scored(1, 12), scored(9, 12))
+    near = differences(scored(8, 12), scored(9, 12))
+
+    found = "= undone fixes found: more often in"
+    assert far[-1] == f"{found} 8 and less often in 0 of 12 changes (p = 0.0078)"
+    assert near[-1].startswith(f"{found} 1 and less often in 0 of 12 changes (p = 1); ")
+    assert differences(scored(3, 5), scored(3, 5)) == []
 
 
 def test_commit_subjects_are_cleaned_for_the_terminal(tmp_path: Path) -> None:
