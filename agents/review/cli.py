@@ -277,7 +277,9 @@ def collect(out: str, **given: Any) -> None:
     """
     bundle = _gather(given)
     storage.save(bundle, out)
-    click.echo(f"{out}: {len(bundle.files)} files, {len(bundle.skipped)} left out", err=True)
+    click.echo(
+        f"{out}: {count(len(bundle.files), 'file')}, {len(bundle.skipped)} left out", err=True
+    )
 
 
 @review.command("run")
@@ -305,9 +307,9 @@ def run_command(bundle_path: str, out: str, **given: Any) -> int:
     bundle = storage.load(Bundle, bundle_path)
     run = _run(bundle, given, is_model_needed=False)
     storage.save(run, out)
-    click.echo(
-        f"{out}: {len(run.findings)} findings, {run.coverage.percent:g} % read in full", err=True
-    )
+    verb = "read in full" if run.provider else "analysed"
+    found = count(len(run.findings), "finding")
+    click.echo(f"{out}: {found}, {run.coverage.percent:g} % {verb}", err=True)
     return 3 if run.codes else 0
 
 
@@ -787,8 +789,8 @@ def providers(model: str, configured: str = "", is_needed: bool = True) -> list[
     """Return the providers for the named models, or an empty list for a review without a model.
 
     The names are in `model`, else in the variable GLUE_MODEL, else in `configured`. A provider
-    without a key is left out with a note. If none has a key and `is_needed`, ConfigError is
-    raised.
+    without a key, or the provider `offline`, is left out with a note. If none has a key and
+    `is_needed`, ConfigError is raised.
     """
     named = model or os.environ.get("GLUE_MODEL", "") or configured
     specs = [spec.strip() for spec in named.split(",") if spec.strip()]
@@ -799,8 +801,10 @@ def providers(model: str, configured: str = "", is_needed: bool = True) -> list[
     if specs and not ready and is_needed:
         return [catalog.new(specs[0])]  # raises ConfigError, which names the variable
     opened = [catalog.new(spec) for spec in ready]
-    # The offline provider only plays a model, so it cannot review.
-    return [provider for provider in opened if not isinstance(provider, catalog.Offline)]
+    able = [provider for provider in opened if not isinstance(provider, catalog.Offline)]
+    if len(able) < len(opened):
+        _note("offline only plays a model and cannot review; it is left out")
+    return able
 
 
 def _publish(

@@ -122,8 +122,9 @@ class Callers:
         # Ruby calls methods without brackets; some C styles have a blank before the bracket.
         bare = rf"|\.{name}\b(?!\s*=[^=])" if kind == "ruby" else ""
         called = re.compile(rf"(?<![\w$]){name}{' ?' if kind == 'c' else ''}\({bare}")
-        # An argument, a decorator, or an element of a list.
-        used = re.compile(rf"(?:^\s*|[(\[,={{@]\s*)(?:[\w$]+\.)*{name}\s*(?:[,)\]}}]|$)")
+        # An argument, a decorator, or an element of a list; a method follows its object.
+        start = r"[\w$]\." if function.owner else r"(?:^\s*|[(\[,={@]\s*)(?:[\w$]+\.)*"
+        used = re.compile(rf"{start}{name}\s*(?:[,)\]}}]|$)")
         defined = re.compile(
             rf"\b(?:def|defp|func|function|fn|fun|class|struct|interface|impl|trait)\s+"
             rf"(?:\([^)]*\)\s*)?(?:self\.)?{name}\b"

@@ -161,3 +161,12 @@ def test_function_that_is_never_called_by_name_shows_where_it_is_used(tmp_path: 
     text = around(tmp_path, files, "words.py", OLD, NEW)
 
     assert text.splitlines()[1:] == ["  page.py:4: match,"]
+
+
+def test_variable_with_the_name_of_a_changed_method_is_not_a_use(tmp_path: Path) -> None:
+    old = "class Shop:\n    def owner(self):\n        return 1\n"
+    files = {"page.py": "owner, name = read()\nprint(owner)\nrun(shop.owner)\n"}
+
+    text = around(tmp_path, files, "shop.py", old, old.replace("1", "2"))
+
+    assert text.splitlines()[1:] == ["  page.py:3: run(shop.owner)"]
