@@ -286,12 +286,15 @@ def test_config_file_that_is_not_utf8_is_a_usage_error(larder: Path) -> None:
 
 
 @pytest.mark.parametrize("model", ["offline", "offline:demo", "offline,offline:demo"])
-def test_offline_providers_are_not_asked(larder: Path, model: str) -> None:
+def test_offline_providers_are_not_asked_and_the_user_is_told(larder: Path, model: str) -> None:
+    note = "glue review: offline only plays a model and cannot review; it is left out\n"
     plain = invoke("--format", "json")
 
     code, out = invoke("-m", model, "--format", "json")
 
-    assert (code, out.split('"seconds"')[0]) == (plain[0], plain[1].split('"seconds"')[0])
+    assert out.count(note) == 1
+    rest = out.replace(note, "")
+    assert (code, rest.split('"seconds"')[0]) == (plain[0], plain[1].split('"seconds"')[0])
 
 
 def test_init_writes_the_hook_to_the_folder_that_git_uses(larder: Path) -> None:
