@@ -166,7 +166,7 @@ def build(
     }
     codes = tuple(re.sub(r"[^\w.-]", "", code)[:60] or "unknown" for code in gated.codes)
     return Report(
-        change=replace(change, commits=(), **texts),
+        change=replace(change, commits=(), comments=(), issues=(), **texts),
         items=tuple(items),
         dismissed=tuple(dismissed),
         refuted=tuple(_item(finding, bundle, redactor, safe) for finding in refuted),

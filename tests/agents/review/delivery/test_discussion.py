@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes.forge import FakeForge
 from fakes.forge.server import Kind
+from fakes.review import invoke, work_in_larder
 
+from glue.agents.review import storage
+from glue.agents.review.change.collect import from_texts
 from glue.agents.review.delivery import discussion
 from glue.agents.review.delivery.discussion import LEFT_OUT, with_discussion
 from glue.agents.review.delivery.forges import find_pull_request
-from glue.agents.review.delivery.outputs import STICKY
+from glue.agents.review.delivery.outputs import FORMATS, STICKY, render
+from glue.agents.review.delivery.publish import publish
 from glue.agents.review.findings.prompt import MAX_DISCUSSION
 from glue.agents.review.findings.prompt import discussion as discussion_text
-from glue.agents.review.records import Bundle, ChangeComment, ReviewedChange
+from glue.agents.review.records import Bundle, ChangeComment, ReviewedChange, ReviewRun
 
 CHANGE = ReviewedChange(mode="pull_request", number=1, title="Round prices", body="Fixes #7.")
 
@@ -158,3 +163,32 @@ def test_text_for_the_model_names_authors_and_is_bounded() -> None:
     assert "Comment of ann on shop.py: It is intended." in text
     assert len(text) < MAX_DISCUSSION + 400
     assert text.endswith("more characters]")
+
+
+def test_texts_of_a_discussion_are_in_no_output() -> None:
+    comment = ChangeComment(author="ann", body="heard only by the model")
+    change = replace(CHANGE, comments=(comment,), issues=("heard only by the model",))
+    bundle = from_texts({"a.py": "x = 1\n"}, {"a.py": "x = 2\n"}, change)
+
+    report = publish(bundle, ReviewRun(change=change), {}, post=False).report
+
+    assert "x = " in bundle.diff
+    assert not [form for form in FORMATS if "heard only" in render(report, form)]
+    assert "heard only" not in repr(report)
+
+
+def test_collect_stores_the_discussion_of_the_pull_request_of_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = work_in_larder(tmp_path, monkeypatch)
+    with FakeForge("github") as forge:
+        forge.pull(number=1)
+        say(forge, "Why half up?")
+        for name, text in forge.environ.items():
+            monkeypatch.setenv(name, text)
+
+        code, out = invoke("collect", "--pr", "1", "--out", "bundle.json")
+
+    assert (code, "was not read" in out) == (0, False)
+    bundle = storage.load(Bundle, root / "bundle.json")
+    assert bundle.change.comments == (ChangeComment(author="ann", body="Why half up?"),)
