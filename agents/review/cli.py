@@ -369,7 +369,7 @@ def _saved_review(given: Mapping[str, Any]) -> tuple[Bundle, ReviewRun]:
 @_gate
 @_output
 def replay(run_file: str, **given: Any) -> int:
-    """Replay a run file offline. The exit code is 1 if the result differs."""
+    """Replay a run file offline. The exit code is 1 if the result differs, else the review's."""
     old = runfile.load(run_file)
     config = make(old.config) if old.config else None
     again = partial(

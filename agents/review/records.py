@@ -222,7 +222,7 @@ class Finding:
     claimed: int | None = None  # the line number that the model gave
     fingerprint: str = ""
     dropped: str = ""  # the gate's code, if the gate refused it; it is then never posted
-    note: str = ""  # a remark of the host, such as "test and code disagree"
+    note: str = ""  # a remark of glue itself, such as "test and code disagree"
     since: str = ""  # start of the hash of the head at which an earlier review reported it
 
     @property
@@ -330,7 +330,7 @@ class ReviewRun:
     canary: str = ""  # a random token in the system prompt; a reply that repeats it is refused
     seen: tuple[str, ...] = ()  # names in findings that occur only in code read with a tool
     tripwire: bool = False  # the change addresses the reviewer, so it is never "clean"
-    notices: tuple[str, ...] = ()  # remarks of the host for the summary
+    notices: tuple[str, ...] = ()  # remarks of glue itself, for the summary
     prompt: str = ""  # name and version of the prompt
     turns: int = 0
     tokens_in: int = 0

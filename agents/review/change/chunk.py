@@ -120,7 +120,7 @@ def _function(file: FileDiff, group: tuple[Hunk, ...], head: str) -> str:
 
 
 def numbered(file: FileDiff, hunk: Hunk) -> str:
-    """Format a hunk; each line has its old number, new number, sign and text."""
+    """Return a hunk as text; each line has its old number, new number, sign and text."""
     width = len(str(max(hunk.old_start + hunk.old_count, hunk.new_start + hunk.new_count)))
     old, new = _span(hunk.old_start, hunk.old_count), _span(hunk.new_start, hunk.new_count)
     rows = [f"@@ hunk {hunk.index} of {file.path}: old {old}, new {new} @@ {hunk.section}".rstrip()]

@@ -41,8 +41,8 @@ def with_discussion(
 ) -> tuple[ReviewedChange, str]:
     """Return a change with the discussion of its pull request, and a note for the user.
 
-    The note states what was not read and why; it is "" if everything was read. A failure is not an
-    error, because a review does not need the discussion.
+    The note names the texts that are missing and the reason; it is "" if none is missing. A failure
+    is not an error, because a review does not need the discussion.
     """
     if not place.forge or change.number is None:
         return change, ""

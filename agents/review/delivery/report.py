@@ -89,7 +89,8 @@ class Report:
     def quiet(self) -> bool:
         """Return whether there is nothing to post.
 
-        A review without a model posts no comment only to say that it did not read everything.
+        A review without a model and without findings posts nothing, even if it did not cover
+        the whole change.
         """
         is_silent = not self.items and not self.codes and not self.tripwire
         return is_silent and (self.coverage.complete or not self.model)
@@ -196,10 +197,9 @@ def build(
 
 
 def _summary(bundle: Bundle, run: ReviewRun, findings: list[Finding]) -> str:
-    """Return the summary of the model or, if it has none, a summary of the host.
+    """Return the summary of the model or, if there is none, a summary that is built here.
 
-    Findings of earlier reviews that are still open come first: the model speaks only of what it
-    was shown.
+    Findings of earlier reviews that are still open come first, because the model has not seen them.
     """
     summary = run.summary
     if run.provider and summary.strip():

@@ -87,8 +87,8 @@ def judge(
 ) -> ReviewRun:
     """Return the run with only the findings and texts that may be posted.
 
-    Refused findings are moved to `dropped`, each with its code. A refused summary is replaced with
-    one of the host. If the returned run has `codes`, nothing of it may be posted.
+    Refused findings are moved to `dropped`, each with its code. A refused summary is removed. If
+    the returned run has `codes`, nothing of it may be posted.
     """
     kept: list[Finding] = []
     dropped = list(run.dropped)
@@ -115,7 +115,7 @@ def judge(
     shown = f"{context(bundle)}\n{' '.join(run.seen)}"
     unsound = _summary_faults(run, shown, language, examples)
     if unsound:
-        # Findings are not lost because of a bad summary: the host writes the summary then.
+        # Findings are not lost because of a bad summary: `build` writes another one.
         summary = ""
         if not accepted and not set(unsound) <= SOFT:
             codes += unsound

@@ -46,7 +46,7 @@ class PastDecision:
 
 
 def decisions(bundle: Bundle) -> Iterator[PastDecision]:
-    """Yield the decisions in the memory of the merge-base."""
+    """Yield the decisions in `.glue/dismissed` at the merge-base."""
     for row in bundle.guidelines.get(DISMISSED_FILE, "").splitlines():
         row = row.strip()
         if match := _ROW.match(row):
@@ -77,14 +77,14 @@ def section(bundle: Bundle) -> str:
 
 
 def line(finding: Finding, label: Label, reason: str) -> str:
-    """Return the line of the memory for a decision on a finding."""
+    """Return the line of `.glue/dismissed` for a decision on a finding."""
     parts = (finding.path, finding.title, reason)
     text = ": ".join(one_line(part, drop=True) for part in parts if part)
     return f"{finding.fingerprint} {label} {text}\n"
 
 
 def added(text: str, new: str) -> str:
-    """Return the memory with a new line; an older line with the same fingerprint is replaced."""
+    """Return the text of the file with a new line, which replaces one of the same fingerprint."""
     mark = new.split(" ", 1)[0]
     rows = [row for row in text.splitlines(keepends=True) if not row.startswith(f"{mark} ")]
     if rows and not rows[-1].endswith("\n"):

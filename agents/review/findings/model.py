@@ -247,7 +247,7 @@ class _Attempt:
             drafted,
             findings=(*rest, *kept),
             dropped=(*judged.dropped, *dropped),
-            # A summary of problems that were all refuted would be wrong: the host writes another.
+            # A summary of problems that were all refuted would be wrong, so glue writes another.
             summary=judged.summary if kept else "",
             second_look=replace(figures, tokens=spent, cost=cost),
             turns=self.turns,

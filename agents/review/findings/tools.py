@@ -145,13 +145,13 @@ class ReviewDraft:
         return "The review is finished."
 
     def finish_without_summary(self) -> None:
-        """Finish the review; the host writes the summary."""
+        """Mark the review as finished; the report then gets a summary without the model."""
         self.finished = True
 
     def give_up(self) -> bool:
         """Mark the review as finished if a summary was refused; return whether it is finished.
 
-        This is called if the model sends no other summary. The host then writes the summary.
+        This is called if the model sends no other summary. The report then gets one without it.
         """
         self.finished = self.finished or self._refusals > 0
         self._refusals = 0
