@@ -313,12 +313,9 @@ def handed_in(
         )
     if logs:
         notes.append(f"{count(len(findings), 'result')} of other tools are new in this change")
-    analysed = {path: tools[suffix] for path in changed if (suffix := _suffix(path)) in tools}
+    suffixes = {path: PurePosixPath(path).suffix for path in changed}
+    analysed = {path: tools[suffix] for path, suffix in suffixes.items() if suffix in tools}
     return HandedIn(findings=findings, analysed=analysed, notes=tuple(notes))
-
-
-def _suffix(path: str) -> str:
-    return PurePosixPath(path).suffix
 
 
 def _load(form: str, path: str) -> list[Result]:

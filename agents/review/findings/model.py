@@ -222,7 +222,8 @@ class _Attempt:
         # The word of a commenter must not refute a finding, so the discussion is not offered.
         left_out = (*REPORTING, "read_discussion")
         reading = [tool for tool in self.offered if tool.spec.name not in left_out]
-        self.request = Request(system=secondlook.instructions(self.bundle, self.config, self.seed))
+        system = prompt.system(self.bundle, self.config, self.seed, name="second-look")
+        self.request = Request(system=system)
 
         async def ask(text: str, tools: Sequence[Any]) -> RunResult[None] | None:
             limits = self._limits()
@@ -312,7 +313,7 @@ def _record_json(text: str, draft: ReviewDraft) -> bool:
     try:
         draft.finish(written.summary)
     except ToolError:
-        draft.finish_without_summary()
+        draft.finished = True  # the report then gets a summary without the model
     return True
 
 

@@ -27,7 +27,8 @@ from glue.agents.review.change.languages import (
     language,
 )
 from glue.agents.review.findings.anchor import MIN_QUOTE
-from glue.agents.review.records import SEVERITIES, Bundle, FileDiff, Finding
+from glue.agents.review.findings.dedupe import rank
+from glue.agents.review.records import Bundle, FileDiff, Finding
 from glue.hidden import HIDDEN_CHARACTERS
 from glue.secrets import name_secrets
 
@@ -156,15 +157,11 @@ def check(bundle: Bundle, *, disable: tuple[str, ...] = ()) -> tuple[Finding, ..
                 # A rule that fails on odd text must not stop the others.
                 _log.warning("rules %s failed", family.__name__, exc_info=True)
     kept: dict[tuple[str, int | None, str], Finding] = {}
-    for finding in sorted(found, key=_order):
+    for finding in sorted(found, key=rank):
         if finding.rule in disable or _ignored(finding, bundle):
             continue
         kept.setdefault((finding.path, finding.line, finding.category), finding)
     return tuple(kept.values())
-
-
-def _order(finding: Finding) -> tuple[int, str, int]:
-    return SEVERITIES.index(finding.severity), finding.path, finding.line or 0
 
 
 def _ignored(finding: Finding, bundle: Bundle) -> bool:

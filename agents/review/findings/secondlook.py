@@ -177,11 +177,6 @@ def _applied(
     return tuple(kept.values()), tuple(dropped), figures
 
 
-def instructions(bundle: Bundle, config: Config, seed: str) -> str:
-    """Return the system prompt of a check."""
-    return prompt.system(bundle, config, seed, name="second-look")
-
-
 def question(
     number: int, findings: Sequence[Finding], bundle: Bundle, named: Sequence[str], seed: str
 ) -> str:

@@ -144,10 +144,6 @@ class ReviewDraft:
         self.finished = True
         return "The review is finished."
 
-    def finish_without_summary(self) -> None:
-        """Mark the review as finished; the report then gets a summary without the model."""
-        self.finished = True
-
     def give_up(self) -> bool:
         """Mark the review as finished if a summary was refused; return whether it is finished.
 
