@@ -21,7 +21,8 @@ from pathlib import Path
 from statistics import mean, median
 
 from glue.agents.review.change.collect import collect_range
-from glue.agents.review.change.languages import functions, is_test, language
+from glue.agents.review.change.languages import is_test, language
+from glue.agents.review.findings.related_tests import NAME, find_tests
 from glue.agents.review.findings.surroundings import surroundings
 from glue.agents.review.records import Bundle
 from glue.agents.review.selftest import Scratch, Trial, changes
@@ -96,22 +97,21 @@ def measure(root: Path, count: int, misses: bool) -> Row:
 
 
 def changed_tests(root: Path, trial: Trial) -> Iterator[Test]:
-    """Yield the test functions in which a fix added lines."""
+    """Yield the tests in which a fix added lines."""
     fix = collect_range(root, f"{trial.sha}^..{trial.sha}")
     for file in fix.files:
         if not is_test(file.path) or not language(file.path):
             continue
         added = {line.new for line in file.added if line.text.strip()}
-        for function in functions(fix.head.get(file.path, "")):
-            lines = range(function.start, function.end + 1)
-            if re.match("[Tt]est", function.name) and not added.isdisjoint(lines):
-                yield file.path, function.name
+        for test in find_tests(file.path, fix.head.get(file.path, "")):
+            if not added.isdisjoint(range(test.start, test.end + 1)):
+                yield file.path, test.name[:NAME]
 
 
 def listed(text: str) -> Iterator[Test]:
     """Yield the tests in the part of a prompt with tests and callers, in order."""
     part = text.partition("Existing tests")[2].partition("\n\n")[0]
-    for match in re.finditer(r"(?m)^  (.+?):\d+: (?:[\w.]*[.:])?(\w+)", part):
+    for match in re.finditer(r"(?m)^  (.+?):\d+: (.+)$", part):
         yield match[1], match[2]
 
 

@@ -21,6 +21,7 @@ from glue.agents.review.records import Bundle
 from glue.tools.git import Repo, TreeEntry
 
 TESTS = 8  # tests in a prompt
+NAME = 120  # characters of the name of a test
 RELEVANCE = 0.4  # share of the best score that a listed test reaches
 MAX_FILES = 600  # test files that are read
 MAX_TEXT = 6_000_000  # characters of test files that are read
@@ -40,9 +41,10 @@ _CALLED_TEST = re.compile(r"\s*(?:it|test|specify)\w*\W+[\"'`](?P<name>[^\"'`\n]
 
 @dataclass(frozen=True, slots=True)
 class ExistingTest:
-    """A test function of the repository, from its header to its last line."""
+    """A test of the repository: its first line, with decorators; its header; and its last line."""
 
     path: str
+    start: int
     line: int
     end: int
     name: str
@@ -89,15 +91,16 @@ def find_tests(path: str, text: str) -> Iterator[ExistingTest]:
     for function in functions(text):
         above = rows[function.header - 2] if function.header > 1 else ""
         if _TEST_NAME.match(function.name) or _TEST_MARK.match(above):
-            words = Counter(_words("\n".join(rows[function.start - 1 : function.end])))
-            named.add(function.header)
-            yield ExistingTest(path, function.header, function.end, function.name, words)
+            start, line, end = function.start, function.header, function.end
+            words = Counter(_words("\n".join(rows[start - 1 : end])))
+            named.add(line)
+            yield ExistingTest(path, start, line, end, function.name, words)
     for at, row in enumerate(rows, 1):
         match = _CALLED_TEST.match(row)
         if match and at not in named:
             end = block_end(rows, at)
             words = Counter(_words("\n".join(rows[at - 1 : end])))
-            yield ExistingTest(path, at, end, match["name"], words)
+            yield ExistingTest(path, at, at, end, match["name"], words)
 
 
 def _words(text: str) -> Iterator[str]:
@@ -137,7 +140,7 @@ def _read_tests(bundle: Bundle, repo: Repo) -> tuple[list[ExistingTest], int]:
         tests += [
             test
             for test in find_tests(entry.path, text)
-            if touched.isdisjoint(range(test.line, test.end + 1))
+            if touched.isdisjoint(range(test.start, test.end + 1))
         ]
     return tests, len(entries) - read
 

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from glue.agents.review.change.collect import file_text
 from glue.agents.review.change.languages import functions, is_doc, is_test, language
-from glue.agents.review.findings.related_tests import related_tests
+from glue.agents.review.findings.related_tests import NAME, related_tests
 from glue.agents.review.records import Bundle
 from glue.errors import GitError
 from glue.text import count as counted
@@ -55,7 +55,7 @@ def surroundings(bundle: Bundle, repo: Repo | None) -> str:
         if tests:
             left_out = f" ({counted(unread, 'test file')} not searched)" if unread else ""
             title = f"Existing tests closest to the change, best match first{left_out}:"
-            rows = (f"  {test.path}:{test.line}: {test.name[:120]}" for test in tests)
+            rows = (f"  {test.path}:{test.line}: {test.name[:NAME]}" for test in tests)
             parts.append("\n".join([title, *rows]))
         if callers := list(dict.fromkeys(Callers(bundle, repo).rows())):
             parts.append("\n".join(["Other calls of the changed functions:", *callers]))
