@@ -108,6 +108,10 @@ def make(data: Mapping[str, Any], where: str = "review config") -> Config:
         if isinstance(value, int | float) and value < 0:
             kind = "a number" if isinstance(value, float) else "a whole number"
             raise ConfigError(f"{where}: {name} must be {kind} of 0 or more, not {value!r}")
+    if config.samples < 1:
+        raise ConfigError(
+            f'{where}: samples must be 1 or more; second_look = "never" checks nothing'
+        )
     return config
 
 

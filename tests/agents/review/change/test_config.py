@@ -35,6 +35,7 @@ def test_changes_are_skipped_by_title_label_author_or_draft(
     [
         ({"fail_on": "loud"}, "fail_on must be one of"),
         ({"max_turns": -1}, "max_turns must be a whole number"),
+        ({"samples": 0}, "samples must be 1 or more"),
         ({"include": "x"}, "include must be a list"),
         ({"max_usd": "1"}, "max_usd must be a number"),
         ({"skip_drafts": 1}, "skip_drafts must be true or false"),
