@@ -93,6 +93,8 @@ class _Attempt:
             known=(*self.rule_findings, *self.kept),
             repo=self.repo,
         )
+        if self.around:
+            self.draft.read.append(self.around)  # the summary may name these tests and callers
         self.asked = self.provider  # replaced by a recorder if the review is recorded
         self.offered = list[Any](tools(self.draft, self.repo))
         self.chunks = chunks(self.bundle, self.config.chunk_tokens)

@@ -139,6 +139,10 @@ class ReviewDraft:
             reasons = gate.REFUSALS["summary"]
             known = (reasons[code] for code in codes if code in reasons)
             reason = next(known, f"it is not plain prose about this change ({codes[0]})")
+            if codes[0] == "grounding.topic":
+                named = dict.fromkeys((*gate.names(summary, loose=True), *gate.paths(summary)))
+                unknown = [name for name in named if name not in self.shown]
+                reason = f"{reason}: {', '.join(unknown[:6])}"
             raise ToolError(f"the summary was refused: {reason}; call finish_review again")
         self.summaries.append(summary)
         self.finished = True

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.checkouts import call as git
 from fakes.forge import FakeForge
 
-from glue.agents.review.change.collect import from_texts
+from glue.agents.review.change.collect import collect, from_texts
 from glue.agents.review.change.config import Config
 from glue.agents.review.delivery.publish import publish
 from glue.agents.review.findings.model import review
 from glue.agents.review.findings.tools import ReviewDraft
 from glue.agents.review.records import Bundle, Finding, ReviewedChange, ReviewRun
 from glue.testing import Reply, Script, call, calls, fail, say
+from glue.tools.git import Repo
 
 TEXT = "".join(f"def step_{n}(rows):\n    return rows[{n}]\n\n\n" for n in range(4))
 REPORTED: tuple[dict[str, Any], ...] = tuple(
@@ -147,3 +150,22 @@ def test_findings_may_name_code_that_is_not_in_the_change(forge: FakeForge) -> N
 
     run = ReviewRun(findings=tuple(draft.findings), provider="x", finished=True, summary=GOOD)
     assert len(publish(steps(), run, forge.environ, sleep=lambda s: None).report.items) == 1
+
+
+async def test_summary_may_name_the_tests_and_callers_that_the_prompt_lists(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q", "-b", "main", "--template=")
+    (tmp_path / "steps.py").write_text("def walk(rows):\n    return rows\n")
+    test = "def test_walking_far_away():\n    assert walk([]) == []\n"
+    (tmp_path / "test_steps.py").write_text(test)
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "first")
+    git(tmp_path, "checkout", "-qb", "work")
+    (tmp_path / "steps.py").write_text("def walk(rows):\n    return rows[:]\n")
+    git(tmp_path, "commit", "-qam", "second")
+    summary = "I read `test_walking_far_away`, and the change still passes it. Nothing was found."
+
+    with Repo(tmp_path) as repo:
+        script = Script(calls(call("finish_review", {"summary": summary})))
+        run = await review(collect(tmp_path, base="main"), providers=[script], repo=repo)
+
+    assert (run.summary, run.codes) == (summary, ())
