@@ -506,6 +506,7 @@ async def _apply(state: State, verdict: Verdict) -> Stop | None:
         if state.chain is not None and not state.position.continues and verdict.stop is None:
             end_chain(state, state.chain, "completed")
     if verdict.counts_turn:
+        state.discard()  # an empty reply that was paused is not stored
         state.turns += 1
         close_turn(state)
     # Every stop of the loop except a truncation outranks the answers of policies.

@@ -481,6 +481,18 @@ async def test_s129_replies_that_always_pause_end_at_the_turn_limit() -> None:
     assert [event.turn for event in events if isinstance(event, TurnEnd)] == [1, 2, 3]
 
 
+async def test_the_events_of_an_empty_paused_reply_end_before_the_next_message() -> None:
+    events: list[Event] = []
+    limits = Limits(max_turns=2, max_requests=2, grace=1)
+
+    await run(
+        Script(repeat(say("", stop="pause_turn"))), "go", limits=limits, on_event=events.append
+    )
+
+    starts = [event.id for event in events if isinstance(event, MessageStart)]
+    assert starts == [event.message.id for event in events if isinstance(event, MessageEnd)]
+
+
 async def test_replies_that_always_pause_end_at_the_request_limit() -> None:
     result = await run(
         Script(repeat(say("", stop="pause_turn"))), "go", limits=Limits(max_requests=4)
