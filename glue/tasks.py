@@ -193,14 +193,18 @@ async def in_stoppable_thread(function: Callable[..., T], *args: Any) -> T:
 
 async def _finish(work: Callable[[], T], on_cancel: Callable[[], None], *, always: bool) -> T:
     begun, ended, soon = threading.Lock(), anyio.Event(), caller()
+    is_over = is_cancelled = False
 
     def run() -> T | None:
+        nonlocal is_over
         if not begun.acquire(blocking=False):
             return None
         try:
             return work()
         finally:
-            soon(ended.set)
+            is_over = True
+            if is_cancelled:  # otherwise anyio wakes the event loop, and a second time costs CPU
+                soon(ended.set)
 
     def run_alone() -> None:
         try:
@@ -213,6 +217,7 @@ async def _finish(work: Callable[[], T], on_cancel: Callable[[], None], *, alway
         # The thread belongs to anyio: it is not a daemon, so the process waits for it.
         value: Any = await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
     except cancelled:
+        is_cancelled = True
         on_cancel()
         if always:
             # If the first thread has begun the work, this second thread does nothing.
@@ -220,7 +225,9 @@ async def _finish(work: Callable[[], T], on_cancel: Callable[[], None], *, alway
         elif begun.acquire(blocking=False):
             raise  # the work had not begun, and now cannot
         with anyio.CancelScope(shield=True):
-            while not ended.is_set():
+            # The thread sets `is_over` and then reads `is_cancelled`. This task does it the other
+            # way round, so at least one of the two notices the other.
+            while not is_over and not ended.is_set():
                 with contextlib.suppress(cancelled):
                     await ended.wait()
         raise
