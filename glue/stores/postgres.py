@@ -18,10 +18,10 @@ from glue.backoff import Backoff
 from glue.checks import check_text
 from glue.errors import ConfigError, NewerSchema, StoreError
 from glue.installing import install_command
-from glue.messages import Json, Message, new_id
-from glue.stores.records import Record, StoredSession, newer_schema, read_message
-from glue.stores.search import WORD, Query, searchable
-from glue.stores.sql import Connection, Found, SQLStore, SQLWriter, T, loads
+from glue.messages import Json, Message, message_from_json, new_id
+from glue.stores.records import Record, StoredSession, check_id, newer_schema, read_message
+from glue.stores.search import WORD, Query, role_of, searchable
+from glue.stores.sql import Connection, Found, SQLStore, SQLWriter, T, header_of, loads
 from glue.stores.store import session_busy
 from glue.tasks import finish_in_thread
 
@@ -77,14 +77,19 @@ class PostgresStore(SQLStore):
         """Close the connections to the server. The store can be used again afterwards."""
         await finish_in_thread(self.pool.close)
 
-    def run(self, work: Callable[[Connection], T]) -> T:
-        """Call `work` with a connection in a transaction, and return its result.
+    def run(self, work: Callable[[Connection], T], *, in_transaction: bool = True) -> T:
+        """Call `work` with a connection, and return its result.
 
         If the connection breaks, `work` is called again, so it must be idempotent.
+
+        Args:
+            work: a function that receives a connection.
+            in_transaction: run its statements in one transaction. If False, each statement is
+                committed on its own, which saves two round trips to the server.
         """
         if not self.schema:
             self.schema = self.pool.run(_migrate)
-        return self.pool.run(work)
+        return self.pool.run(work, in_transaction=in_transaction)
 
     _get = transact = run
 
@@ -126,14 +131,16 @@ class PostgresStore(SQLStore):
     def _writer(self, id: str, first: Record) -> _Writer:
         return _Writer(self, id, first)
 
-    def _change(self, id: str, work: Callable[[Connection], T]) -> T:
+    def _change(
+        self, id: str, work: Callable[[Connection], T], *, in_transaction: bool = True
+    ) -> T:
         def change(connection: Connection) -> T:
             if self.schema > len(MIGRATIONS):
                 what = f"{self.pool.name} has tables of version"
                 raise NewerSchema(newer_schema(what, self.schema, len(MIGRATIONS)))
             return work(connection)
 
-        return self.run(change)
+        return self.run(change, in_transaction=in_transaction)
 
     def _encode(self, message: Message, data: Mapping[str, Json]) -> tuple[object, ...]:
         kept = {name: value for name, value in data.items() if name != "excluded"}
@@ -191,7 +198,10 @@ class PostgresStore(SQLStore):
                 self._execute(0.0, sql, self.lease, list(held), list(held.values()))
 
     def _execute(self, patience: float, sql: str, *values: object) -> None:
-        self.pool.run(lambda connection: connection.execute(sql, values), patience)
+        def execute(connection: Connection) -> None:
+            connection.execute(sql, values)
+
+        self.pool.run(execute, patience, in_transaction=False)
 
 
 class _Pool:
@@ -225,8 +235,14 @@ class _Pool:
         while self._idle and self._owner == os.getpid():
             self._idle.pop().close()
 
-    def run(self, work: Callable[[Connection], T], patience: float = PATIENCE) -> T:
-        """Call `work` with a connection in a transaction, and return its result.
+    def run(
+        self,
+        work: Callable[[Connection], T],
+        patience: float = PATIENCE,
+        *,
+        in_transaction: bool = True,
+    ) -> T:
+        """Call `work` with a connection, and return its result.
 
         If a connection breaks, and the server was reachable before, call `work` again with another
         connection, with backoff, for `patience` seconds.
@@ -237,7 +253,7 @@ class _Pool:
         for failures in itertools.count(1):
             try:
                 with self._free:
-                    return self._once(work)
+                    return self._once(work, in_transaction)
             except (self.psycopg.OperationalError, self.psycopg.InterfaceError) as error:
                 state = getattr(error, "sqlstate", None)
                 # Connection lost, server shutting down, transaction aborted.
@@ -249,10 +265,13 @@ class _Pool:
             time.sleep(_BACKOFF.delay(failures) or 0.0)
         raise AssertionError("unreachable")
 
-    def _once(self, work: Callable[[Connection], T]) -> T:
+    def _once(self, work: Callable[[Connection], T], in_transaction: bool) -> T:
         connection = self._idle.pop() if self._idle else self.connect()
         try:
-            with connection.transaction():
+            if in_transaction:
+                with connection.transaction():
+                    result = work(connection)
+            else:
                 result = work(connection)
         except BaseException:
             if connection.closed or connection.broken:
@@ -343,6 +362,31 @@ def _tsquery(query: Query) -> str:
 # Writing ------------------------------------------------------------------------------------------
 
 
+# Opening a session and appending messages are one statement each, because every row of a queue and
+# every prompt of a session does both.
+_TAKE = """
+    INSERT INTO glue_sessions AS s (id, header, updated, holder, token, expires)
+    VALUES (%(id)s, %(header)s, %(created)s, %(holder)s, 1,
+        now() + %(lease)s * interval '1 second')
+    ON CONFLICT (id) DO UPDATE
+    SET holder = excluded.holder, token = s.token + 1, expires = excluded.expires
+    WHERE s.holder IS NULL OR s.holder = excluded.holder OR s.expires < now()
+    RETURNING number, header, changes, token"""
+_CHANGE = """
+    UPDATE glue_sessions
+    SET changes = changes + 1, updated = %s, expires = now() + %s * interval '1 second'
+    WHERE number = %s AND token = %s AND changes = %s RETURNING number"""
+_APPEND = f"""
+    WITH held AS ({_CHANGE})
+    INSERT INTO glue_messages(session, position, id, role, at, excluded, body, words)
+    SELECT held.number, place + (
+        SELECT coalesce(max(position), 0) FROM glue_messages WHERE session = held.number
+    ), m.id, role, at, excluded, body, words::tsvector
+    FROM held, unnest(
+        %s::int[], %s::text[], %s::text[], %s::float8[], %s::bool[], %s::text[], %s::text[]
+    ) AS m(place, id, role, at, excluded, body, words)"""
+
+
 class _Writer(SQLWriter):
     store: PostgresStore
 
@@ -359,7 +403,7 @@ class _Writer(SQLWriter):
         errors = self.store.pool.psycopg.errors
         try:
             self.token, found = self.store._change(
-                self.id, lambda connection: self._take(connection, holder)
+                self.id, lambda connection: self._take(connection, holder), in_transaction=False
             )
         except NewerSchema as error:
             return self.open_read_only(stored, str(error), error)
@@ -372,16 +416,23 @@ class _Writer(SQLWriter):
         return self.load_into(stored, found)
 
     def _take(self, connection: Connection, holder: str) -> tuple[int, Found]:
-        self.store.begin(connection, self.first)
+        """Take the lease of the session, which is created if needed; return its token."""
         row = connection.execute(
-            "UPDATE glue_sessions SET holder = %s, token = token + 1,"
-            " expires = now() + %s * interval '1 second'"
-            " WHERE id = %s AND (holder IS NULL OR holder = %s OR expires < now()) RETURNING token",
-            (holder, self.store.lease, self.id, holder),
+            _TAKE,
+            {
+                "id": check_id(self.id),
+                "header": json.dumps(self.first),
+                "created": self.first["created"],
+                "holder": holder,
+                "lease": self.store.lease,
+            },
         ).fetchone()
         if row is None:
             raise session_busy(self.id)
-        return row[0], self.find(connection)
+        number, head, changes, token = row
+        if changes == 0 and header_of(self.id, head) == self.first:
+            return token, (number, self.first, 0, [])  # just created: it has no messages
+        return token, self.find(connection)
 
     def write(self, records: Sequence[Record]) -> None:
         if self._failed is not None:
@@ -392,14 +443,15 @@ class _Writer(SQLWriter):
         def write(connection: Connection) -> None:
             # If an earlier attempt lost its connection, this statement waits until the server has
             # ended that transaction. The count of changes then shows whether it was committed.
-            done = connection.execute(
-                "UPDATE glue_sessions SET changes = changes + 1, updated = %s,"
-                " expires = now() + %s * interval '1 second'"
-                " WHERE number = %s AND token = %s AND changes = %s",
-                (time.time(), self.store.lease, self.number, self.token, self.changes),
-            ).rowcount
+            held = (time.time(), self.store.lease, self.number, self.token, self.changes)
+            if is_append:
+                done = connection.execute(_APPEND, (*held, *self._columns(records))).rowcount
+            else:
+                done = connection.execute(_CHANGE, held).rowcount
+                if done:
+                    self.store.write(connection, self.number, records)
             if done:
-                return self.store.write(connection, self.number, records)
+                return
             sql = "SELECT token, changes FROM glue_sessions WHERE number = %s"
             row = connection.execute(sql, (self.number,)).fetchone()
             if row is None or tuple(row) != (self.token, self.changes + 1):
@@ -407,15 +459,24 @@ class _Writer(SQLWriter):
                     f"session {self.id!r} was taken over by another writer; nothing was written:"
                     " open it again"
                 )
-            return None
 
+        is_append = all(each["type"] == "message" and "before" not in each for each in records)
         try:
-            self.store.run(write)
+            self.store.run(write, in_transaction=not is_append)
         except StoreError as error:
             # The server may have stored the records, so the count of changes is now unknown.
             self._failed = error
             raise
         self.changes += 1
+
+    def _columns(self, records: Sequence[Record]) -> list[list[object]]:
+        """Return the columns of messages to append: one list for each placeholder of `_APPEND`."""
+        rows = []
+        for place, record in enumerate(records, 1):
+            message = message_from_json(record["message"])
+            shared = (place, message.id, role_of(message), record["at"])
+            rows.append((*shared, *self.store._encode(message, record["message"])))
+        return [list(column) for column in zip(*rows, strict=True)]
 
     def close(self) -> None:
         if self.token:
