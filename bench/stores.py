@@ -19,8 +19,8 @@ from pathlib import Path
 
 import anyio
 
-from glue import Agent, FileStore, Session, SQLiteStore, Store, user
-from glue.stores import MemoryStore, copy
+from glue import Agent, FileStore, Session, SQLiteStore, user
+from glue.stores import MemoryStore, Store, copy
 from glue.testing import Script, repeat
 
 WORDS = [f"word{number}" for number in range(5_000)]

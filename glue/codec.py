@@ -91,7 +91,7 @@ class TaggedUnion:
 
     def read(self, data: Json) -> Any:
         """Return the object that `to_json` encoded as `data`, or raise Mismatch."""
-        if not isinstance(data, Mapping):
+        if type(data) is not dict and not isinstance(data, Mapping):  # the second check is slow
             raise Mismatch(f" must be an object, not {kind_of(data)}")
         tag = data.get(self.key)
         cls = self.classes.get(tag) if isinstance(tag, str) else None
@@ -258,7 +258,7 @@ _KINDS: dict[type, str] = {
 
 
 def _read_record(cls: Any, data: Json) -> Any:
-    if not isinstance(data, Mapping):
+    if type(data) is not dict and not isinstance(data, Mapping):
         raise Mismatch(f" must be an object, not {kind_of(data)}")
     readers, is_open, tags = _plan(cls)
     values: dict[str, Any] = {}

@@ -426,7 +426,7 @@ def message_from_json(data: Mapping[str, Json]) -> Message:
     If a newer version of glue wrote the message, unknown fields are kept in `extra`, unknown parts
     become `Unknown`, and an unknown stop reason becomes `raw_stop_reason`.
     """
-    reason = data.get("stop_reason") if isinstance(data, Mapping) else None
+    reason = data.get("stop_reason") if hasattr(data, "get") else None
     if reason is not None and reason not in _STOP_REASONS:
         data = {"raw_stop_reason": reason, **data, "stop_reason": StopReason.UNKNOWN.value}
     try:

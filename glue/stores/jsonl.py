@@ -28,6 +28,7 @@ from glue.stores.records import (
     Record,
     StoredSession,
     check_id,
+    collector_paused,
     message_record,
     new_header,
     read_message,
@@ -192,9 +193,10 @@ class _Writer:
         if not self.end:
             check_first(tail, self.path)
         complete = 0
-        for record, stop in records_in(tail):
-            apply_or_skip(stored, record)
-            complete = stop
+        with collector_paused():
+            for record, stop in records_in(tail):
+                apply_or_skip(stored, record)
+                complete = stop
         self.end += complete
         if stored.header and stored.header["session"] != self.id:
             found = stored.header["session"]
@@ -294,12 +296,13 @@ def read(path: Path, *, brief: bool = False) -> tuple[StoredSession, dict[str, f
     with path.open("rb") as file:
         data = file.read(_BRIEF if brief else -1)
     check_first(data, path)
-    for record, _ in records_in(data):
-        apply_or_skip(stored, record)
-        if record["type"] == "message" and isinstance(record.get("message"), dict):
-            times[record["message"].get("id", "")] = stored_at(record)
-        if brief and stored.messages:
-            break
+    with collector_paused():
+        for record, _ in records_in(data):
+            apply_or_skip(stored, record)
+            if record["type"] == "message" and isinstance(record.get("message"), dict):
+                times[record["message"].get("id", "")] = stored_at(record)
+            if brief and stored.messages:
+                break
     if not stored.header:
         raise StoreError(f"{path} has no session header")
     return stored, times

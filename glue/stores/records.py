@@ -11,9 +11,11 @@ A session is stored as a header and a sequence of records. Records are only appe
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -122,6 +124,22 @@ def read_message(data: Json) -> Message | None:
         return message_from_json(data)
     except (StoreError, TypeError, AttributeError):
         return None
+
+
+@contextlib.contextmanager
+def collector_paused() -> Iterator[None]:
+    """Pause Python's garbage collector while a session is decoded.
+
+    The collector runs after every few hundred new objects and finds nothing, because messages have
+    no reference cycles. In a session of 100,000 messages it takes a third of the time.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def amend_message(message: Message, fields: Mapping[str, Json]) -> Message:

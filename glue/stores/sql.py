@@ -19,6 +19,7 @@ from glue.stores.records import (
     StoredSession,
     amend_message,
     check_id,
+    collector_paused,
     new_header,
     read_message,
 )
@@ -238,15 +239,18 @@ class SQLStore(BlockingStore):
 
     def messages(self, rows: Sequence[Any]) -> list[Message]:
         """Return the messages in database rows. Rows that a newer version wrote are skipped."""
-        return [message for _, _, *body in rows if (message := self._decode(*body)) is not None]
+        with collector_paused():
+            decoded = [self._decode(*body) for _, _, *body in rows]
+        return [message for message in decoded if message is not None]
 
     def begin(self, connection: Connection, head: Record) -> int:
         """Insert a session with the header `head` if it does not exist. Return its number."""
-        sql = (
-            "INSERT INTO glue_sessions(id, header, updated) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
-        )
-        self.execute(connection, sql, head["session"], json.dumps(head), head["created"])
-        return self.row(connection, head["session"])[0]
+        sql = """
+            INSERT INTO glue_sessions(id, header, updated) VALUES (?, ?, ?)
+            ON CONFLICT DO NOTHING RETURNING number"""
+        values = (head["session"], json.dumps(head), head["created"])
+        row = self.execute(connection, sql, *values).fetchone()
+        return self.row(connection, head["session"])[0] if row is None else int(row[0])
 
     def write(self, connection: Connection, session: int, records: Sequence[Record]) -> None:
         """Apply records, which all have the same type, to the rows of a session.

@@ -341,8 +341,11 @@ class Database:
             before = connection.total_changes
             connection.execute("BEGIN IMMEDIATE")
             try:
-                for job in jobs:
-                    self._run_job(connection, job)
+                if len(jobs) == 1:
+                    jobs[0].result = jobs[0].work(connection)
+                else:
+                    for job in jobs:
+                        self._run_job(connection, job)
                 connection.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:
@@ -371,7 +374,7 @@ class Database:
             raise self._failed from error
 
     def _run_job(self, connection: Connection, job: Job) -> None:
-        """Make one change of a transaction. If it fails, only this change is rolled back."""
+        """Make one of several changes. If it fails, only this change is rolled back."""
         connection.execute("SAVEPOINT job")
         try:
             job.result = job.work(connection)
