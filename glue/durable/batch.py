@@ -281,7 +281,7 @@ class MapRun:
                     stored += len(new)
                 if stored >= _CHECKPOINT:
                     stored = 0
-                    await finish_in_thread(self.state.checkpoint)
+                    await self.state.checkpoint()
                 for _, row, _ in batch:
                     await self._send_in_order(row, out)
 

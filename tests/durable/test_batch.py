@@ -171,6 +171,18 @@ async def test_results_that_do_not_fit_in_memory_are_read_from_the_state_file(
     assert [row.text for row in found] == list("abcdefg")
 
 
+async def test_the_write_ahead_log_of_the_state_file_does_not_grow_with_the_rows(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("glue.durable.batch._CHECKPOINT", 20)
+    agent, log = Agent(Offline(lambda _: "hi")), tmp_path / "map.db-wal"
+
+    job = glue.map(agent, (f"r{number}" for number in range(400)), state=tmp_path / "map.db")
+    sizes = [log.stat().st_size async for _ in job]
+
+    assert sizes[-1] < 3 * sizes[60]
+
+
 async def test_a_failed_row_is_retried_from_its_transcript() -> None:
     maker = agent(fail("transient"), Repeat(echo))
 
