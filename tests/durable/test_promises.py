@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from itertools import pairwise
 from typing import Any
 
 import anyio
 import pytest
+from fakes.clock import VirtualClock
 from fakes.maps import Maps
 
 import glue
 from glue import Agent, AssistantMessage, Request, Text, ToolCall, Usage
 from glue.durable import Rate
+from glue.durable.ledger import Ledger, metered
+from glue.durable.shared import SharedLedger
+from glue.durable.tables import Tables, engine_store
 from glue.errors import ConfigError, ProviderError
-from glue.provider import Done
+from glue.provider import Done, Provider
 from glue.testing import Repeat, Script, call, calls, fail, say
 
 COST = Usage(input=10, output=5, cost=0.01)
@@ -164,14 +168,88 @@ async def test_a_budget_without_a_known_price_stops_the_map(maps: Maps) -> None:
         await maps(Agent(Script(Repeat(say("x")))), ["x"] * 20, usd_budget=1.0, concurrency=1)
 
 
-async def test_tokens_per_minute_keep_their_mean_over_rows_and_workers(maps: Maps) -> None:
-    model = Model()
-    started = anyio.current_time()
+class Recorder:
+    """A provider that answers after 2 to 10 seconds, and records when requests arrive."""
 
-    await maps(Agent(model), ["x"] * 20, rate=Rate(tokens=60 * 300), workers=2, concurrency=2)
+    name = "recorder"
 
-    # 20 requests of 15 tokens at 300 tokens per second. The first four are sent without a mean.
-    assert anyio.current_time() - started > 0.7
+    def __init__(self, clock: VirtualClock, sizes: Iterable[int]) -> None:
+        self.clock, self.sizes = clock, iter(sizes)
+        self.arrived: list[tuple[float, int]] = []  # the time and the tokens of each request
+        self.inside = self.most = 0
+
+    async def stream(self, request: Request) -> AsyncIterator[Any]:
+        tokens = next(self.sizes)
+        self.arrived.append((self.clock.now, tokens))
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        await self.clock.sleep(2 + 7 * len(self.arrived) % 9)
+        self.inside -= 1
+        usage = Usage(input=10, output=tokens - 10)
+        yield Done(message=AssistantMessage(content=(Text(text="fine"),), usage=usage))
+
+    def worst_minute(self, skipped: int = 0) -> int:
+        """Return the tokens that arrived in the worst 60 seconds, without the first requests."""
+        arrived = self.arrived[skipped:]
+        return max(
+            sum(tokens for at, tokens in arrived if start <= at < start + 60)
+            for start, _ in arrived
+        )
+
+
+async def send_all(maps: Maps, sizes: list[int], at_once: int = 18) -> Recorder:
+    """Send requests of some sizes at 60,000 tokens per minute: in one process, or in three."""
+    clock = VirtualClock([engine_store(maps.engine) for _ in range(3)] if maps.is_queue else [])
+    ledgers = [SharedLedger(Tables(store)) for store in clock.stores] or [Ledger()]
+    model, left = Recorder(clock, sizes), list(sizes)
+
+    async def rows(provider: Provider) -> None:
+        async with clock.running():
+            while left:
+                left.pop()
+                await glue.run(provider, "hello")
+
+    async with anyio.create_task_group() as tasks:
+        for ledger in ledgers:
+            ledger.clock, ledger._sleep = clock, clock.sleep
+            provider = metered(model, Rate(tokens=60_000), ledger)
+            for _ in range(at_once // len(ledgers)):
+                tasks.start_soon(rows, provider)
+    for ledger in ledgers:
+        if isinstance(ledger, SharedLedger):
+            ledger.tables.close()
+    assert len(model.arrived) == len(sizes)
+    assert clock.now < 1.5 * sum(sizes) / 1_000  # seconds; the limit is nearly used up
+    return model
+
+
+@pytest.mark.parametrize(
+    "sizes", [[200] * 120 + [3_000] * 120, [200, 200, 5_000] * 80], ids=["growing", "mixed"]
+)
+async def test_no_minute_exceeds_its_tokens_by_more_than_the_requests_under_way(
+    maps: Maps, sizes: list[int]
+) -> None:
+    model = await send_all(maps, sizes)
+
+    assert model.worst_minute() <= 60_000 + model.most * max(sizes)
+
+
+async def test_the_first_reply_of_any_worker_slows_down_the_requests_of_all(maps: Maps) -> None:
+    model = await send_all(maps, [1_000] * 200, at_once=48)
+
+    # 48 requests are sent before the size of one is known. If the others were sent without the mean
+    # of the replies, the worst minute would have 105,000 tokens.
+    assert model.worst_minute() < 60_000 + 20_000
+    assert model.worst_minute(skipped=48) <= 60_000
+
+
+async def test_the_rate_of_a_map_or_worker_is_measured_with_the_replies(maps: Maps) -> None:
+    await maps(Agent(Model()), ["x"] * 4, rate=Rate(tokens=60_000_000), workers=2)
+
+    assert maps.job is not None
+    ledger = SharedLedger(Tables(engine_store(maps.engine))) if maps.is_queue else maps.job.budget
+    _, reserved = await ledger.slot("model tokens", 0.0, 1.0)
+    assert reserved == 15
 
 
 async def test_a_row_that_waits_for_a_decision_is_paused_and_resumed(maps: Maps) -> None:

@@ -42,6 +42,10 @@ class Maps:
         self.kind, self.engine, self.folder = kind, engine, folder
         self.job: MapRun | None = None
 
+    @property
+    def is_queue(self) -> bool:
+        return self.kind != "embedded"
+
     async def __call__(
         self,
         agent: Agent[Any, Any],
@@ -55,7 +59,7 @@ class Maps:
         **options: Any,
     ) -> list[MapRow]:
         options.setdefault("state", self.folder / "state.db")
-        if self.kind == "embedded":
+        if not self.is_queue:
             job = self.job = glue.map(
                 agent,
                 inputs,
