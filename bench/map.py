@@ -211,7 +211,7 @@ import glue
 from agent import agent
 from glue.durable import Row, run_row
 
-store = glue.PostgresStore(url)
+store = glue.stores.PostgresStore(url)
 
 async def answer(number):
     row = Row(id=f"{os.getpid()}-{number}", prompt=f"row {number}")

@@ -337,7 +337,7 @@ async def run_row(
 ) -> MapRow:
     """Run a row once and return its result, in any process that can reach the store.
 
-        store = glue.PostgresStore("postgresql://me@host/db")
+        store = glue.stores.PostgresStore("postgresql://me@host/db")
         result = await run_row(agent, store, Row(id="order-17", prompt="Handle order 17"))
 
     A task of Celery, an actor of Ray, an activity of Temporal or a function of AWS Lambda calls it.
@@ -347,7 +347,7 @@ async def run_row(
 
     Args:
         agent: the agent that runs on the row.
-        store: a `glue.PostgresStore` or a `glue.SQLiteStore`.
+        store: a `glue.stores.PostgresStore` or a `glue.SQLiteStore`.
         row: the row.
         usd_budget: dollars for all rows of `row.map` together.
         token_budget: tokens for all rows of `row.map` together.

@@ -106,7 +106,7 @@ class Tables:
     def __init__(self, store: SQLStore) -> None:
         if not isinstance(store, SQLStore):
             raise TypeError(
-                f"rows need a glue.SQLiteStore or a glue.PostgresStore, not {type(store).__name__}"
+                f"rows need a glue.SQLiteStore or a glue.stores.PostgresStore, not {type(store).__name__}"
             )
         self.store = store
         self._stack = contextlib.ExitStack()
