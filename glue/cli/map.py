@@ -178,7 +178,7 @@ def map(file: str, inputs: str, **given: Any) -> None:  # noqa: A001
 
 def _shown_store(engine: str) -> str:
     """Return the value for --store that names the database of a queue, without the password."""
-    return store_name(engine.removeprefix("dbos+").removeprefix("sqlite:///"))
+    return store_name(engine.removeprefix("sqlite:///"))
 
 
 def _exit_code(job: MapRun) -> int:

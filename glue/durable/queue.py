@@ -9,11 +9,10 @@ from typing import Any, TypeVar
 
 import anyio
 
-from glue.backoff import Backoff
 from glue.durable.batch import MapRun, Put
 from glue.durable.rows import OPEN, InputLine, MapRow, invalid_row
+from glue.durable.shared import when_available
 from glue.durable.tables import RowRecord, Tables, check_queue, engine_store
-from glue.errors import StoreError
 from glue.messages import messages_to_json
 from glue.tasks import finish_in_thread
 from glue.telemetry import inject
@@ -26,7 +25,6 @@ _BATCH = 200  # rows that are put on the queue in one transaction
 _WORKERS_SECONDS = 2.0  # between two checks of the workers
 _AHEAD = 4  # rows on the queue for each row that the workers run at once
 _LEAST = 100  # rows on the queue at least, so that new workers find some
-_BACKOFF = Backoff(first=0.2, cap=5.0, jitter=0)  # while the database does not respond
 
 
 class QueueEngine:
@@ -78,7 +76,7 @@ class QueueEngine:
                 await self._check_workers()
             if more and len(self._out) < self.window and not job.unfinished:
                 more = await self._enqueue(job, lines, put)
-            found = await self._with_retries(self.tables.ended, job.state.id)
+            found = await self._call(self.tables.ended, job.state.id)
             for number, result in found:
                 line = self._out.pop(number, None)
                 if line is not None:
@@ -87,23 +85,23 @@ class QueueEngine:
                     await put(line, row)
             if found:
                 numbers = [number for number, _ in found]
-                await self._with_retries(self.tables.mark_returned, job.state.id, numbers)
+                await self._call(self.tables.mark_returned, job.state.id, numbers)
             if job.budget.usd_budget is not None or job.budget.token_budget is not None:
                 await self._check_budget(job)
             if not found and not (more and len(self._out) < self.window):
                 await anyio.sleep(self.poll)
         if job.stopped:
-            await self._with_retries(self.tables.withdraw, job.state.id)
+            await self._call(self.tables.withdraw, job.state.id)
         job.unfinished = job.unfinished or more or bool(self._out)
 
     async def _check_budget(self, job: MapRun) -> None:
         """Take back the rows that have not begun if the budget allows no further request."""
-        usd, tokens, is_over = await self._with_retries(self.tables.spent, job.state.id)
+        usd, tokens, is_over = await self._call(self.tables.spent, job.state.id)
         job.budget.usd, job.budget.tokens = usd, tokens
         job.over_budget = job.over_budget or is_over
         if is_over and self._out:
-            await self._with_retries(self.tables.withdraw, job.state.id)
-            left = await self._with_retries(self.tables.numbers, job.state.id)
+            await self._call(self.tables.withdraw, job.state.id)
+            left = await self._call(self.tables.numbers, job.state.id)
             for number in set(self._out) - left:
                 del self._out[number]
                 job.unfinished = True
@@ -138,12 +136,12 @@ class QueueEngine:
             )
         if batch:
             again = sorted(map(str, OPEN)) if job.resume else ()
-            await self._with_retries(self.tables.enqueue, self.queue, batch, again)
+            await self._call(self.tables.enqueue, self.queue, batch, again)
         return line is not None
 
     async def _check_workers(self) -> None:
         """Adapt the window to the workers, and notify the user if there is none."""
-        slots = await self._with_retries(self.tables.slots, self.queue)
+        slots = await self._call(self.tables.slots, self.queue)
         self.window = max(_LEAST, _AHEAD * slots)
         if not slots and not self._unattended and self._out:
             self.notice(
@@ -152,15 +150,5 @@ class QueueEngine:
         if self._out:
             self._unattended = not slots
 
-    async def _with_retries(self, work: Callable[..., T], *values: Any) -> T:
-        """Call a function that uses the database, and retry until the database responds."""
-        failures = 0
-        while True:
-            try:
-                return await finish_in_thread(work, *values)
-            except StoreError as error:
-                if not self.tables.is_transient(error):
-                    raise
-                failures += 1
-                self.notice(f"{error}; waiting")
-                await anyio.sleep(_BACKOFF.delay(failures) or 0)
+    async def _call(self, work: Callable[..., T], *values: Any) -> T:
+        return await when_available(self.tables, self.notice, work, *values)

@@ -175,7 +175,6 @@ class Durable(Generic[DepsT, OutputT]):
         finally:
             worker.listeners.pop(row_id, None)
             worker.finished.pop(row_id, None)
-            worker.results.pop(row_id, None)
         result = await self._result(row_id, ended)
         return result.unwrap() if unwrap else result
 

@@ -1,17 +1,44 @@
-"""`SharedLedger`: the ledger of the rows of all workers, in the tables of their queue."""
+"""What workers share through the tables of their queue: rate limits, cooldowns and budgets."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
+import anyio
+
+from glue.backoff import Backoff
 from glue.durable.ledger import Ledger, RateGate
 from glue.durable.tables import Tables
-from glue.errors import BudgetExceeded
+from glue.errors import BudgetExceeded, StoreError
 from glue.messages import Usage
 from glue.tasks import finish_in_thread
 
+T = TypeVar("T")
+
+_BACKOFF = Backoff(first=0.2, cap=5.0)  # while the database does not respond
 _LOOK = 1.0  # seconds after which a worker checks whether another one has ended a cooldown
 _SAME = 0.5  # seconds; refusals of requests that were sent together advise nearly the same time
+
+
+async def when_available(
+    tables: Tables, notice: Callable[[str], None], work: Callable[..., T], *values: Any
+) -> T:
+    """Call a function that uses the database, and return its result.
+
+    If the database was there before and does not respond now, call the function again until it
+    does. `notice` receives a message for each failed call.
+    """
+    failures = 0
+    while True:
+        try:
+            return await finish_in_thread(work, *values)
+        except StoreError as error:
+            if not tables.is_transient(error):
+                raise
+            failures += 1
+            notice(f"{error}; waiting")
+            await anyio.sleep(_BACKOFF.delay(failures) or 0.0)
 
 
 class SharedLedger(Ledger):

@@ -13,6 +13,7 @@ one transaction each, and wait while a Postgres server restarts.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -24,9 +25,10 @@ from typing import Any, TypeVar
 from weakref import WeakSet
 
 from glue.durable.ledger import Balance
+from glue.durable.rows import MapRow
 from glue.errors import BudgetExceeded, ConfigError, NewerSchema, StoreError
+from glue.limits import Outcome
 from glue.messages import Json, Usage, new_id
-from glue.stores import open_store
 from glue.stores.sql import Connection, SQLStore, loads
 
 T = TypeVar("T")
@@ -70,27 +72,21 @@ class EndedRow:
 def engine_store(engine: str, lease: float = LEASE) -> SQLStore:
     """Open the store of a queue by its address. Raise ConfigError if the address is wrong.
 
-    An address is postgresql://USER@HOST/DATABASE, sqlite:///FILE or a file that ends in .db. A
-    prefix `dbos+`, as in addresses of DBOS, is accepted.
+    An address is postgresql://USER@HOST/DATABASE, sqlite:///FILE or a file that ends in .db.
     """
-    name = engine.removeprefix("dbos+")
-    name = f"postgresql://{name.removeprefix('dbos://')}" if name.startswith("dbos://") else name
-    store: Any = None
-    if name.startswith("sqlite:///") and len(name) > len("sqlite:///"):
-        from glue.stores.sqlite import SQLiteStore  # sqlite3 is slow to import
-
-        store = SQLiteStore(name.removeprefix("sqlite:///"))
-    elif name.startswith(("postgresql://", "postgres://")):
+    if engine.startswith(("postgresql://", "postgres://")):
         from glue.stores.postgres import PostgresStore  # needs the extra glue-agents[postgres]
 
         # Sessions of a dead worker must be free before its rows are put back.
-        store = PostgresStore(name, lease=max(1.0, lease * 0.6))
-    elif "://" not in name and name.endswith((".db", ".sqlite", ".sqlite3")):
-        store = open_store(name)
-    if not isinstance(store, SQLStore):
+        return PostgresStore(engine, lease=max(1.0, lease * 0.6))
+    file = engine.removeprefix("sqlite:///")
+    is_file = bool(file) if file != engine else file.endswith((".db", ".sqlite", ".sqlite3"))
+    if not is_file or "://" in file:
         forms = "postgresql://USER@HOST/DATABASE or sqlite:///FILE"
         raise ConfigError(f"an engine must be {forms}, not {engine!r}")
-    return store
+    from glue.stores.sqlite import SQLiteStore  # sqlite3 is slow to import
+
+    return SQLiteStore(Path(file).expanduser())
 
 
 def check_queue(name: str) -> str:
@@ -106,7 +102,8 @@ class Tables:
     def __init__(self, store: SQLStore) -> None:
         if not isinstance(store, SQLStore):
             raise TypeError(
-                f"rows need a glue.SQLiteStore or a glue.stores.PostgresStore, not {type(store).__name__}"
+                "rows need a glue.SQLiteStore or a glue.stores.PostgresStore,"
+                f" not {type(store).__name__}"
             )
         self.store = store
         self._stack = contextlib.ExitStack()
@@ -147,13 +144,18 @@ class Tables:
     def _run(self, connection: Connection, sql: str, *values: object) -> Any:
         return self.store.execute(connection, sql, *values)
 
+    def _fetch(self, sql: str, *values: object) -> list[Any]:
+        """Run one statement in a transaction, and return the rows that it selects."""
+
+        def work(connection: Connection) -> list[Any]:
+            cursor = self._run(connection, sql, *values)
+            return cursor.fetchall() if cursor.description else []
+
+        return self._transact(work)
+
     def _each(self, connection: Connection, sql: str, rows: Iterable[Sequence[object]]) -> None:
         if rows := list(rows):
             connection.cursor().executemany(self.store._text(sql), rows)
-
-    @property
-    def _now(self) -> str:
-        return self.store.now
 
     @property
     def _locked(self) -> str:
@@ -175,22 +177,22 @@ class Tables:
         """
         sql = f"""
             INSERT INTO glue_maps(id, queue, created, usd_budget, token_budget)
-            VALUES (?, ?, {self._now}, ?, ?) ON CONFLICT (id) DO UPDATE
+            VALUES (?, ?, {self.store.now}, ?, ?) ON CONFLICT (id) DO UPDATE
             SET usd_budget = excluded.usd_budget, token_budget = excluded.token_budget,
             usd = CASE WHEN glue_maps.usd > 0 THEN glue_maps.usd ELSE coalesce(
                 (SELECT sum(cost) FROM glue_rows WHERE glue_rows.map = excluded.id), 0) END"""
-        self._transact(lambda each: self._run(each, sql, id, queue, usd_budget, token_budget))
+        self._fetch(sql, id, queue, usd_budget, token_budget)
 
-    def enqueue(self, queue: str, rows: Sequence[RowRecord], again: Iterable[str] = ()) -> None:
-        """Put rows on a queue. Rows that are on it already stay as they are.
+    def enqueue(self, queue: str, rows: Sequence[RowRecord], again: Sequence[str] = ()) -> None:
+        """Put rows on a queue. Rows that wait or run already stay as they are.
 
-        `again` are outcomes: rows that ended with one of them are run again. A row with another
-        outcome is only returned again.
+        `again` are outcomes, if a map is resumed: rows that ended with one of them are run again,
+        and rows with another outcome are returned again.
         """
         insert = """
             INSERT INTO glue_rows(id, map, number, queue, state, task)
             VALUES (?, ?, ?, ?, 'waiting', ?) ON CONFLICT (id) DO NOTHING"""
-        marks = ", ".join("?" for _ in again) or "''"
+        marks = ", ".join("?" for _ in again)
         retry = f"""
             UPDATE glue_rows SET task = ?, losses = 0, state = CASE
                 WHEN outcome IN ({marks}) THEN 'waiting' ELSE 'ended' END
@@ -198,12 +200,10 @@ class Tables:
 
         def put(connection: Connection) -> None:
             tasks = [(row, json.dumps(row.task)) for row in rows]
-            self._each(connection, retry, [(task, *again, row.id) for row, task in tasks])
-            self._each(
-                connection,
-                insert,
-                [(row.id, row.map, row.number, queue, task) for row, task in tasks],
-            )
+            if again:
+                self._each(connection, retry, [(task, *again, row.id) for row, task in tasks])
+            new = [(row.id, row.map, row.number, queue, task) for row, task in tasks]
+            self._each(connection, insert, new)
             self._notify(connection, "rows", queue)
 
         self._transact(put)
@@ -222,31 +222,31 @@ class Tables:
 
         `most` limits the running rows of the queue. Return the claimed rows, with their claims.
         """
-        claim, called = f"{worker}-{new_id()}", False
+        claim, calls = f"{worker}-{new_id()}", itertools.count()
+        skip = f"{self._locked} SKIP LOCKED" if self.store.notifies else ""
+        take = f"""
+            UPDATE glue_rows
+            SET state = 'running', worker = ?, claim = ?, claims = claims + 1 WHERE id IN (
+                SELECT id FROM glue_rows WHERE queue = ? AND state = 'waiting'
+                ORDER BY number LIMIT ?{skip}
+            ) RETURNING {_RECORD}"""
+        taken = f"SELECT {_RECORD} FROM glue_rows WHERE claim = ? AND state = 'running'"
 
         def work(connection: Connection) -> list[Any]:
-            nonlocal called
-            again, called = called, True
             self._end(connection, ended)
-            self._put_back(connection, worker, back)
-            if again:  # the connection broke: the first call may have been committed
-                found = self._select(connection, "claim = ? AND state = 'running'", claim)
-                if found:
-                    return found
+            self._each(connection, f"{_PUT_BACK} AND id = ?", [(worker, each) for each in back])
+            # If this is called again, the connection broke, perhaps after the commit.
+            found = self._run(connection, taken, claim).fetchall() if next(calls) else []
+            if found:
+                return found
             count = free if most is None else min(free, self._left(connection, queue, most))
             if count <= 0:
                 return []
-            skip = f"{self._locked} SKIP LOCKED" if self.store.notifies else ""
-            sql = f"""
-                UPDATE glue_rows
-                SET state = 'running', worker = ?, claim = ?, claims = claims + 1 WHERE id IN (
-                    SELECT id FROM glue_rows WHERE queue = ? AND state = 'waiting'
-                    ORDER BY number LIMIT ?{skip}
-                ) RETURNING {_RECORD}"""
-            found = self._run(connection, sql, worker, claim, queue, count).fetchall()
-            return sorted(map(_record, found), key=lambda record: record.number)
+            rows: list[Any] = self._run(connection, take, worker, claim, queue, count).fetchall()
+            return rows
 
-        return [(record, claim) for record in self._transact(work)]
+        records = [_record(row) for row in self._transact(work)]
+        return [(record, claim) for record in sorted(records, key=lambda each: each.number)]
 
     def _left(self, connection: Connection, queue: str, most: int) -> int:
         if self.store.notifies:  # two workers must not count at the same time
@@ -257,28 +257,18 @@ class Tables:
     def _end(self, connection: Connection, ended: Sequence[EndedRow]) -> None:
         sql = f"""
             UPDATE glue_rows SET state = 'ended', outcome = ?, cost = ?, result = ?, worker = NULL,
-            claim = NULL, losses = 0, ended = {self._now} WHERE id = ? AND claim = ?"""
+            claim = NULL, losses = 0, ended = {self.store.now} WHERE id = ? AND claim = ?"""
         self._each(
             connection,
             sql,
             [(row.outcome, row.cost, json.dumps(row.result), row.id, row.claim) for row in ended],
         )
 
-    def _put_back(self, connection: Connection, worker: str, ids: Sequence[str]) -> None:
-        sql = """
-            UPDATE glue_rows SET state = 'waiting', worker = NULL, claim = NULL
-            WHERE id = ? AND worker = ? AND state = 'running'"""
-        self._each(connection, sql, [(each, worker) for each in ids])
-
-    def _select(self, connection: Connection, where: str, *values: object) -> list[RowRecord]:
-        sql = f"SELECT {_RECORD} FROM glue_rows WHERE {where}"
-        return [_record(row) for row in self._run(connection, sql, *values).fetchall()]
-
     def find(self, id: str) -> tuple[str, RowRecord] | None:
         """Return the state and the record of a row, or None if there is none."""
         sql = f"SELECT state, {_RECORD} FROM glue_rows WHERE id = ?"
-        row = self._transact(lambda each: self._run(each, sql, id).fetchone())
-        return None if row is None else (row[0], _record(row[1:]))
+        rows = self._fetch(sql, id)
+        return (rows[0][0], _record(rows[0][1:])) if rows else None
 
     def take(self, worker: str, queue: str, row: RowRecord, states: Sequence[str] = ()) -> str:
         """Store a row as running in this process and return its claim.
@@ -307,14 +297,12 @@ class Tables:
 
     def add_lost(self, id: str) -> None:
         """Count a request of a row that was under way when its worker died."""
-        sql = "UPDATE glue_rows SET lost = lost + 1 WHERE id = ?"
-        self._transact(lambda connection: self._run(connection, sql, id))
+        self._fetch("UPDATE glue_rows SET lost = lost + 1 WHERE id = ?", id)
 
     def ended(self, map: str, most: int = 500) -> list[tuple[int, Mapping[str, Json]]]:
         """Return the numbers and results of rows that have ended and were not returned yet."""
         sql = "SELECT number, result FROM glue_rows WHERE map = ? AND state = 'ended' LIMIT ?"
-        rows = self._transact(lambda each: self._run(each, sql, map, most).fetchall())
-        return [(number, loads(result)) for number, result in rows]
+        return [(number, loads(result)) for number, result in self._fetch(sql, map, most)]
 
     def mark_returned(self, map: str, numbers: Iterable[int]) -> None:
         sql = """
@@ -325,14 +313,11 @@ class Tables:
 
     def withdraw(self, map: str) -> None:
         """Remove the rows of a map that no worker has begun."""
-        sql = "DELETE FROM glue_rows WHERE map = ? AND state = 'waiting' AND claims = 0"
-        self._transact(lambda connection: self._run(connection, sql, map))
+        self._fetch("DELETE FROM glue_rows WHERE map = ? AND state = 'waiting' AND claims = 0", map)
 
     def numbers(self, map: str) -> set[int]:
         """Return the numbers of all rows of a map."""
-        sql = "SELECT number FROM glue_rows WHERE map = ?"
-        rows = self._transact(lambda connection: self._run(connection, sql, map).fetchall())
-        return {number for (number,) in rows}
+        return {row[0] for row in self._fetch("SELECT number FROM glue_rows WHERE map = ?", map)}
 
     def spent(self, map: str) -> tuple[float, float, bool]:
         """Return the dollars and tokens of a map, and whether one of its budgets is spent."""
@@ -344,9 +329,11 @@ class Tables:
     def heartbeat(self, worker: str, queue: str, concurrency: int, lease: float) -> bool:
         """Store that a worker is alive. Return whether another worker of the queue is dead."""
         sql = f"""
-            INSERT INTO glue_workers VALUES (?, ?, ?, ?, ?, ?, {self._now})
+            INSERT INTO glue_workers VALUES (?, ?, ?, ?, ?, ?, {self.store.now})
             ON CONFLICT (id) DO UPDATE SET seen = excluded.seen"""
-        dead = f"SELECT count(*) FROM glue_workers WHERE queue = ? AND seen < {self._now} - lease"
+        dead = (
+            f"SELECT count(*) FROM glue_workers WHERE queue = ? AND seen < {self.store.now} - lease"
+        )
         values = (worker, queue, socket.gethostname(), os.getpid(), concurrency, lease)
 
         def beat(connection: Connection) -> bool:
@@ -357,22 +344,17 @@ class Tables:
 
     def deregister(self, worker: str) -> None:
         """Remove a worker that stops; its rows are put back at once."""
-        back = """
-            UPDATE glue_rows SET state = 'waiting', worker = NULL, claim = NULL
-            WHERE worker = ? AND state = 'running'"""
-        delete = "DELETE FROM glue_workers WHERE id = ?"
 
         def work(connection: Connection) -> None:
-            self._run(connection, back, worker)
-            self._run(connection, delete, worker)
+            self._run(connection, _PUT_BACK, worker)
+            self._run(connection, "DELETE FROM glue_workers WHERE id = ?", worker)
 
         self._transact(work)
 
     def held(self, worker: str, queue: str) -> set[str]:
         """Return the ids of the running rows of a worker."""
         sql = "SELECT id FROM glue_rows WHERE queue = ? AND worker = ? AND state = 'running'"
-        found = self._transact(lambda each: self._run(each, sql, queue, worker).fetchall())
-        return {row[0] for row in found}
+        return {row[0] for row in self._fetch(sql, queue, worker)}
 
     def recover(self, queue: str) -> int:
         """Put the rows of dead workers back on their queue, all at once; return their number.
@@ -381,7 +363,7 @@ class Tables:
         """
         alive = f"""
             SELECT 1 FROM glue_workers AS w
-            WHERE w.id = r.worker AND w.seen >= {self._now} - w.lease"""
+            WHERE w.id = r.worker AND w.seen >= {self.store.now} - w.lease"""
         find = f"""
             SELECT id, map, number, losses, held_usd, held_tokens, task FROM glue_rows AS r
             WHERE queue = ? AND state = 'running' AND NOT EXISTS ({alive}){self._locked}"""
@@ -391,11 +373,11 @@ class Tables:
         fail = f"""
             UPDATE glue_rows SET state = 'ended', worker = NULL, claim = NULL, request = NULL,
             held_usd = 0, held_tokens = 0, losses = losses + 1, outcome = 'failed', result = ?,
-            ended = {self._now} WHERE id = ?"""
+            ended = {self.store.now} WHERE id = ?"""
         give = """
             UPDATE glue_maps SET held_usd = held_usd - ?, held_tokens = held_tokens - ?
             WHERE id = ?"""
-        clean = f"DELETE FROM glue_workers WHERE queue = ? AND seen < {self._now} - lease"
+        clean = f"DELETE FROM glue_workers WHERE queue = ? AND seen < {self.store.now} - lease"
 
         def work(connection: Connection) -> int:
             if self.store.notifies:
@@ -423,10 +405,9 @@ class Tables:
         """Return the workers of a queue, or of all queues; "silent" is the age of a heartbeat."""
         names = ("id", "queue", "host", "pid", "concurrency", "lease", "silent")
         sql = f"""
-            SELECT id, queue, host, pid, concurrency, lease, {self._now} - seen FROM glue_workers
-            WHERE ? = '' OR queue = ? ORDER BY id"""
-        rows = self._transact(lambda each: self._run(each, sql, queue, queue).fetchall())
-        return [dict(zip(names, row, strict=True)) for row in rows]
+            SELECT id, queue, host, pid, concurrency, lease, {self.store.now} - seen
+            FROM glue_workers WHERE ? = '' OR queue = ? ORDER BY id"""
+        return [dict(zip(names, row, strict=True)) for row in self._fetch(sql, queue, queue)]
 
     def slots(self, queue: str) -> int:
         """Return how many rows the living workers of a queue run at the same time."""
@@ -439,7 +420,7 @@ class Tables:
     def queues(self) -> list[str]:
         """Return the names of all queues that have rows or workers."""
         sql = "SELECT queue FROM glue_rows UNION SELECT queue FROM glue_workers ORDER BY 1"
-        return [name for (name,) in self._transact(lambda each: self._run(each, sql).fetchall())]
+        return [row[0] for row in self._fetch(sql)]
 
     def counts(self, queue: str) -> dict[str, Any]:
         """Count the rows of a queue: by state, by outcome and by worker, and their cost."""
@@ -449,10 +430,9 @@ class Tables:
             return dict(self._run(connection, sql, queue).fetchall())
 
         def work(connection: Connection) -> dict[str, Any]:
-            recent = f"ended > {self._now} - 60"
+            recent = f"ended > {self.store.now} - 60"
             cost = "SELECT coalesce(sum(cost), 0) FROM glue_rows WHERE queue = ?"
             held = "SELECT coalesce(sum(held_usd), 0) FROM glue_maps WHERE queue = ?"
-            cold = f"SELECT name, until - {self._now} FROM glue_cooldowns WHERE until > {self._now}"
             return {
                 "states": grouped(connection, "state", "true"),
                 "outcomes": grouped(connection, "outcome", "outcome IS NOT NULL"),
@@ -460,10 +440,9 @@ class Tables:
                 "held": grouped(connection, "worker", "state = 'running'"),
                 "usd": float(self._run(connection, cost, queue).fetchone()[0]),
                 "usd_reserved": float(self._run(connection, held, queue).fetchone()[0]),
-                "cooldowns": dict(self._run(connection, cold).fetchall()),
             }
 
-        return self._transact(work)
+        return {**self._transact(work), "cooldowns": self.cooldowns()}
 
     def prune(
         self, queue: str, before: float, outcomes: Sequence[str] = (), *, dry_run: bool = False
@@ -494,23 +473,13 @@ class Tables:
     # The ledger -----------------------------------------------------------------------------------
 
     def _balance(self, connection: Connection, map: str, lock: str = "") -> Balance:
-        sql = f"""
-            SELECT usd_budget, token_budget, usd, tokens, held_usd, held_tokens, requests
-            FROM glue_maps WHERE id = ?{lock}"""
+        names = ("usd_budget", "token_budget", "usd", "tokens", "held_usd", "held_tokens")
+        sql = f"SELECT {', '.join(names)}, requests FROM glue_maps WHERE id = ?{lock}"
         row = self._run(connection, sql, map).fetchone()
         if row is None:
             return Balance()
-        usd_budget, token_budget, usd, tokens, held_usd, held_tokens, requests = row
-        return Balance(
-            usd_budget=usd_budget,
-            token_budget=token_budget,
-            usd=usd,
-            tokens=tokens,
-            held_usd=held_usd,
-            held_tokens=held_tokens,
-            mean_usd=usd / max(requests, 1),
-            mean_tokens=tokens / max(requests, 1),
-        )
+        balance, count = Balance(**dict(zip(names, row, strict=False))), max(row[-1], 1)
+        return replace(balance, mean_usd=balance.usd / count, mean_tokens=balance.tokens / count)
 
     def reserve(self, row: str, map: str, usd: float, tokens: float) -> BudgetExceeded | None:
         """Reserve the cost of a request; see `glue.durable.ledger.Accounts`."""
@@ -565,13 +534,13 @@ class Tables:
     def slot(self, name: str, seconds: float, tokens: float) -> tuple[float, float]:
         """Reserve a time slot of a rate limit; see `glue.durable.ledger.Ledger.slot`."""
         create = f"""
-            INSERT INTO glue_meters VALUES (?, {self._now}, 0) ON CONFLICT (name) DO NOTHING"""
-        find = f"SELECT free, mean, {self._now} FROM glue_meters WHERE name = ?{self._locked}"
+            INSERT INTO glue_meters VALUES (?, {self.store.now}, 0) ON CONFLICT (name) DO NOTHING"""
+        find = f"SELECT free, mean, {self.store.now} FROM glue_meters WHERE name = ?{self._locked}"
         change = "UPDATE glue_meters SET free = ? WHERE name = ?"
 
         def work(connection: Connection) -> tuple[float, float]:
             self._run(connection, create, name)
-            free, mean, now = _floats(self._run(connection, find, name).fetchone())
+            free, mean, now = map(float, self._run(connection, find, name).fetchone())
             reserved = max(tokens, mean) if tokens else 0.0
             begins = max(free, now)
             self._run(connection, change, begins + seconds * (reserved or 1.0), name)
@@ -583,15 +552,14 @@ class Tables:
         """Correct a slot for tokens; see `glue.durable.ledger.Ledger.correct`."""
         latest = "greatest" if self.store.notifies else "max"
         sql = f"""
-            UPDATE glue_meters SET free = {latest}(free, {self._now}) + ?,
+            UPDATE glue_meters SET free = {latest}(free, {self.store.now}) + ?,
             mean = CASE WHEN mean = 0 THEN ? ELSE 0.8 * mean + 0.2 * ? END WHERE name = ?"""
-        extra = seconds * (used - reserved)
-        self._transact(lambda each: self._run(each, sql, extra, used, used, name))
+        self._fetch(sql, seconds * (used - reserved), used, used, name)
 
     def cool_down(self, name: str, seconds: float) -> None:
         """Let all workers wait for a provider that refuses requests."""
         sql = f"""
-            INSERT INTO glue_cooldowns VALUES (?, {self._now} + ?)
+            INSERT INTO glue_cooldowns VALUES (?, {self.store.now} + ?)
             ON CONFLICT (name) DO UPDATE SET until = excluded.until"""
 
         def work(connection: Connection) -> None:
@@ -603,9 +571,9 @@ class Tables:
     def probe(self, name: str) -> float:
         """Return 0 if the caller may test a provider after its cooldown, or the seconds to wait."""
         test = f"""
-            UPDATE glue_cooldowns SET until = {self._now} + {PROBE_SECONDS}
-            WHERE name = ? AND until <= {self._now}"""
-        find = f"SELECT until - {self._now} FROM glue_cooldowns WHERE name = ?"
+            UPDATE glue_cooldowns SET until = {self.store.now} + {PROBE_SECONDS}
+            WHERE name = ? AND until <= {self.store.now}"""
+        find = f"SELECT until - {self.store.now} FROM glue_cooldowns WHERE name = ?"
 
         def work(connection: Connection) -> float:
             if self._run(connection, test, name).rowcount:
@@ -626,11 +594,15 @@ class Tables:
 
     def cooldowns(self) -> dict[str, float]:
         """Return the seconds that each cooling provider still rests, by name."""
-        sql = f"SELECT name, until - {self._now} FROM glue_cooldowns WHERE until > {self._now}"
-        return dict(self._transact(lambda each: self._run(each, sql).fetchall()))
+        now = self.store.now
+        sql = f"SELECT name, until - {now} FROM glue_cooldowns WHERE until > {now}"
+        return dict(self._fetch(sql))
 
 
 _RECORD = "id, map, number, task, claims, losses, lost, result"
+_PUT_BACK = """
+    UPDATE glue_rows SET state = 'waiting', worker = NULL, claim = NULL
+    WHERE worker = ? AND state = 'running'"""
 
 
 def _record(row: Sequence[Any]) -> RowRecord:
@@ -650,14 +622,10 @@ def _record(row: Sequence[Any]) -> RowRecord:
 def _given_up(row: Sequence[Any]) -> dict[str, Json]:
     """Return the result of a row that lost too many workers."""
     row_id, _, number, losses, *_, task = row
-    return {
-        "number": number,
-        "id": (loads(task) or {}).get("key"),
-        "outcome": "failed",
-        "session": row_id,
-        "error": f"given up after losing {losses + 1} workers",
-    }
-
-
-def _floats(row: Iterable[Any]) -> list[float]:
-    return [float(value) for value in row]
+    return MapRow(
+        number=number,
+        id=(loads(task) or {}).get("key"),
+        outcome=Outcome.FAILED,
+        session=row_id,
+        error=f"given up after losing {losses + 1} workers",
+    ).to_json()

@@ -22,14 +22,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 
-from glue.backoff import Backoff
 from glue.codec import from_json, to_json, to_plain
 from glue.context import ToolResult
 from glue.decision import Decision
 from glue.durable.ledger import PATIENCE, Rates
 from glue.durable.rows import MapRow
 from glue.durable.runner import Row, Runner, failed_row
-from glue.durable.shared import MapAccounts, SharedLedger
+from glue.durable.shared import MapAccounts, SharedLedger, when_available
 from glue.durable.tables import CHANNEL, LEASE, EndedRow, RowRecord, Tables, check_queue
 from glue.errors import StoreError, innermost
 from glue.events import Listener
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("glue.durable")
 
-_BACKOFF = Backoff(first=0.2, cap=5.0)  # while the database does not respond
 _NOTIFIED_POLL, _POLL = 5.0, 0.2  # seconds between two checks of the queue, with notifications
 _BUSY_SECONDS = 1.0  # before a row whose session is in use is put back
 
@@ -87,7 +85,6 @@ class Worker:
         self.running: dict[str, str] = {}  # the claims of the rows that run here, by row
         self.listeners: dict[str, Listener] = {}
         self.finished: dict[str, anyio.Event] = {}  # set when the result of a row is stored
-        self.results: dict[str, RunResult[Any] | None] = {}  # of the rows in `finished`
         self._runner = Runner(
             agent=self.agent,
             ledger=self.ledger,
@@ -200,17 +197,8 @@ class Worker:
                 self.id, self.queue, ended=ended, back=back, free=free, most=most
             )
 
-        failures = 0
-        while ended or back or free > 0:
-            try:
-                begun += await finish_in_thread(exchange)
-                break
-            except StoreError as error:
-                if not self.tables.is_transient(error):
-                    raise
-                failures += 1
-                log.warning("%s; waiting", error)
-                await anyio.sleep(_BACKOFF.delay(failures) or 0.0)
+        if ended or back or free > 0:
+            begun += await when_available(self.tables, log.warning, exchange)
         for row in ended:
             if (event := self.finished.get(row.id)) is not None:
                 event.set()
@@ -268,8 +256,6 @@ class Worker:
         stored: dict[str, Json] = row.to_json()
         if not record.map and result is not None:
             stored["run"] = encode_run(result, row)
-        if record.id in self.finished:
-            self.results[record.id] = result
         self._ended.append(
             EndedRow(id=record.id, claim=claim, outcome=row.outcome, cost=row.cost, result=stored)
         )

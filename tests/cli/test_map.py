@@ -191,7 +191,7 @@ def test_resume_begins_if_there_is_nothing_to_resume(work: Callable[..., Any]) -
         ),
         (["--attachments", "nowhere"], "the folder nowhere does not exist"),
         (
-            ["--queue", "q", "--engine", "dbos+sqlite:///x.db", "--rpm", "1"],
+            ["--queue", "q", "--engine", "sqlite:///x.db", "--rpm", "1"],
             "give them to `glue worker`",
         ),
     ],

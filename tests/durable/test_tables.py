@@ -44,14 +44,16 @@ def ended(record: RowRecord, claim: str, outcome: str = "done") -> EndedRow:
 
 
 def test_an_address_is_opened_as_a_store(tmp_path: object) -> None:
-    for address in ("sqlite:///x.db", "dbos+sqlite:///x.db", "x.db"):
+    for address in ("sqlite:///x.db", "x.db"):
         assert str(getattr(engine_store(address), "path", "")) == "x.db"
     for wrong in ("redis://host", "sqlite:///", "folder"):
         with pytest.raises(ConfigError, match="an engine must be postgresql://"):
             engine_store(wrong)
     with pytest.raises(ConfigError, match="the name of a queue"):
         check_queue("Big One")
-    with pytest.raises(TypeError, match=r"rows need a glue.SQLiteStore or a glue.stores.PostgresStore"):
+    with pytest.raises(
+        TypeError, match=r"rows need a glue.SQLiteStore or a glue.stores.PostgresStore"
+    ):
         Tables(FileStore("x"))  # type: ignore[arg-type]
 
 
