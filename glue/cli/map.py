@@ -35,6 +35,9 @@ from glue.stores import store_name
 from glue.tasks import background
 from glue.text import cost_text, count, format_seconds, one_line, usage_text
 
+# Options without effect on a map that puts its rows on a queue.
+_LIMITS = ("concurrency", "rpm", "tpm", "patience", "max_turns", "seconds")
+_OF_WORKERS = ("model", *_LIMITS, "allow", "deny", "yes", "on_question")
 _MAX_SHOWN = 20  # incomplete rows that are listed one by one; the output file has all of them
 
 
@@ -110,15 +113,14 @@ def map(file: str, inputs: str, **given: Any) -> None:  # noqa: A001
     """
     if bool(given["queue"]) != bool(given["engine"]):
         raise click.UsageError("--queue and --engine must be used together")
-    if given["engine"] and (given["rpm"] or given["tpm"]):
-        raise click.UsageError(
-            "with a queue, --rpm and --tpm limit all workers together: give them to `glue worker`"
-        )
-    given_patience = click.get_current_context().get_parameter_source("patience")
-    if given["engine"] and given_patience is ParameterSource.COMMANDLINE:
-        raise click.UsageError("with a queue, --patience is an option of `glue worker`")
-    if given["engine"] and given["on_question"]:
-        raise click.UsageError("with a queue, --on-question is an option of `glue worker`")
+    context = click.get_current_context()
+    for option in context.command.params if given["engine"] else ():
+        name = option.name or ""
+        is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if is_given and name in _OF_WORKERS:
+            raise click.UsageError(
+                f"with a queue, {option.opts[-1]} is an option of `glue worker`, not of `glue map`"
+            )
     if given["resume"] and given["overwrite"]:
         raise click.UsageError("--resume and --overwrite exclude each other")
     agent = open_agent(file)

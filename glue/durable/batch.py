@@ -65,9 +65,9 @@ class Engine(Protocol):
 
 
 class MapRun:
-    """An async iterator over the rows of `glue.map`. It can be read once.
+    """The rows of `glue.map`, as an async iterator that can be read once.
 
-    `stop()` ends the map early.
+    `stop()` ends the map early. The arguments are those of `glue.map`, which checks them.
     """
 
     state: MapState  # set when the first row is read
@@ -77,64 +77,21 @@ class MapRun:
         agent: Agent[Any, Any],
         inputs: Items,
         *,
-        concurrency: int = 8,
-        template: str = "",
-        state: str | os.PathLike[str] | None = None,
-        resume: bool = False,
-        overwrite: bool = False,
-        ordered: bool = True,
-        retries: int = 1,
-        retry_delay: float = 1.0,
-        usd_budget: float | None = None,
-        token_budget: int | None = None,
-        rate: Rates = None,
-        patience: float = PATIENCE,
-        reader: Reader | None = None,
-        engine: Engine | None = None,
-        deps: Any = None,
-        settings: Mapping[str, Any] | None = None,
+        reader: Reader,
+        engine: Engine,
+        budget: Ledger,
+        rate: Rates,
+        state: str | os.PathLike[str] | None,
+        resume: bool,
+        overwrite: bool,
+        ordered: bool,
+        deps: Any,
+        settings: Mapping[str, Any],
     ) -> None:
-        if not callable(getattr(agent, "merge", None)):
-            raise TypeError(f"agent must be a glue.Agent, not {show(agent)}")
-        if isinstance(inputs, (str, Mapping)) or not isinstance(inputs, (Iterable, AsyncIterable)):
-            example = "['Weather in Oslo?']"
-            raise TypeError(
-                f"inputs must be a list of prompts, such as {example}, not {show(inputs)}"
-            )
-        check_number("concurrency", concurrency, least=1, whole=True)
-        check_number("retries", retries, whole=True)
-        check_number("retry_delay", retry_delay)
-        check_number("patience", patience)
-        if usd_budget is not None:
-            check_number("usd_budget", usd_budget)
-        if token_budget is not None:
-            check_number("token_budget", token_budget, whole=True)
-        check_text("template", template)
-        check_flag("resume", resume)
-        check_flag("overwrite", overwrite)
-        check_flag("ordered", ordered)
-        if state is not None:
-            check_path("state", state, "map.db")
-        if rate is not None and not isinstance(rate, (Rate, Mapping)):
-            raise TypeError(
-                "rate must be a glue.durable.Rate, such as glue.durable.Rate(requests=60), "
-                f"not {show(rate)}"
-            )
-        if reader is not None and not callable(getattr(reader, "read", None)):
-            raise TypeError(f"reader must be a glue.durable.rows.Reader, not {show(reader)}")
-        if engine is not None and not callable(getattr(engine, "run", None)):
-            raise TypeError(f"engine must be an object that runs rows, not {show(engine)}")
-        if resume and overwrite:
-            raise ValueError("resume and overwrite exclude each other")
-        if resume and state is None:
-            raise ValueError("resume needs state, the file of the map to resume")
         self.agent, self.inputs, self.deps = agent, inputs, deps
-        self.settings = dict(settings or {})  # of the session of each row
-        self.resume, self.ordered, self.rate = resume, ordered, rate
-        self.overwrite = overwrite
-        self.reader = reader or Reader(template=template)
-        self.engine = engine or EmbeddedEngine(concurrency, retries, retry_delay, patience)
-        self.budget = Ledger(usd_budget, token_budget)
+        self.settings = settings  # of the session of each row
+        self.reader, self.engine, self.budget, self.rate = reader, engine, budget, rate
+        self.resume, self.overwrite, self.ordered = resume, overwrite, ordered
         self.outcomes: Counter[str] = Counter()  # how many rows were returned, by outcome
         self.reused = 0  # returned rows that an earlier map had finished
         self.over_budget = False  # the budget allows no further request
@@ -304,9 +261,7 @@ class MapRun:
 class EmbeddedEngine:
     """An engine that runs the rows in this process."""
 
-    def __init__(
-        self, concurrency: int, retries: int, retry_delay: float, patience: float = PATIENCE
-    ) -> None:
+    def __init__(self, concurrency: int, retries: int, retry_delay: float, patience: float) -> None:
         self.concurrency = concurrency
         self.retries, self.retry_delay, self.patience = retries, retry_delay, patience
 
@@ -453,23 +408,47 @@ def map(  # noqa: A001 # called as `glue.map(agent, inputs)`, like the built-in 
     """
     settings = checked(locals())
     settings.pop("deps", None)  # passed to each run instead
+    if not callable(getattr(agent, "merge", None)):
+        raise TypeError(f"agent must be a glue.Agent, not {show(agent)}")
+    if isinstance(inputs, (str, Mapping)) or not isinstance(inputs, (Iterable, AsyncIterable)):
+        example = "['Weather in Oslo?']"
+        raise TypeError(f"inputs must be a list of prompts, such as {example}, not {show(inputs)}")
+    check_number("concurrency", concurrency, least=1, whole=True)
+    check_number("retries", retries, whole=True)
+    check_number("retry_delay", retry_delay)
+    check_number("patience", patience)
+    if usd_budget is not None:
+        check_number("usd_budget", usd_budget)
+    if token_budget is not None:
+        check_number("token_budget", token_budget, whole=True)
+    check_text("template", template)
+    check_flag("resume", resume)
+    check_flag("overwrite", overwrite)
+    check_flag("ordered", ordered)
+    if state is not None:
+        check_path("state", state, "map.db")
+    if rate is not None and not isinstance(rate, (Rate, Mapping)):
+        example = "glue.durable.Rate(requests=60)"
+        raise TypeError(f"rate must be a glue.durable.Rate, such as {example}, not {show(rate)}")
+    if reader is not None and not callable(getattr(reader, "read", None)):
+        raise TypeError(f"reader must be a glue.durable.rows.Reader, not {show(reader)}")
+    if engine is not None and not callable(getattr(engine, "run", None)):
+        raise TypeError(f"engine must be an object that runs rows, not {show(engine)}")
+    if resume and overwrite:
+        raise ValueError("resume and overwrite exclude each other")
+    if resume and state is None:
+        raise ValueError("resume needs state, the file of the map to resume")
     return MapRun(
         agent,
         inputs,
-        concurrency=concurrency,
-        template=template,
+        reader=reader or Reader(template=template),
+        engine=engine or EmbeddedEngine(concurrency, retries, retry_delay, patience),
+        budget=Ledger(usd_budget, token_budget),
+        rate=rate,
         state=state,
         resume=resume,
         overwrite=overwrite,
         ordered=ordered,
-        retries=retries,
-        retry_delay=retry_delay,
-        usd_budget=usd_budget,
-        token_budget=token_budget,
-        rate=rate,
-        patience=patience,
-        reader=reader,
-        engine=engine,
         deps=deps,
         settings=settings,
     )

@@ -13,6 +13,7 @@ from glue.durable.batch import MapRun, Put
 from glue.durable.rows import OPEN, InputLine, MapRow, invalid_row
 from glue.durable.shared import when_available
 from glue.durable.tables import RowRecord, Tables, check_queue, engine_store
+from glue.errors import ConfigError
 from glue.messages import messages_to_json
 from glue.tasks import finish_in_thread
 from glue.telemetry import inject
@@ -59,6 +60,8 @@ class QueueEngine:
         self._unattended = False  # the queue had no worker at the last check
 
     async def run(self, job: MapRun, lines: AsyncIterator[InputLine], put: Put) -> None:
+        if job.rate or job.deps is not None:
+            raise ConfigError("with a queue, rate and deps are arguments of its workers")
         budget = job.budget
         begin = (job.state.id, self.queue, budget.usd_budget, budget.token_budget)
         await finish_in_thread(self.tables.begin_map, *begin)

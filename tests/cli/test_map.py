@@ -190,9 +190,12 @@ def test_resume_begins_if_there_is_nothing_to_resume(work: Callable[..., Any]) -
             "--tpm must be a number above 0, or PROVIDER=NUMBER, not 'openai=0'",
         ),
         (["--attachments", "nowhere"], "the folder nowhere does not exist"),
-        (
-            ["--queue", "q", "--engine", "sqlite:///x.db", "--rpm", "1"],
-            "give them to `glue worker`",
+        *(
+            (
+                ["--queue", "q", "--engine", "sqlite:///x.db", *option],
+                f"with a queue, {option[0]} is an option of `glue worker`, not of `glue map`",
+            )
+            for option in (["--rpm", "1"], ["--concurrency", "3"], ["--model", "x"], ["--yes"])
         ),
     ],
 )
