@@ -126,7 +126,9 @@ def map(file: str, inputs: str, **given: Any) -> None:  # noqa: A001
     agent = open_agent(file)
     output = Path(given["output"])
     state = output.with_name(output.name + ".state.db")
-    if inputs != "-" and not os.path.isfile(inputs):
+    if os.path.isdir(inputs):
+        raise ConfigError(f"{inputs} is a folder; name a file with one row per line")
+    if inputs != "-" and not os.path.exists(inputs):
         raise ConfigError(f"the file {inputs} does not exist")
     if inputs != "-" and output.exists() and output.samefile(inputs):
         raise ConfigError(f"{output} is the input file; choose another file for the results")
@@ -164,7 +166,7 @@ def map(file: str, inputs: str, **given: Any) -> None:  # noqa: A001
         **map_settings(agent, file, given),
     )
     total = None
-    if inputs != "-":
+    if os.path.isfile(inputs):  # stdin and pipes can be read only once
         with open(inputs, "rb") as lines:
             total = sum(1 for line in lines if line.strip())
     store = _shown_store(given["engine"]) if given["engine"] else str(state)
@@ -334,7 +336,7 @@ class Progress:
     def end(self) -> None:
         """Print the incomplete rows and a summary."""
         self.line.hide()
-        if self.quiet or not self.rows:
+        if self.quiet or self.job.error is not None:
             return
         for text in self.bad:
             self.note(text)
@@ -344,7 +346,8 @@ class Progress:
         counts = ", ".join(f"{number:,} {name}" for name, number in outcomes)
         took = format_seconds(time.monotonic() - self._started)
         used = f"{usage_text(self.usage)}, {cost_text(self.usage.cost)}"
-        self.screen.line(f"{count(self.rows, 'row')}: {counts}; {used}; {took}")
+        rows = count(self.rows, "row") + (f": {counts}" if counts else "")
+        self.screen.line(f"{rows}; {used}; {took}")
         for text, number in self.notices.most_common(_MAX_SHOWN):
             self.note(f"{count(number, 'row')}: {text}")
         if self.lost:
@@ -353,4 +356,5 @@ class Progress:
                 " the provider may have charged anyway"
             )
         if self.job.unfinished:
-            self.note("some rows were not run; --resume continues")
+            budget = " with a larger budget" if self.job.over_budget else ""
+            self.note(f"some rows were not run; --resume continues{budget}")

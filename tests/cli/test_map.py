@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -208,6 +210,27 @@ def test_a_wrong_option_is_reported_in_one_line(
     assert error in ran.err
     assert len(ran.err.splitlines()) == 1
     assert not Path("out.jsonl").exists()
+
+
+def test_a_map_without_rows_says_so(work: Callable[..., Any]) -> None:
+    assert work("").err.startswith("0 rows; ")
+
+    spent = work('"a"\n', "--token-budget", "0", "--overwrite")
+    assert spent.code == 3
+    assert "some rows were not run; --resume continues with a larger budget" in spent.err
+
+
+def test_inputs_may_come_from_a_pipe(cli: Callable[..., Any]) -> None:
+    os.mkfifo("in.pipe")
+    Path("agent.py").write_text(AGENT)
+    writer = threading.Thread(target=lambda: Path("in.pipe").write_text('"a"\n"b"\n'))
+    writer.start()
+
+    assert cli("map", "agent.py", "in.pipe", "-o", "out.jsonl").code == 0
+
+    writer.join()
+    assert [row["text"] for row in output()] == ["<a>", "<b>"]
+    assert "is a folder" in cli("map", "agent.py", ".", "-o", "out.jsonl").err
 
 
 def test_missing_files_are_reported(cli: Callable[..., Any]) -> None:
