@@ -145,6 +145,10 @@ def list_(name: str | None, engine: str, as_json: bool, watch: bool, every: floa
         if watch:
             _watch(tables, name, as_json, every)
             return
+        if name and name not in (queues := tables.queues()):
+            raise ConfigError(
+                f"there is no queue {name!r}; there are: {', '.join(queues) or 'none'}"
+            )
         found = _found(tables, name)
     finally:
         tables.close()
@@ -180,9 +184,7 @@ def _tables(engine: str) -> Tables:
 def _found(tables: Tables, name: str | None) -> dict[str, dict[str, Any]]:
     found = {}
     for each in [name] if name else tables.queues():
-        workers = tables.workers(each)
-        alive = [worker for worker in workers if worker["silent"] < worker["lease"]]
-        slots = sum(worker["concurrency"] for worker in alive)
+        workers, slots = tables.workers(each), tables.slots(each)
         found[each] = {**tables.counts(each), "workers": workers, "slots": slots}
     return found
 

@@ -92,6 +92,14 @@ def test_prune_deletes_old_rows_with_their_transcripts(cli: Callable[..., Any]) 
     )
 
 
+def test_an_unknown_queue_is_reported_with_the_names_of_the_others(cli: Callable[..., Any]) -> None:
+    Tables(engine_store("sqlite:///q.db")).heartbeat("w", "triage", 8, 10.0)
+
+    ran = cli("queue", "triaje", "--engine", "sqlite:///q.db")
+
+    assert (ran.code, ran.err.strip()) == (2, "glue: there is no queue 'triaje'; there are: triage")
+
+
 def test_a_missing_file_is_reported_and_not_created(cli: Callable[..., Any]) -> None:
     ran = cli("queue", "--engine", "sqlite:///missing.db")
 

@@ -143,6 +143,47 @@ async def test_a_storm_of_refusals_fails_no_row(maps: Maps) -> None:
     assert all(gap > 0.05 for gap in gaps)
 
 
+class Storm:
+    """A provider that refuses every request for a minute, as one of several workers sees it."""
+
+    name = "storm"
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self.clock = clock
+        self.refused: list[tuple[float, float]] = []  # when a request was sent and refused
+
+    async def stream(self, request: Request) -> AsyncIterator[Any]:
+        sent = self.clock.now
+        await self.clock.sleep(1.0)
+        if 20 <= sent < 80:
+            self.refused.append((sent, self.clock.now))
+            raise ProviderError("slow down", kind="rate_limited", retry_after=30)
+        yield Done(message=AssistantMessage(content=(Text(text="fine"),), usage=COST))
+
+    def later(self) -> int:
+        """Return how many requests were sent after the first refusal, and refused too."""
+        first = min(answered for _, answered in self.refused)
+        return sum(sent >= first for sent, _ in self.refused)
+
+
+async def test_a_worker_is_refused_at_most_twice_after_the_first_refusal(maps: Maps) -> None:
+    clock, ledgers = virtual_ledgers(maps)
+    storms = [Storm(clock) for _ in ledgers]
+
+    async def rows(provider: Provider) -> None:
+        async with clock.running():
+            for _ in range(40):
+                assert (await glue.run(provider, "hello")).outcome == "done"
+
+    async with anyio.create_task_group() as tasks:
+        for ledger, storm in zip(ledgers, storms, strict=True):
+            for _ in range(12 // len(ledgers)):
+                tasks.start_soon(rows, metered(storm, None, ledger))
+
+    assert all(storm.refused for storm in storms)
+    assert max(storm.later() for storm in storms) <= 2
+
+
 async def test_waiting_for_a_provider_ends_with_patience(maps: Maps) -> None:
     error = ProviderError("slow down", kind="rate_limited", retry_after=60)
     model = Model(refuse=lambda model: error)
@@ -166,6 +207,16 @@ async def test_an_exhausted_quota_stops_the_map(maps: Maps, kind: Any) -> None:
 async def test_a_budget_without_a_known_price_stops_the_map(maps: Maps) -> None:
     with pytest.raises(ConfigError, match="usd_budget cannot be checked"):
         await maps(Agent(Script(Repeat(say("x")))), ["x"] * 20, usd_budget=1.0, concurrency=1)
+
+
+def virtual_ledgers(maps: Maps) -> tuple[VirtualClock, list[Ledger]]:
+    """Return a virtual clock and the ledger of a process, or of three workers of a queue."""
+    clock = VirtualClock([engine_store(maps.engine) for _ in range(3)] if maps.is_queue else [])
+    ledgers: list[Ledger] = [SharedLedger(Tables(store)) for store in clock.stores]
+    ledgers = ledgers or [Ledger()]
+    for ledger in ledgers:
+        ledger.clock, ledger._sleep = clock, clock.sleep
+    return clock, ledgers
 
 
 class Recorder:
@@ -199,8 +250,7 @@ class Recorder:
 
 async def send_all(maps: Maps, sizes: list[int], at_once: int = 18) -> Recorder:
     """Send requests of some sizes at 60,000 tokens per minute: in one process, or in three."""
-    clock = VirtualClock([engine_store(maps.engine) for _ in range(3)] if maps.is_queue else [])
-    ledgers = [SharedLedger(Tables(store)) for store in clock.stores] or [Ledger()]
+    clock, ledgers = virtual_ledgers(maps)
     model, left = Recorder(clock, sizes), list(sizes)
 
     async def rows(provider: Provider) -> None:
@@ -211,13 +261,9 @@ async def send_all(maps: Maps, sizes: list[int], at_once: int = 18) -> Recorder:
 
     async with anyio.create_task_group() as tasks:
         for ledger in ledgers:
-            ledger.clock, ledger._sleep = clock, clock.sleep
             provider = metered(model, Rate(tokens=60_000), ledger)
             for _ in range(at_once // len(ledgers)):
                 tasks.start_soon(rows, provider)
-    for ledger in ledgers:
-        if isinstance(ledger, SharedLedger):
-            ledger.tables.close()
     assert len(model.arrived) == len(sizes)
     assert clock.now < 1.5 * sum(sizes) / 1_000  # seconds; the limit is nearly used up
     return model

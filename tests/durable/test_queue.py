@@ -17,8 +17,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from fakes.postgres import Postgres
+
+import glue
+from glue.durable.queue import QueueEngine
+from glue.durable.tables import Tables, engine_store
+from glue.testing import Script
 
 GLUE = [sys.executable, "-c", "from glue.cli.app import main; main()"]
 ROWS = int(os.environ.get("GLUE_SCALE_ROWS", "5000"))
@@ -228,6 +234,36 @@ def test_a_map_over_a_queue_returns_all_rows(
         f"r{number}: charged and marked" for number in range(1, 31)
     ]
     assert sum(row["cost"] for row in output(tmp_path)) == pytest.approx(0.06)
+
+
+async def test_the_rows_on_a_queue_follow_the_slots_of_its_workers(
+    engine: str, tmp_path: Path
+) -> None:
+    tables, read = Tables(engine_store(engine)), 0
+    tables.heartbeat("a worker of 60 rows at once", "rows", 60, 600.0)
+
+    def prompts() -> Iterator[str]:
+        nonlocal read
+        for number in range(1000):
+            read += 1
+            yield f"r{number}"
+
+    job = glue.map(
+        glue.Agent(Script()),
+        prompts(),
+        engine=QueueEngine(engine, "rows", poll=0.01),
+        state=tmp_path / "state.db",
+    )
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(anext, aiter(job), None)
+        with anyio.fail_after(30):
+            while tables.counts("rows")["states"].get("waiting", 0) < 240:
+                await anyio.sleep(0.01)
+        job.stop()
+
+    assert read == 240  # four for each slot
+    assert tables.counts("rows")["states"] == {}  # rows that no worker had begun are taken back
+    tables.close()
 
 
 def test_rows_wait_for_a_worker_and_a_resumed_map_collects_them(
