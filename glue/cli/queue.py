@@ -146,9 +146,7 @@ def list_(name: str | None, engine: str, as_json: bool, watch: bool, every: floa
             _watch(tables, name, as_json, every)
             return
         if name and name not in (queues := tables.queues()):
-            raise ConfigError(
-                f"there is no queue {name!r}; there are: {', '.join(queues) or 'none'}"
-            )
+            raise ConfigError(f"unknown queue {name!r}; there are: {', '.join(queues) or 'none'}")
         found = _found(tables, name)
     finally:
         tables.close()

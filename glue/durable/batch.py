@@ -105,7 +105,7 @@ class MapRun:
 
     @property
     def stopped(self) -> bool:
-        """True if the map starts no more rows."""
+        """Whether the map starts no more rows."""
         return self.error is not None or self.cancel.cancelled
 
     def stop(self) -> None:
@@ -113,7 +113,7 @@ class MapRun:
         self.cancel.cancel()
 
     def check(self, row: MapRow) -> None:
-        """Stop the map if all other rows would fail as this one did, such as for a wrong key."""
+        """Stop the map if a row failed with an error that every row would get, such as a bad key."""
         if row.outcome == Outcome.FAILED and row.kind in FATAL:
             is_mistake = row.kind == "config"
             self.fail(
@@ -123,7 +123,7 @@ class MapRun:
             )
 
     def fail(self, error: Exception) -> None:
-        """Start no more rows, and raise the error after the running ones. The first error wins."""
+        """Start no more rows, and raise the first such error after the running rows have ended."""
         self.error = self.error or error
 
     def __await__(self) -> NoReturn:

@@ -72,7 +72,7 @@ Rates: TypeAlias = Rate | Mapping[str, Rate] | None
 
 @dataclass(slots=True)
 class Meter:
-    """The time slots of a rate limit, which follow one another, and the mean size of a request."""
+    """A rate limit: the end of its last time slot, and the mean tokens of a request."""
 
     free_at: float = 0.0
     mean: float = 0.0  # moving average of the tokens of a request
@@ -83,7 +83,7 @@ class Meter:
 
 @dataclass(slots=True)
 class RateGate:
-    """The requests to one provider in this process.
+    """A gate that admits the requests of this process to one provider.
 
     After a refusal the gate is closed until the cooldown has passed. Then a single request tests
     the provider; each reply admits one more request at the same time, until the gate is open.
@@ -264,13 +264,13 @@ class Ledger:
         return self._gates.setdefault(name, RateGate(name))
 
     def cooling(self) -> dict[str, float]:
-        """Return the seconds that each cooling provider still rests, by name."""
+        """Return the remaining seconds of each cooldown, by the name of the provider."""
         now = self.clock()
         left = {name: gate.until - now for name, gate in self._gates.items()}
         return {name: seconds for name, seconds in left.items() if seconds > 0}
 
     async def enter(self, gate: RateGate, deadline: float) -> bool:
-        """Wait until a request may be sent; return False if that is not before the deadline."""
+        """Wait until a request may be sent. Return False if the deadline passes first."""
         while True:
             now = self.clock()
             if gate.until > now:
@@ -296,7 +296,7 @@ class Ledger:
                 await self._wait(gate, 1.0)
 
     async def probe(self, gate: RateGate) -> float:
-        """Ask for permission to test a provider after its cooldown; return the seconds to wait."""
+        """Return 0 if a request may test a provider after its cooldown, or the seconds to wait."""
         return 0.0
 
     async def refuse(self, gate: RateGate, number: int, advised: float | None) -> None:

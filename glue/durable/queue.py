@@ -98,7 +98,7 @@ class QueueEngine:
         job.unfinished = job.unfinished or more or bool(self._out)
 
     async def _check_budget(self, job: MapRun) -> None:
-        """Take back the rows that have not begun if the budget allows no further request."""
+        """If the budget is spent, remove the rows from the queue that no worker has begun."""
         usd, tokens, is_over = await self._call(self.tables.spent, job.state.id)
         job.budget.usd, job.budget.tokens = usd, tokens
         job.over_budget = job.over_budget or is_over
@@ -143,7 +143,7 @@ class QueueEngine:
         return line is not None
 
     async def _check_workers(self) -> None:
-        """Adapt the window to the workers, and notify the user if there is none."""
+        """Set the window by the number of workers, and report a queue without workers."""
         slots = await self._call(self.tables.slots, self.queue)
         self.window = max(_LEAST, _AHEAD * slots)
         if not slots and not self._unattended and self._out:

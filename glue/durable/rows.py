@@ -235,7 +235,7 @@ def invalid_row(line: InputLine, error: ValueError) -> MapRow:
 
 
 def error_kind(error: BaseException | None) -> str:
-    """Return the kind of a provider's error, "config" for a mistake of the user, or ""."""
+    """Return the kind of a ProviderError, "config" if the user made a mistake, or ""."""
     if isinstance(error, ProviderError):
         return error.kind
     return "config" if isinstance(error, (ConfigError, TypeError)) else ""

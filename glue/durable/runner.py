@@ -284,7 +284,7 @@ async def _history(store: Store, name: str) -> tuple[Message, ...]:
 
 
 def _decisions(row: Row, messages: Iterable[Message]) -> dict[str, Any]:
-    """Return the decisions on calls that still wait; a call that has begun needs none."""
+    """Return the decisions on calls that still wait. Calls that have begun need none."""
     waiting = {call.id for call in pending_calls(tuple(messages))}
     return {key: each for key, each in row.decisions.items() if key in waiting}
 
@@ -294,7 +294,7 @@ def _replies(messages: Iterable[Message]) -> int:
 
 
 def _carried(messages: Iterable[Message]) -> Usage:
-    """Return the usage that a resumed run begins with: after a pause it counts on."""
+    """Return the usage of the paused run that a resumed run continues to count, or nothing."""
     messages = tuple(messages)
     if not messages or position_of(messages).step != "await":
         return NOTHING

@@ -1,4 +1,4 @@
-"""What workers share through the tables of their queue: rate limits, cooldowns and budgets."""
+"""Rate limits, cooldowns and budgets that all workers share, in the tables of their queue."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def when_available(
 
 
 class SharedLedger(Ledger):
-    """Rate limits and cooldowns of all workers. Each worker also has the gates of its process."""
+    """The rate limits and cooldowns of all workers, in the tables of their queue."""
 
     def __init__(self, tables: Tables) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class SharedLedger(Ledger):
                 gate.close(until)
 
     def reopen(self, name: str) -> None:
-        """Let requests test a provider again, because it has answered another worker."""
+        """End the cooldown of a provider that has answered another worker."""
         gate = self.gate(name)
         gate.until = min(gate.until, self.clock())
         gate.notify()

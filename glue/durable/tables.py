@@ -60,7 +60,7 @@ class RowRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedRow:
-    """The result of a row, to be stored. `claim` fences off a worker that has lost the row."""
+    """The result of a row. It is stored only if the row still has the same claim."""
 
     id: str
     claim: str
@@ -90,7 +90,7 @@ def engine_store(engine: str, lease: float = LEASE) -> SQLStore:
 
 
 def check_queue(name: str) -> str:
-    """Return the name of a queue. Raise ConfigError if it is invalid."""
+    """Return the name of a queue unchanged. Raise ConfigError if it is invalid."""
     if not re.fullmatch(r"[a-z0-9_-]{1,100}", name):
         raise ConfigError(f"the name of a queue may contain a-z, 0-9, - and _, not {name!r}")
     return name
@@ -114,7 +114,7 @@ class Tables:
         self._is_open = False
 
     def is_transient(self, error: StoreError) -> bool:
-        """Return whether an error means that the database was there and will be back."""
+        """Return whether the database responded earlier and is unreachable now."""
         return self.store in _created and self.store.is_away(error)
 
     def _transact(self, work: Callable[[Connection], T]) -> T:
@@ -296,7 +296,7 @@ class Tables:
         return self._transact(work)
 
     def add_lost(self, id: str) -> None:
-        """Count a request of a row that was under way when its worker died."""
+        """Count a request of a row that had no reply when its worker died."""
         self._fetch("UPDATE glue_rows SET lost = lost + 1 WHERE id = ?", id)
 
     def ended(self, map: str, most: int = 500) -> list[tuple[int, Mapping[str, Json]]]:
@@ -343,7 +343,7 @@ class Tables:
         return self._transact(beat)
 
     def deregister(self, worker: str) -> None:
-        """Remove a worker that stops; its rows are put back at once."""
+        """Remove a worker that stops, and put its rows back on the queue."""
 
         def work(connection: Connection) -> None:
             self._run(connection, _PUT_BACK, worker)
@@ -557,7 +557,7 @@ class Tables:
         self._fetch(sql, seconds * (used - reserved), used, used, name)
 
     def cool_down(self, name: str, seconds: float) -> None:
-        """Let all workers wait for a provider that refuses requests."""
+        """Begin a cooldown of a provider, for all workers."""
         sql = f"""
             INSERT INTO glue_cooldowns VALUES (?, {self.store.now} + ?)
             ON CONFLICT (name) DO UPDATE SET until = excluded.until"""
@@ -593,7 +593,7 @@ class Tables:
         self._transact(work)
 
     def cooldowns(self) -> dict[str, float]:
-        """Return the seconds that each cooling provider still rests, by name."""
+        """Return the remaining seconds of each cooldown, by the name of the provider."""
         now = self.store.now
         sql = f"SELECT name, until - {now} FROM glue_cooldowns WHERE until > {now}"
         return dict(self._fetch(sql))

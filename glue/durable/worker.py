@@ -143,7 +143,7 @@ class Worker:
     # Rows -----------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Take no more rows; `work` returns when the running ones have ended. For any thread."""
+        """Claim no more rows: `work` returns when the running ones end. Any thread may call it."""
         self._stopping = True
         self._soon(self._wake)
 
@@ -157,7 +157,7 @@ class Worker:
         self._changed = anyio.Event()
 
     async def work(self, grace: float = 0.0) -> None:
-        """Run rows until `stop` is called; then give the running rows `grace` seconds."""
+        """Run rows until `stop` is called. The running rows then have `grace` seconds to end."""
         try:
             await self._work(grace)
         except BaseExceptionGroup as group:

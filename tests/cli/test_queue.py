@@ -97,7 +97,7 @@ def test_an_unknown_queue_is_reported_with_the_names_of_the_others(cli: Callable
 
     ran = cli("queue", "triaje", "--engine", "sqlite:///q.db")
 
-    assert (ran.code, ran.err.strip()) == (2, "glue: there is no queue 'triaje'; there are: triage")
+    assert (ran.code, ran.err.strip()) == (2, "glue: unknown queue 'triaje'; there are: triage")
 
 
 def test_a_missing_file_is_reported_and_not_created(cli: Callable[..., Any]) -> None:
