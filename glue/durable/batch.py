@@ -113,7 +113,7 @@ class MapRun:
         self.cancel.cancel()
 
     def check(self, row: MapRow) -> None:
-        """Stop the map if a row failed with an error that every row would get, such as a bad key."""
+        """Stop the map if a row failed with an error that every row would get: a bad key."""
         if row.outcome == Outcome.FAILED and row.kind in FATAL:
             is_mistake = row.kind == "config"
             self.fail(

@@ -112,7 +112,6 @@ class Runner:
     deps: Any = None
     cancel: Cancel | None = None
     is_stopped: Callable[[], bool] = lambda: False
-    sleep: Callable[[float], Awaitable[object]] = anyio.sleep
 
     async def __aenter__(self) -> Self:
         merged = self.agent.merge(self.settings)
@@ -259,7 +258,7 @@ class Runner:
             wait = backoff.delay(tries)
             if wait is None or result.error.kind in FINAL or self.is_stopped():
                 break
-            await self.sleep(wait)
+            await anyio.sleep(wait)
             before, tries = result, tries + 1
             result = await run(before)
             requests = before.requests + result.requests
@@ -385,14 +384,16 @@ async def run_row(
             agent=agent, ledger=ledger, rates=rate, patience=patience, retries=retries, deps=deps
         )
 
-        async def note(_: int) -> None:
-            await finish_in_thread(tables.add_lost, row.id)
-
         async with runner:
             if usd_budget is not None:
                 runner.check_price()
             try:
-                ended, _ = await runner.run(row, store, accounts, on_lost=note)
+                ended, _ = await runner.run(
+                    row,
+                    store,
+                    accounts,
+                    on_lost=lambda _: finish_in_thread(tables.add_lost, row.id),
+                )
             except (ConfigError, StoreError, TypeError):
                 raise
             except Exception as error:

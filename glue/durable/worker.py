@@ -133,12 +133,9 @@ class Worker:
             log.warning("the worker could not sign off; others wait for its lease: %s", error)
         for thread in self._threads:
             thread.join(2.0)
-        self.tables.close()
-        self._own.close()
         for tables in (self.tables, self._own):
-            close = getattr(tables.store, "pool", None)
-            if close is not None:
-                close.close()
+            tables.close()
+            tables.store.disconnect()
 
     # Rows -----------------------------------------------------------------------------------------
 
@@ -223,9 +220,6 @@ class Worker:
             self.tables, record.map, task.get("usd_budget"), task.get("token_budget")
         )
 
-        async def note(_: int) -> None:
-            await finish_in_thread(self.tables.add_lost, record.id)
-
         result: RunResult[Any] | None = None
         try:
             with continued(task.get("trace")):
@@ -235,7 +229,7 @@ class Worker:
                     accounts,
                     retries=task.get("retries", 0),
                     on_event=self.listeners.get(record.id),
-                    on_lost=note,
+                    on_lost=lambda _: finish_in_thread(self.tables.add_lost, record.id),
                 )
         except StoreError as error:
             # The database is away, or another writer has the session: not a fault of the row.

@@ -75,7 +75,10 @@ class PostgresStore(SQLStore):
 
     async def aclose(self) -> None:
         """Close the connections to the server. The store can be used again afterwards."""
-        await finish_in_thread(self.pool.close)
+        await finish_in_thread(self.disconnect)
+
+    def disconnect(self) -> None:
+        self.pool.close()
 
     def run(self, work: Callable[[Connection], T], *, in_transaction: bool = True) -> T:
         """Call `work` with a connection, and return its result.

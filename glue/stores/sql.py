@@ -91,6 +91,9 @@ class SQLStore(BlockingStore):
         """
         return self
 
+    def disconnect(self) -> None:
+        """Close idle connections to a server. The store can be used again afterwards."""
+
     def _get(self, work: Callable[[Connection], T]) -> T:
         """Call `work`, which only reads, with a connection, and return its result."""
         raise NotImplementedError
