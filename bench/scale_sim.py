@@ -30,13 +30,13 @@ ROOT = Path(__file__).parent.parent
 class Constants:
     """The costs of a transaction, a row and an idle worker, and the shape of the work."""
 
-    commits: float = 7_000.0  # small transactions per second of one Postgres, measured
-    row_transactions: float = 3.5  # of a row with one request, measured
-    request_transactions: float = 2.4  # of each further request with a tool call, measured
-    budget_transactions: float = 4.0  # of each request, if the map has a budget, measured
+    commits: float = 11_700.0  # small transactions per second of one Postgres, measured
+    row_transactions: float = 4.2  # of a row with one request, measured
+    request_transactions: float = 2.1  # of each further request with a tool call, measured
+    budget_transactions: float = 2.4  # of each request, if the map has a budget, measured
     idle_transactions: float = 0.8  # of an idle worker per second, measured
-    row_cpu: float = 0.0027  # seconds of CPU of a worker for a row of one request, measured
-    map_cpu: float = 0.0011  # seconds of CPU of the map for a row, measured
+    row_cpu: float = 0.0025  # seconds of CPU of a worker for a row of one request, measured
+    map_cpu: float = 0.0003  # seconds of CPU of the map for a row, measured
     cores: int = 4  # of a machine
     slots: int = 64  # rows that a worker runs at once; one worker for each core
     latency: float = 3.0  # seconds of a request
@@ -256,7 +256,7 @@ def parsed() -> Any:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--measure", action="store_true", help="measure the constants first")
-    parser.add_argument("--rows", type=int, default=400, help="rows of each measurement")
+    parser.add_argument("--rows", type=int, default=4000, help="rows of each measurement")
     parser.add_argument("--commits", type=float, help="commits per second of another database")
     parser.add_argument("--latency", type=float, help="seconds of a request")
     parser.add_argument("--requests", type=int, help="requests of a row")
