@@ -481,8 +481,10 @@ class _Jobs:
 
 
 def _end_all(jobs: dict[int, ShellCommand]) -> None:
+    """Stop all commands, and wait at most 3 seconds for each of their threads."""
     for job in jobs.values():
         job.stop.set()
     for job in jobs.values():
-        if job.thread.is_alive():
+        # The garbage collector may run this function in the thread of a job.
+        if job.thread.is_alive() and job.thread is not threading.current_thread():
             job.thread.join(3.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -266,6 +267,25 @@ async def test_processes_that_left_the_group_are_killed_and_named(tmp_path: Path
     said = await shell.tool(tmp_path, sandbox="off")("setsid sleep 61 & sleep 0.2; echo done")
 
     assert said == "done\n[exit code 0; killed processes that it left running: sleep 61]"
+
+
+def test_jobs_that_are_collected_in_the_thread_of_a_job_are_ended_without_waiting_for_it() -> None:
+    stopped = []
+
+    class Job:
+        stop = threading.Event()
+        thread: threading.Thread
+
+    def collect() -> None:
+        shell._end_all({1: job})  # type: ignore[dict-item]
+        stopped.append(job.stop.is_set())
+
+    job = Job()
+    job.thread = threading.Thread(target=collect)
+    job.thread.start()
+    job.thread.join()
+
+    assert stopped == [True]
 
 
 def test_background_commands_end_with_the_program(tmp_path: Path) -> None:
