@@ -270,7 +270,7 @@ async def test_processes_that_left_the_group_are_killed_and_named(tmp_path: Path
 
 
 def test_jobs_that_are_collected_in_the_thread_of_a_job_are_ended_without_waiting_for_it() -> None:
-    stopped = []
+    stopped: list[bool] = []
 
     class Job:
         stop = threading.Event()
