@@ -157,13 +157,13 @@ _model = _options(
         "--sarif-base",
         multiple=True,
         type=_FILES,
-        help="Results of that tool for the base (SARIF), which are not new.",
+        help="Results of the same tool for the base (SARIF); these are not reported as new.",
     ),
     click.option(
         "--rdjson-base",
         multiple=True,
         type=_FILES,
-        help="Results of that tool for the base (RDJSON), which are not new.",
+        help="Results of the same tool for the base (RDJSON); these are not reported as new.",
     ),
 )
 _bundle = click.option(
@@ -422,8 +422,8 @@ def doctor(root: str) -> int:
     if not found:
         click.echo("no problems found in the workflows")
     click.echo(
-        "these are the mistakes that matter for a review bot; zizmor (docs.zizmor.sh) checks"
-        " workflows for all others"
+        "only mistakes that endanger a review bot were looked for; zizmor (docs.zizmor.sh)"
+        " checks workflows for others"
     )
     return 1 if any(problem.level == "error" for problem in found) else 0
 
@@ -495,7 +495,11 @@ def label(
     match = [finding for finding in named if finding.fingerprint.startswith(id_.lower())]
     if len(match) != 1 or len(id_) < 4:
         known = ", ".join(finding.fingerprint for finding in named[:10]) or "none"
-        raise ConfigError(f"{findings_path} has no single finding {id_}; it has: {known}")
+        known += ", ..." if len(named) > 10 else ""
+        raise ConfigError(
+            f"{id_} must be the first 4 or more characters of exactly one id in {findings_path};"
+            f" the ids are: {known}"
+        )
     path = Path(source.top(root), DISMISSED_FILE)
     old = path.read_text(encoding="utf-8") if path.exists() else ""
     path.parent.mkdir(exist_ok=True)
@@ -593,7 +597,11 @@ def respond() -> None:
 
 
 def _gather(given: Mapping[str, Any]) -> Bundle:
-    """Return the change that the options name, else that of the CI job, else the current branch."""
+    """Return the bundle of the change to review.
+
+    It is the change that the options name, else the pull request of the CI job, else the current
+    branch.
+    """
     root = source.top(given["root"])
     chosen = [name for name in ("range_", "staged", "dirty", "diff") if given[name]]
     only = source.PathFilter(given["paths"], given["ignored"])
@@ -626,7 +634,11 @@ def _gather(given: Mapping[str, Any]) -> Bundle:
 
 
 def _branch(root: str, given: Mapping[str, Any], only: source.PathFilter) -> Bundle:
-    """Return the change of the named branch, the CI job's pull request, or the current branch."""
+    """Return the bundle of the branch or pull request to review.
+
+    It is the branch that --base or --head names, else the pull request of the CI job, else the
+    current branch.
+    """
     place = forges.find_pull_request(os.environ)
     base, head = given["base"], given["head"]
     is_named = bool(base or head)
@@ -662,7 +674,7 @@ def _nothing(bundle: Bundle, given: Mapping[str, Any]) -> str:
 
 
 def _hint(given: Mapping[str, Any]) -> str:
-    """Return a hint on what to review if there was nothing to review, or "" if there is no hint."""
+    """Return a hint for a user whose change was empty, or "" if none applies."""
     if any(given[name] for name in ("range_", "staged", "dirty", "diff", "base", "head")):
         return ""
     root = source.top(given["root"])
@@ -685,7 +697,7 @@ def _settings(bundle: Bundle, given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _run(bundle: Bundle, given: Mapping[str, Any], *, is_model_needed: bool = True) -> ReviewRun:
-    """Review a bundle with rules and, if a model is named, with the model."""
+    """Return the result of a review by analysers, rules and, if one is named, a model."""
     if given["record"] and given["previous"]:
         raise ConfigError("--record needs a whole review; leave out --previous")
     plain = _settings(bundle, given)
@@ -738,9 +750,9 @@ def _run(bundle: Bundle, given: Mapping[str, Any], *, is_model_needed: bool = Tr
 
 
 def _earlier(folder: str | None) -> dedupe.EarlierReview | None:
-    """Return the review in `folder`, or None if there is no folder or the review cannot be used.
+    """Return the earlier review in `folder`, or None if there is none that can be used.
 
-    If the review cannot be used, the reason is printed on stderr.
+    The reason is printed on stderr, unless `folder` is empty.
     """
     if not folder:
         return None
@@ -755,7 +767,10 @@ def _earlier(folder: str | None) -> dedupe.EarlierReview | None:
 
 
 def _handed_in(bundle: Bundle, given: Mapping[str, Any]) -> HandedIn | None:
-    """Return the new findings in the SARIF and RDJSON files that the user named."""
+    """Return the new findings in the SARIF and RDJSON files that the user named; None if no file.
+
+    Notes on these files are printed on stderr.
+    """
     now = [(form, path) for form in ("sarif", "rdjson") for path in given[form]]
     before = [(form, path) for form in ("sarif", "rdjson") for path in given[f"{form}_base"]]
     if before and not now:

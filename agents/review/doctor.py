@@ -34,7 +34,7 @@ class WorkflowProblem:
 
 
 def examine(root: str | Path) -> list[WorkflowProblem]:
-    """Return the problems of all workflows in a repository."""
+    """Return the problems of all workflow files in the checkout `root`."""
     top = Path(root)
     found = (
         path for folder in _FOLDERS for path in top.glob(f"{folder}/workflows/*") if path.is_file()

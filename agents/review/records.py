@@ -255,12 +255,12 @@ class Coverage:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether there is nothing to read: only pictures, renames, modes, lock files."""
+        """Return whether no hunk has lines to read, as in a change of only pictures or renames."""
         return all(hunk.state == "full" and not hunk.lines for hunk in self.required)
 
     @property
     def complete(self) -> bool:
-        """Return whether every required hunk was shown in full, as a clean review needs."""
+        """Return whether every required hunk was shown in full."""
         return all(hunk.state == "full" for hunk in self.required)
 
     @property
@@ -328,7 +328,7 @@ class ReviewRun:
     second_look: SecondLook = SecondLook()
     raw: str = ""  # the final free text of the model
     canary: str = ""  # a random token in the system prompt; a reply that repeats it is refused
-    seen: tuple[str, ...] = ()  # names in findings that occur only in code read with a tool
+    seen: tuple[str, ...] = ()  # names in the summary that occur only in code read with a tool
     tripwire: bool = False  # the change addresses the reviewer, so it is never "clean"
     notices: tuple[str, ...] = ()  # remarks of glue itself, for the summary
     prompt: str = ""  # name and version of the prompt

@@ -45,7 +45,7 @@ class RunFile:
         return Recorder(provider, self.cassettes[-1])
 
     def replays(self) -> Sequence[Provider]:
-        """Return providers that replay the recorded replies; other requests fail."""
+        """Return one provider for each cassette, which replays the recorded replies."""
         return [Replay(cassette) for cassette in self.cassettes]
 
     def save(self, path: str | Path) -> None:
@@ -84,14 +84,14 @@ class RunFile:
         Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="ascii")
 
     def _store_results(self, index: int, messages: Iterable[Any]) -> None:
-        """Store the results of tools that a request to provider `index` contains."""
+        """Store the tool results in the messages of a request to provider number `index`."""
         for message in map(message_from_json, messages):
             if isinstance(message, ToolMessage):
                 self.answers[f"{index}/{message.call_id}"] = (message.text, message.is_error)
 
 
 def load(path: str | Path) -> RunFile:
-    """Read a run file."""
+    """Return the run file that is stored at `path`; raise ConfigError if it is not a run file."""
     try:
         rows = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
         head = rows[0]
@@ -113,7 +113,7 @@ def load(path: str | Path) -> RunFile:
 
 
 def _add(file: RunFile, row: Mapping[str, Any], path: str | Path) -> None:
-    """Add the content of one line to a run file; `path` is for messages."""
+    """Add one line of the stored file, `row`, to the RunFile; `path` is for error messages."""
     if row["type"] == "exchange":
         file.cassettes[row["provider"]].exchanges.append(row)
     elif row["type"] == "tool":
@@ -151,7 +151,10 @@ class ReplayedTool:
 def replay_tools(
     tools: Iterable[Tool[..., Any]], index: int, file: RunFile, read: list[str]
 ) -> list[Any]:
-    """Return the tools of a replay: the reporting tools of `tools`, and recorded reading tools."""
+    """Return the tools of a replay: reporting tools work, all others return recorded results.
+
+    The reporting tools are taken from `tools`. Texts that the others return are added to `read`.
+    """
     live = {tool.spec.name: tool for tool in tools if tool.spec.name in REPORTING}
     return [
         live.get(spec.name) or ReplayedTool(spec, str(index), file.answers, read)
@@ -178,9 +181,10 @@ def differences(old: ReviewRun, new: ReviewRun) -> list[str]:
 
 
 def _by_code(run: ReviewRun) -> dict[tuple[str, str, str], str]:
-    """Return each finding of a review as a line of text.
+    """Return the findings of a review as lines of text.
 
-    The keys are the path, the rule or category, and the quoted code.
+    The keys are the path, the rule or category, and the quoted code. Of findings with the same key,
+    the last one is returned.
     """
     lines: dict[tuple[str, str, str], str] = {}
     for finding in run.findings:

@@ -74,11 +74,11 @@ class Score:
         return [trial for trial in self.trials if trial.undone]
 
     def found(self) -> dict[str, float]:
-        """Return for each undone fix the share of its reviews that found it, by commit."""
+        """Return the share of reviews that found each undone fix: commit -> share."""
         return _by_case((trial.sha, trial.found) for trial in self.undone)
 
     def noisy(self) -> dict[str, float]:
-        """Return for each clean change the share of its reviews with a finding, by commit."""
+        """Return the share of reviews of each clean change with a finding: commit -> share."""
         clean = (trial for trial in self.trials if not trial.undone)
         return _by_case((trial.sha, bool(trial.others)) for trial in clean)
 
@@ -88,7 +88,7 @@ class Score:
 
     @property
     def listed(self) -> tuple[Finding, ...]:
-        """The findings that no planted defect explains."""
+        """The findings of the model that are not on lines of an undone fix."""
         return tuple(finding for trial in self.trials for finding in trial.others)
 
     def labelled(self, label: str) -> int:
@@ -96,7 +96,10 @@ class Score:
 
     @property
     def precision(self) -> float | None:
-        """The share of right findings among those that are known to be right or wrong."""
+        """The share of right findings among those that are known to be right or wrong, or None.
+
+        It is None if no finding is known to be right or wrong.
+        """
         right = sum(trial.found for trial in self.trials) + self.labelled("right")
         judged = right + self.labelled("wrong")
         return right / judged if judged else None
@@ -140,7 +143,10 @@ class Score:
 
 
 def _by_case(rows: Iterable[tuple[str, bool]]) -> dict[str, float]:
-    """Return the share of True for each case; repeats of one case are not independent."""
+    """Return the share of True for each case, of rows with the name of a case and a value.
+
+    Repeats of one case are not independent, so they count as one.
+    """
     cases: dict[str, list[float]] = {}
     for sha, value in rows:
         cases.setdefault(sha, []).append(float(value))
@@ -148,7 +154,7 @@ def _by_case(rows: Iterable[tuple[str, bool]]) -> dict[str, float]:
 
 
 def _share(cases: Mapping[str, float]) -> str:
-    """Return the mean of some cases with its 95 % interval, as text."""
+    """Return the mean of the cases and its 95 % interval as text; "none" without cases."""
     values = [*cases.values()]
     if not values:
         return "none"
@@ -179,7 +185,10 @@ def differences(old: Score, new: Score) -> list[str]:
 
 
 def _paired(name: str, before: Mapping[str, float], after: Mapping[str, float]) -> str:
-    """Return the paired comparison of the cases that two scores share, or "" if they share none."""
+    """Return a line that compares two scores, case by case, or "" if they share no case.
+
+    `before` and `after` map each case to its share, as `_by_case` returns them.
+    """
     shared = sorted(before.keys() & after.keys())
     if not shared:
         return ""
@@ -200,7 +209,7 @@ async def selftest(
     second_look: SecondLookMode | None = None,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> Score:
-    """Review up to `count` undone fixes and as many clean changes, and return the score.
+    """Review up to `count` undone fixes and up to as many clean changes, and return the score.
 
     Fixes are commits that also change a test. Each change is reviewed `repeat` times. `second_look`
     overrides the setting of the repository. `on_progress` is called with one line for each review.
@@ -242,7 +251,7 @@ async def selftest(
 
 
 def _labels(root: str | os.PathLike[str]) -> dict[str, str]:
-    """Return the labels in the memory of the current commit."""
+    """Return the labels in `.glue/dismissed` of the current commit: fingerprint -> label."""
     with Repo(root) as repo:
         text = file_text(repo, repo.resolve("HEAD"), DISMISSED_FILE) or ""
     bundle = Bundle(guidelines={DISMISSED_FILE: text})
@@ -328,7 +337,7 @@ class Scratch:
         return base, self.commit(self.tree(parent, fix, tests), base)
 
     def tree(self, rev: str, other: str, paths: Sequence[str]) -> str:
-        """Return a tree with the files of `rev`, but `paths` as they are in `other`."""
+        """Write a tree with the files of `rev`, but `paths` as in `other`, and return its hash."""
         here = ("-C", self.home)
         self._git(*here, "read-tree", rev)
         for path in paths:
@@ -341,7 +350,10 @@ class Scratch:
         return self._git(*here, "write-tree")
 
     def commit(self, tree: str, parent: str = "") -> str:
-        """Return a commit of a tree with a neutral message, so that the history tells nothing."""
+        """Commit a tree with the message "Update", and return the hash of the commit.
+
+        Another message could reveal the defect to the reviewing model.
+        """
         parents = ("-p", parent) if parent else ()
         return self._git("-C", self.home, "commit-tree", tree, *parents, "-m", "Update")
 
@@ -367,7 +379,10 @@ class Scratch:
 def changes(
     root: str | os.PathLike[str], scratch: Scratch, count: int
 ) -> Iterator[tuple[Bundle, Trial]]:
-    """Yield up to `count` undone fixes and as many clean changes in turn, each with its Trial."""
+    """Yield undone fixes and clean changes in turn, up to `count` of each, each with its Trial.
+
+    There are never more clean changes than fixes.
+    """
     fixes: list[tuple[str, Trial]] = []
     clean: list[tuple[str, Trial]] = []
     with Repo(root) as repo:
@@ -394,10 +409,10 @@ def changes(
 
 
 def sources(repo: Repo, sha: str, *, tested: bool) -> tuple[str, list[str], list[str]] | None:
-    """Return the parent of a commit, and the source files and tests that the commit changes.
+    """Return a commit's parent, source files and tests, or None if it does not suit a self-test.
 
-    Return None if the commit has no or too many source files, adds or deletes one, or changes too
-    many lines; if `tested`, also if it changes no test.
+    A commit does not suit if it changes no or too many source files, adds or deletes one, or
+    changes too many lines; if `tested`, also if it changes no test.
     """
     try:
         parent = repo.resolve(f"{sha}^")

@@ -18,7 +18,7 @@ RecordT = TypeVar("RecordT")
 
 
 def from_json(cls: type[RecordT], data: Any, where: str = "") -> RecordT:
-    """Decode a record of class `cls`.
+    """Return the record of class `cls` that `data`, a JSON value, contains.
 
     Raise ConfigError if a field is unknown, missing or of the wrong type, or if the record was
     written by another version. `where` names the source of the data in the message.

@@ -83,9 +83,10 @@ def _pieces(bundle: Bundle, budget: int) -> Iterator[Piece]:
 
 
 def _groups(file: FileDiff, head: str, budget: int) -> Iterator[tuple[Hunk, ...]]:
-    """Yield the hunks of a file; hunks of one function are together if they fit into a prompt.
+    """Yield the hunks of a file in groups: those of one function together, if `budget` allows.
 
-    So the code around them is shown once, and a quote of it is not ambiguous.
+    So the code around them is shown once, and a quote of it is not ambiguous. Any other hunk is a
+    group of its own.
     """
     group: tuple[Hunk, ...] = ()
     for hunk in file.hunks:
@@ -103,7 +104,10 @@ def _groups(file: FileDiff, head: str, budget: int) -> Iterator[tuple[Hunk, ...]
 
 
 def _function(file: FileDiff, group: tuple[Hunk, ...], head: str) -> str:
-    """Return hunks of one function, with the unchanged lines above, between and below them."""
+    """Return the text of a group of hunks, with unchanged lines above, between and below them.
+
+    The lines above and below belong to the function around the group, at most CONTEXT of each.
+    """
     # Lines that another hunk shows are not repeated: a quote of them would be ambiguous.
     others = [hunk for hunk in file.hunks if hunk not in group]
     ends = [hunk.new_start + hunk.new_count for hunk in others if hunk.index < group[0].index]
@@ -139,7 +143,11 @@ def _span(start: int, count: int) -> str:
 
 
 def _above(hunk: Hunk, head: str, low: int) -> range:
-    """Return the lines above a hunk of the function around its first change, from line `low` on."""
+    """Return numbers of the lines from the start of a function to a hunk in the function.
+
+    There are at most CONTEXT lines, none before line `low`, and none if no function contains the
+    first change of the hunk.
+    """
     first = min(hunk.touched, default=hunk.new_start)
     outer = _smallest([one for one in functions(head) if one.start <= first <= one.end])
     start = hunk.new_start
@@ -147,7 +155,11 @@ def _above(hunk: Hunk, head: str, low: int) -> range:
 
 
 def _below(hunk: Hunk, head: str, high: int) -> range:
-    """Return the lines below a hunk of the function around its last change, before line `high`."""
+    """Return numbers of the lines from a hunk in a function to the end of the function.
+
+    There are at most CONTEXT lines, all before line `high`, and none if no function contains the
+    last change of the hunk.
+    """
     last = max(hunk.touched, default=hunk.new_start)
     inner = _smallest([one for one in functions(head) if one.start <= last <= one.end])
     end = hunk.new_start + max(hunk.new_count, 1) - 1
@@ -170,7 +182,7 @@ def coverage(
     *,
     analysed: Mapping[str, str] | None = None,
 ) -> Coverage:
-    """Return how much of each hunk the model read, if it was given the chunks in `shown`.
+    """Return how much of each hunk the model read; `shown` are the chunks that it was given.
 
     `reason` is recorded for hunks that are not in `shown`. In a review without a model, `analysed`
     maps each file that an analyser understands to the name of the analyser: only these files count

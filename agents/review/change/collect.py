@@ -51,7 +51,7 @@ class PathFilter:
 
 
 def top(path: str | os.PathLike[str]) -> str:
-    """Return the top folder of the repository that contains `path`, or `path` if there is none."""
+    """Return the top folder of the repository around `path`, or `path` outside of a repository."""
     place = Path(os.path.abspath(path))
     for here in (place, *place.parents):
         bare = all(os.path.lexists(here / name) for name in ("HEAD", "objects", "refs"))
@@ -123,7 +123,7 @@ def from_diff(
     change: ReviewedChange | None = None,
     rules: Config | None = None,
 ) -> Bundle:
-    """Return a bundle with the files of a diff. Files that `rules` exclude are listed as skipped.
+    """Return a bundle with the files of a diff. Files that `rules` leave out are listed as skipped.
 
     `head` maps paths to texts after the change. For other files only the hunks are known.
     """
@@ -202,7 +202,11 @@ def _size(changed: FileChange) -> int:
 
 
 def _settings(repo: Repo, base: str) -> tuple[Config, dict[str, Any]]:
-    """Return the review settings at commit `base`, and the fields of a Bundle that contain them."""
+    """Return the settings at commit `base`: as a Config, and as the fields of a Bundle.
+
+    The fields are `config`, the content of the config file, and `guidelines`, the texts of the
+    guideline files and of the memory.
+    """
     texts = ((path, file_text(repo, base, path, MAX_GUIDE)) for path in CONFIG_FILES)
     data = next(
         (read_config(text, f"{path} of {base[:12]}") for path, text in texts if text is not None),
@@ -275,7 +279,9 @@ def _diff(
 
 
 def _with_texts(diff: bytes, read: Callable[[FileDiff], bytes | None], **fields: Any) -> Bundle:
-    """Return a bundle with the texts of the changed files before and after the change.
+    """Return a bundle of a diff, with the texts of its files before and after the change.
+
+    Binary files, and files beyond the limits of size, have no texts.
 
     `read` returns the content of a file after the change, or None if it cannot be read; then the
     bundle has no text of the file. The text before the change is computed by undoing the hunks.

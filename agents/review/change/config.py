@@ -110,7 +110,7 @@ def make(data: Mapping[str, Any], where: str = "review config") -> Config:
             raise ConfigError(f"{where}: {name} must be {kind} of 0 or more, not {value!r}")
     if config.samples < 1:
         raise ConfigError(
-            f'{where}: samples must be 1 or more; second_look = "never" checks nothing'
+            f'{where}: samples must be 1 or more; to check no findings, set second_look = "never"'
         )
     return config
 
@@ -135,7 +135,7 @@ def matches(path: str, patterns: tuple[str, ...]) -> bool:
 
 
 def blocklist(config: Config) -> Blocklist:
-    """Return the names of files whose content no model may see, in the diff or through a tool."""
+    """Return the blocklist of files whose content no model may see, in the diff or by a tool."""
     added = [name for name in config.secret_files if not name.startswith("!")]
     allowed = [name for name in config.secret_files if name.startswith("!")]
     return Blocklist.default().merge(added, allow=allowed)

@@ -43,7 +43,7 @@ _PREFIXES = (b"a/", b"b/", b"i/", b"w/", b"c/", b"o/", b"1/", b"2/")
 
 
 def parse(diff: bytes | str) -> tuple[FileDiff, ...]:
-    """Return the files of a diff. If a file cannot be parsed, its field `odd` has the reason."""
+    """Return the files of a diff. The field `odd` of a file is the reason if parsing it failed."""
     raw = diff.encode("utf-8", "surrogateescape") if isinstance(diff, str) else diff
     lines = raw.split(b"\n")
     if lines[-1] == b"":
@@ -177,7 +177,10 @@ class _Parser:
         )
 
     def _hunk(self, match: re.Match[bytes], index: int) -> tuple[Hunk, bool]:
-        """Parse a hunk, and return it with whether it has as many lines as its header announces."""
+        """Return the next hunk, and whether it is complete.
+
+        A hunk is complete if it has as many lines as its header announces. `match` is the header.
+        """
         old, old_left, new, new_left = (
             int(part) if part is not None else 1 for part in match.groups()[:4]
         )
@@ -277,7 +280,7 @@ def before(head: str, file: FileDiff) -> str:
 
 
 def side(file: FileDiff, kind: Literal["+", "-"]) -> str:
-    """Return the text of an added (+) or deleted (-) file, which its hunks contain in full."""
+    """Return the text of an added ("+") or deleted ("-") file from its hunks."""
     return "".join(
         line.text + line.end
         for hunk in file.hunks

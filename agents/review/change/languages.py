@@ -73,7 +73,7 @@ def is_doc(path: str) -> bool:
 
 
 def is_generated(path: str, text: str = "") -> bool:
-    """Return whether a file is vendored, minified or generated, judging by its path and text."""
+    """Return whether a file is vendored, minified, generated or huge, by its path and text."""
     if _GENERATED.search(path) or _MARK.search(text[:600]) or len(text) > _HUGE_FILE:
         return True
     return max(map(len, text.split("\n"))) > _LONG_LINE
@@ -81,7 +81,10 @@ def is_generated(path: str, text: str = "") -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """The lines of a function: the first, with decorators; the header; and the last."""
+    """A function in a source file: its name, and the numbers of its first, header and last line.
+
+    The first line is that of the first decorator, if there is one.
+    """
 
     name: str
     start: int
@@ -97,7 +100,7 @@ def opens_block(line: str) -> bool:
 
 
 def block_end(rows: list[str], start: int) -> int:
-    """Return the last line of the block that line number `start` opens, by indentation."""
+    """Return the number of the last line of a block, found by indentation; `start` is the first."""
     depth = indentation(rows[start - 1])
     last = start
     for at in range(start, len(rows)):
@@ -148,7 +151,7 @@ def _functions(rows: list[str]) -> Iterator[Function]:
 
 
 def _decorated(rows: list[str], header: int) -> int:
-    """Return the first line of the decorators above a header, which may span several lines."""
+    """Return the number of the first decorator line above a header, or of the header if none."""
     start, depth = header, indentation(rows[header - 1])
     for at in range(header - 1, max(header - 20, 0), -1):
         row = rows[at - 1]

@@ -85,7 +85,7 @@ _RULE = re.compile(r"^[ \t]*(?:[-=_*][ \t]*){3,}$|^[ \t]*=+[ \t]*$|^[ \t]*-+[ \t
 
 
 def line(text: str, limit: int = 300) -> str:
-    """Return the text as one inert line, for a log, a title or a terminal."""
+    """Return the text as one inert line of at most `limit` characters, for a log or a terminal."""
     text = one_line(text, drop=True)
     text = text.replace("##[", "# #[")
     if text.startswith("::"):
@@ -104,7 +104,7 @@ def plain(text: str) -> str:
 
 
 def prose(text: str) -> str:
-    """Return the text as one inert line of Markdown, for example as a title."""
+    """Return the text as one inert line of Markdown without bold, for example as a title."""
     return _inert_rows(_inline(one_line(text, drop=True), "").replace("**", ""))
 
 
@@ -157,7 +157,10 @@ def markdown(text: str, *, known: str = "") -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Cut the text at a line boundary, close an open fence, and add a note."""
+    """Return the text, cut to at most `limit` characters if it is longer.
+
+    It is cut at the end of a line if possible. An open fence is closed, and a note is added.
+    """
     if len(text) <= limit:
         return text
     room = max(0, limit - 60)
@@ -170,7 +173,7 @@ def shorten(text: str, limit: int) -> str:
 
 
 def _close_cut(cut: str) -> str:
-    """Shorten the end of a cut text until no code span is open and no escape is split."""
+    """Return a cut text without its last word, an open code span and a split escape at its end."""
     cut = cut.rsplit(" ", 1)[0].rstrip("\\&")
     start = cut.rfind("\n") + 1
     # Escapes and whole code spans are skipped from left to right; other backticks open a span.
@@ -194,7 +197,7 @@ def _row(row: str, known: str) -> str:
 
 
 def _start(text: str) -> str:
-    """Escape the first characters of a line if Markdown gives them a meaning at its start."""
+    """Return a line, escaped if Markdown would read its start as a heading, a list or a rule."""
     if text[:1] in ("#", "+", "=", "-", ":"):
         return "\\" + text
     if match := re.match(r"(\d{1,9})([.)])(?=\s|$)", text):
@@ -246,7 +249,10 @@ def _words(text: str) -> str:
 
 
 def _decoded(text: str) -> str:
-    """Decode HTML entities and remove hidden characters, but keep placeholders of `_set_aside`."""
+    """Return the text with HTML entities decoded and without hidden characters.
+
+    Placeholders of `_set_aside` are kept.
+    """
     for _ in range(4):  # entities may be nested: &amp;#64;
         parts = re.split("(\ue000\\d+\ue001)", text)
         parts[::2] = [clean_text(html.unescape(part), drop=True) for part in parts[::2]]
@@ -257,7 +263,10 @@ def _decoded(text: str) -> str:
 
 
 def _unlink(text: str) -> str:
-    """Replace links and images with their text, which may contain placeholders."""
+    """Return the text with every Markdown link and image replaced by its label.
+
+    Definitions of links are removed. A label may contain placeholders of `_set_aside`.
+    """
     text = _DEFINITION.sub("", text)
     for _ in range(6):  # links may contain images
         shorter = _REFERENCE.sub(r"\1", _LINK.sub(r"\1", text))
@@ -279,16 +288,17 @@ def _inert(text: str) -> str:
 
 
 def _inert_rows(text: str) -> str:
-    """Insert spaces into commands for forges (at the start of a line) and for CI runners."""
+    """Return the text with spaces in commands that a forge or a CI runner would carry out."""
     text = _COMMAND.sub(r"\1/ ", text)
     text = _WORKFLOW.sub(r"\1: ", text)
     return text.replace("##[", "# #[")
 
 
 def _address(match: re.Match[str]) -> str:
-    """Return the scheme, host and path of a link, so that no renderer links it.
+    """Return the scheme, host and path of a link as text that no renderer turns into a link.
 
-    The user and the query are left out. "http: x.test" stays different from "https: x.test".
+    The user and the query are left out. "http: x.test" stays different from "https: x.test". A link
+    without a host, or with a scheme such as `javascript`, becomes "(link removed)".
     """
     url = match.group()
     scheme = url.split(":", 1)[0].lower() if ":" in url else ""
@@ -311,7 +321,7 @@ def has_mention(code: str) -> bool:
 
 
 def _inert_code(text: str, *, is_known: bool) -> str:
-    """Make links, mentions and commands in code inert, in case a renderer reads code as prose.
+    """Return code with links, mentions and commands made inert, in case it is rendered as prose.
 
     If `is_known` (the code occurs in the change), HTML tags that load nothing are kept.
     """

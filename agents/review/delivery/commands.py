@@ -41,7 +41,7 @@ CONFIG = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A command in a comment.
+    """A command that a user wrote in a comment, such as `/ask` with a question.
 
     `head` and `base` are empty until the forge was asked. `refused` is the reason why the command
     is not carried out, or "".
@@ -59,12 +59,15 @@ class Command:
 
     @property
     def review(self) -> bool:
-        """Return whether the command asks for a review of `head`."""
+        """Return whether the command asks for a review and was not refused."""
         return self.name in ("review", "ask") and not self.refused
 
 
 def parse(body: str) -> tuple[str, str] | None:
-    """Return the name and argument of the command in the first line of a comment, or None."""
+    """Return the name and argument of the command in a comment, or None if there is none.
+
+    Only the first line of the comment is read.
+    """
     first = clean_text(body, drop=True).lstrip("\n").split("\n", 1)[0].rstrip()
     match = _COMMAND.match(first)
     return (match.group(1).lower(), clean.line(match.group(2), 500)) if match else None
@@ -103,7 +106,10 @@ def allowed(by: str, permission: Callable[[str], str]) -> bool:
 def dismissals(
     remarks: Iterable[Comment], known: Iterable[PostedFinding], permission: Callable[[str], str]
 ) -> tuple[Dismissal, ...]:
-    """Return a dismissal for each /ignore command in a comment of a user with write access."""
+    """Return a dismissal for each /ignore command of a user with write access.
+
+    A command that names no finding, and is not a reply to a posted one, is left out.
+    """
     posted = {finding.comment: finding.fingerprint for finding in known}
     may_write = cache(lambda by: allowed(by, permission))
     found: list[Dismissal] = []
@@ -120,7 +126,10 @@ def dismissals(
 
 
 def memory_line(command: Command, known: Iterable[PostedFinding]) -> str:
-    """Return the line of the memory for `/ignore always`, or "" if it names no posted finding."""
+    """Return the line for `.glue/dismissed` that `/ignore always` asks for.
+
+    Return "" if the command names no posted finding.
+    """
     named = DISMISSED.match(_ALWAYS.sub("", command.argument))
     posted = [finding for finding in known if named and finding.fingerprint.startswith(named[1])]
     if named is None or not posted:
@@ -133,8 +142,8 @@ def memory_line(command: Command, known: Iterable[PostedFinding]) -> str:
 def reply(command: Command, line: str = "") -> str:
     """Return the text of the reply to a command, or "" if the command is answered by a review.
 
-    The text begins with a marker, so that the reply is not posted twice. `line` is the line of the
-    memory for `/ignore always`.
+    The text begins with a marker, so that the reply is not posted twice. `line` is the line for
+    `.glue/dismissed`, if the command is `/ignore always`.
     """
     words = {
         "help": HELP,

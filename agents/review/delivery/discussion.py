@@ -39,7 +39,7 @@ def with_discussion(
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[ReviewedChange, str]:
-    """Return a change with the discussion of its pull request, and a note for the user.
+    """Return the change with the newest comments and the issues of its pull request, and a note.
 
     The note names the texts that are missing and the reason; it is "" if none is missing. A failure
     is not an error, because a review does not need the discussion.
@@ -59,8 +59,8 @@ def with_discussion(
     hidden = sum(LEFT_OUT in text for text in texts)
     note = ""
     if hidden:
-        note = f"{counted(hidden, 'comment or issue', 'comments or issues')} addressed to an"
-        note += " automated reviewer left out"
+        number = counted(hidden, "comment or issue", "comments or issues")
+        note = f"left out, because addressed to an automated reviewer: {number}"
     more = max(0, len(remarks) - MAX_COMMENTS)
     change = replace(
         change, comments=comments, older_comments=more, issues=(*change.issues, *issues)
@@ -69,16 +69,16 @@ def with_discussion(
 
 
 def _clean(remark: Comment) -> ChangeComment:
-    """Return a comment without hidden text, cut to its maximum length."""
+    """Return a comment without hidden text, cut to MAX_COMMENT characters."""
     return ChangeComment(
         author=remark.by, body=_visible(remark.body)[:MAX_COMMENT], path=remark.path
     )
 
 
 def _visible(text: str) -> str:
-    """Return a text of a forge without invisible characters and HTML comments.
+    """Return a text of a forge without hidden parts, or LEFT_OUT if it addresses the reviewer.
 
-    Return LEFT_OUT if the text addresses an automated reviewer.
+    Hidden parts are invisible characters and HTML comments.
     """
     if addresses_reviewer(text):
         return LEFT_OUT
@@ -86,7 +86,10 @@ def _visible(text: str) -> str:
 
 
 def _issues(forge: Forge, text: str) -> Iterator[str]:
-    """Yield the title and text of each issue that a pull request closes, by its description."""
+    """Yield number, title and text of the issues that a pull request closes, at most MAX_ISSUES.
+
+    `text` is the title and description of the pull request.
+    """
     numbers = dict.fromkeys(int(match[1]) for match in _CLOSES.finditer(text))
     for number in list(numbers)[:MAX_ISSUES]:
         if issue := forge.issue(number):

@@ -70,7 +70,7 @@ def title(item: Item) -> str:
 
 
 def message(item: Item, limit: int = 1_500) -> str:
-    """Return the title and the body of a finding as plain text."""
+    """Return the title and the body of a finding as plain text of at most `limit` characters."""
     return clean.shorten(f"{title(item)}\n\n{clean.plain(item.finding.body)}", limit)
 
 
@@ -79,7 +79,10 @@ def rule(item: Item) -> str:
 
 
 def lines(item: Item) -> tuple[int, int] | None:
-    """Return the first and last line in the new file, or None if the finding has no line there."""
+    """Return the first and last line number of a finding, or None if it has no line.
+
+    The numbers are those of the new file.
+    """
     finding = item.finding
     if finding.line is None:
         return None
@@ -105,14 +108,14 @@ def fields(body: str, kind: str) -> dict[str, str] | None:
 
 
 def sticky(report: Report) -> str:
-    """Return the sticky comment, with its marker."""
+    """Return the text of the sticky comment: a marker, and the report as Markdown."""
     body = summary(report, limit=gate.SUMMARY - 200)
     mark = hashlib.sha256(body.encode()).hexdigest()[:16]
     return f"{STICKY}v=1 head={report.change.head_sha or 'none'} digest={mark} -->\n{body}"
 
 
 def summary(report: Report, *, limit: int = gate.SUMMARY) -> str:
-    """Return the whole report as Markdown."""
+    """Return the whole report as Markdown, cut to `limit` characters."""
     text = clean.markdown(report.summary, known=report.known) if report.summary.strip() else ""
     shown = [_row(item, report) for item in report.items if not item.folded]
     mild = [_row(item, report) for item in report.items if item.folded == "mild"]
@@ -151,7 +154,10 @@ def _fold(title: str, rows: list[str]) -> str:
 
 
 def headline(report: Report) -> str:
-    """Return one line with the number of findings and the percentage that was read."""
+    """Return one line with the result and the share of the change that was read.
+
+    The result is the number of findings, or that the review is inconclusive or had nothing to read.
+    """
     number = len(report.items)
     found = "No findings" if not number else count(number, "finding")
     if report.codes:
@@ -169,7 +175,11 @@ def headline(report: Report) -> str:
 
 
 def inline(item: Item, report: Report, suggestion: str = "suggestion") -> str:
-    """Return the inline comment of a finding, with its marker, cut to the size limit."""
+    """Return the text of the inline comment on a finding, cut to the size limit.
+
+    It begins with a marker, and contains the suggestion if there is room. `suggestion` is the
+    forge's name for the block with the suggestion.
+    """
     finding = item.finding
     by = "rule" if finding.rule else "model"
     sha = report.change.head_sha[:12] or "none"
@@ -198,7 +208,7 @@ def fixes(report: Report) -> str:
 
 
 def footer(report: Report) -> str:
-    """Return the last line: the reviewer, who asked for it, and how to dismiss a finding."""
+    """Return the last line: the model, who asked for the review, how to dismiss a finding."""
     by = clean.code(report.model) if report.model else "analysers and rules, without a model"
     words = [f"Reviewed by {by}"]
     if report.prompt:
@@ -244,7 +254,10 @@ def _ended(code: str) -> str:
 
 
 def _unread(report: Report) -> list[str]:
-    """Return a Markdown list of files that were skipped or not read in full, with the reasons."""
+    """Return rows of a Markdown list: files that were not read in full, with the reasons.
+
+    There are at most 20 files, and then a row with the number of the others.
+    """
     gaps = (
         (hunk.path, hunk.reason or hunk.state)
         for hunk in report.coverage.required
@@ -521,7 +534,10 @@ def to_code_quality(report: Report) -> list[dict[str, Any]]:
 
 
 def workflow_commands(report: Report) -> str:
-    """Return annotations for the CI runners of GitHub and Gitea, with all texts escaped."""
+    """Return commands that make the runner of GitHub or Gitea show findings as annotations.
+
+    Only the first PER_LEVEL findings of each level are included, because runners show no more.
+    """
     counts: Counter[str] = Counter()
     rows: list[str] = []
     for item in report.items:

@@ -76,7 +76,7 @@ def deliver(forge: Forge, bundle: Bundle, done: PostResult) -> None:
 def _inline(
     forge: Forge, report: Report, bundle: Bundle, known: Sequence[PostedFinding], done: PostResult
 ) -> Report:
-    """Post new findings as inline comments, and return the report with the outcome.
+    """Post new findings as inline comments, and return the report, updated with the outcome.
 
     In the returned report, findings whose comments were refused are not inline, and findings that
     were posted before have the fingerprint of their comment.
@@ -120,7 +120,7 @@ def _delete_duplicates(forge: Forge) -> None:
 def _resolve_fixed(
     forge: Forge, report: Report, bundle: Bundle, known: Sequence[PostedFinding], done: PostResult
 ) -> Report:
-    """Resolve the discussions of fixed findings, and return the report with these findings.
+    """Resolve the discussions of fixed findings, and return the report that lists them as fixed.
 
     A finding counts as fixed only if this review could have found it: its whole file was read, and
     a model was asked if a model had reported it.
@@ -178,7 +178,7 @@ def _posted_keys(forge: Forge) -> set[tuple[str, str]]:
 
 
 def _post_single(forge: Forge, post: Post, done: PostResult) -> bool:
-    """Post one inline comment; return False if the forge refuses it."""
+    """Post one inline comment, and return whether the forge accepted it."""
     try:
         sent = forge.post_once(
             lambda: forge.add_single(post), lambda: post.key in _posted_keys(forge)
@@ -195,7 +195,7 @@ def _post_single(forge: Forge, post: Post, done: PostResult) -> bool:
 def _comment_on_files(
     forge: Forge, items: Sequence[Item], report: Report, bundle: Bundle, done: PostResult
 ) -> None:
-    """Post comments on whole files, for findings without a line of the diff."""
+    """Post comments on whole files, at most FILE_LEVEL, for findings outside of the hunks."""
     room = max(0, min(FILE_LEVEL, gate.FINDINGS - done.posted - done.skipped))
     for item in items:
         if item.inline or item.folded or item.finding.anchor != "file":
@@ -288,7 +288,7 @@ def publish(
     sleep: Callable[[float], None] = time.sleep,
     transport: Transport | None = None,
 ) -> Published:
-    """Gate a review, post it, and return the report with the verdict.
+    """Apply the gate to a review, post the rest, and return the report and the verdict.
 
     Args:
         place: the pull request. Default: that of the CI job.
@@ -341,7 +341,7 @@ def publish(
 
 
 def _dismissals(forge: Forge, report: Report, bundle: Bundle) -> tuple[Dismissal, ...]:
-    """Return the dismissals in comments of the pull request."""
+    """Return the dismissals in comments of users with write access on the pull request."""
     remarks = [
         remark for remark in forge.remarks() if "/ignore" in remark.body or "/glue" in remark.body
     ]

@@ -1,4 +1,4 @@
-"""The report of a review: gated findings without the dismissed ones, and the exit code.
+"""The report of a review: the findings that may be posted, the verdict and the exit code.
 
 Every text in a report is redacted and has no hidden characters.
 """
@@ -87,10 +87,9 @@ class Report:
 
     @property
     def quiet(self) -> bool:
-        """Return whether there is nothing to post.
+        """Return whether the report needs no comment: nothing was found, and nothing went wrong.
 
-        A review without a model and without findings posts nothing, even if it did not cover
-        the whole change.
+        A review without a model needs no comment even if it did not cover the whole change.
         """
         is_silent = not self.items and not self.codes and not self.tripwire
         return is_silent and (self.coverage.complete or not self.model)
@@ -108,9 +107,10 @@ def build(
     given: Iterable[Dismissal] = (),
     config: Config | None = None,
 ) -> Report:
-    """Return the report of a run: findings that pass the gate and are not dismissed, redacted.
+    """Return the report of a review: its findings that may be posted, without secrets.
 
-    If the gate refuses the model's review, only findings of analysers and rules remain.
+    Findings that the gate refuses are left out; dismissed findings are listed as dismissed. If the
+    gate refuses the model's whole review, only findings of analysers and rules remain.
     """
     config = config or Config()
     most = sorted(run.findings, key=dedupe.rank)[: gate.CONSIDERED]
@@ -247,7 +247,7 @@ def valid_sha(text: str) -> str:
 
 
 def _folded(item: Item, config: Config, shown: int) -> Item:
-    """Return the item, folded if it is too mild, too unsure, or exceeds the number of comments.
+    """Return the item, marked as folded if it is too mild or unsure, or one comment too many.
 
     `shown` is the number of inline comments so far.
     """
@@ -269,7 +269,7 @@ def _commentable(finding: Finding, file: FileDiff | None) -> bool:
 
 
 def _placed(finding: Finding, bundle: Bundle) -> Finding:
-    """Return the finding with its line computed again from the quote.
+    """Return the finding with the line on which its quote is found.
 
     The line number in a saved file is not trusted. `line` becomes None if the quote is not found
     or the forge accepts no comment there.
@@ -291,7 +291,7 @@ Safe = Callable[[str, int], str]
 
 
 def _make_safe(redactor: Redactor) -> Safe:
-    """Return a function that cleans, redacts and shortens a text.
+    """Return a function that cleans, redacts and shortens a text: `safe(text, limit)`.
 
     It redacts twice, because a link may split a secret value: before and after links are unwrapped.
     """

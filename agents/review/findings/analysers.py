@@ -90,7 +90,7 @@ class HandedIn:
 
 
 def analysed_files(bundle: Bundle, handed_in: HandedIn | None = None) -> dict[str, str]:
-    """Return each changed file that an analyser understands, with the name of the analyser."""
+    """Return the changed files that an analyser understands: path -> name of the analyser."""
     found = {file.path: "ruff" for file in _checked_by_ruff(bundle)} if find_ruff() else {}
     return found | dict(handed_in.analysed if handed_in else {})
 
@@ -117,7 +117,7 @@ def find_ruff() -> str:
 
 
 def ruff(bundle: Bundle) -> tuple[Finding, ...]:
-    """Return the new results of ruff in the Python files of a change."""
+    """Return findings for the new results of ruff in changed Python files; none without ruff."""
     changed = _checked_by_ruff(bundle)
     program = find_ruff() if changed else ""
     if not program:
@@ -186,7 +186,7 @@ def _run_ruff(program: str, folder: str) -> list[dict[str, Any]]:
 
 
 def _ruff_result(row: Mapping[str, Any], path: str, text: str, *, is_head: bool) -> Result | None:
-    """Return a row of ruff's output as a Result, or None if `ruff_rules.toml` excludes it."""
+    """Return a row of ruff's output as a Result, or None if `ruff_rules.toml` leaves it out."""
     rule = RUFF_RULES.get(row["code"])
     if rule is None:
         return None
@@ -288,7 +288,7 @@ def handed_in(
     base: Sequence[tuple[str, str]] = (),
     root: str = "",
 ) -> HandedIn:
-    """Return findings for the new results in files of other tools.
+    """Return the new findings in files of other tools, the files that these analysed, and notes.
 
     `given` and `base` contain the format and path of each file: `given` for the change, `base` for
     the base branch. A result is new if `base` does not contain it. If `base` is empty, results on
@@ -312,7 +312,7 @@ def handed_in(
             f" {elsewhere} elsewhere"
         )
     if logs:
-        notes.append(f"{count(len(findings), 'result')} of other tools are new in this change")
+        notes.append(f"new in this change: {count(len(findings), 'result')} of other tools")
     suffixes = {path: PurePosixPath(path).suffix for path in changed}
     analysed = {path: tools[suffix] for path, suffix in suffixes.items() if suffix in tools}
     return HandedIn(findings=findings, analysed=analysed, notes=tuple(notes))
@@ -398,7 +398,7 @@ def _severity(level: str, rule: str, properties: Mapping[str, Any]) -> Severity:
 
 
 def _plain_path(uri: str, base: str = "") -> str:
-    """Return the path of a file URI or path; `base` is the folder that it is relative to."""
+    """Return a file URI or path as a path with `/`, joined to the folder `base` if relative."""
     path = re.sub(r"^file:(?://[^/]*)?", "", unquote(uri)).replace("\\", "/")
     if re.match(r"/[A-Za-z]:/", path):
         path = path[1:]  # file:///C:/src
@@ -410,7 +410,7 @@ def _plain_path(uri: str, base: str = "") -> str:
 
 
 def _located(results: list[Result], bundle: Bundle, root: str) -> list[Result]:
-    """Return the results with paths from the top of the repository.
+    """Return the results with paths relative to the top of the repository, if that is found.
 
     A tool may have run in another folder, such as that of another CI job. Then the top of its
     checkout is the folder that contains all its files and in which a changed file is found.
@@ -435,7 +435,7 @@ def _located(results: list[Result], bundle: Bundle, root: str) -> list[Result]:
 def new_findings(
     head: Iterable[Result], base: Iterable[Result], bundle: Bundle, *, compared: bool
 ) -> Iterator[Finding]:
-    """Yield findings for results that the base does not have.
+    """Yield findings for results that the base does not have, at most PER_FILE a rule and file.
 
     Two results are the same if the same rule flags the same code, on any line. If `compared` is
     False, the results for the base are unknown, and only results on added lines are new.

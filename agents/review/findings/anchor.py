@@ -75,8 +75,9 @@ class _Row:
 
 
 def anchor(finding: Finding, files: Sequence[FileDiff], head: Mapping[str, str]) -> Finding | None:
-    """Return the finding with path and line of the place that it quotes, or None if not found.
+    """Return the finding with the path and line of its quote, or None if the quote is not found.
 
+    The line is None if the quote is outside of the hunks.
     The quote is replaced with the code that was found if the model did not copy it exactly.
     """
     path = resolve_path(finding.path, files)
@@ -103,9 +104,9 @@ def anchor(finding: Finding, files: Sequence[FileDiff], head: Mapping[str, str])
 
 
 def anchor_at_line(finding: Finding, files: Sequence[FileDiff]) -> Finding | None:
-    """Return the finding placed on the line that the model named, or None.
+    """Return the finding on the line that the model named, or None if no hunk has that line.
 
-    This is the last resort if a quote is missing or not found. The line must be in a hunk.
+    This is the last resort if a quote is missing or not found.
     """
     path = resolve_path(finding.path, files)
     file = next((file for file in files if file.path == path), None)
@@ -189,7 +190,7 @@ def _find(
 
 
 def _readings(quote: str) -> Iterator[tuple[str, ...]]:
-    """Yield the lines to search for, without white space, each variant once.
+    """Yield variants of a quote to search for; each is a tuple of lines without white space.
 
     The variants are the quote as it is, without diff signs, without line numbers, without remarks
     and marks of the model, and single lines of it, the longest first.
@@ -218,7 +219,7 @@ def _readings(quote: str) -> Iterator[tuple[str, ...]]:
 
 
 def _unwrapped(text: str) -> str:
-    """Remove backticks and quotation marks around a text."""
+    """Return the text without the backticks or quotation marks around it."""
     bare = text.strip()
     for mark in ("```", "``", "`", '"', "'"):
         if len(bare) > 2 * len(mark) and bare.startswith(mark) and bare.endswith(mark):
@@ -227,12 +228,15 @@ def _unwrapped(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Remove all white space, which models copy wrongly most often, and straighten marks."""
+    """Return the text without white space and with straight quotation marks.
+
+    White space is what models copy wrongly most often.
+    """
     return "".join(text.split()).translate(_STRAIGHT)
 
 
 def _rows(hunk: Hunk, kinds: str = " +-") -> list[_Row]:
-    """Return the lines of a hunk that are of one of these kinds and not blank."""
+    """Return the lines of a hunk whose sign is in `kinds`, without blank lines."""
     rows: list[_Row] = []
     for at, line in enumerate(hunk.lines):
         if line.kind in kinds and (plain := _plain(line.text)):
@@ -242,7 +246,10 @@ def _rows(hunk: Hunk, kinds: str = " +-") -> list[_Row]:
 
 
 def _remaining(hunk: Hunk, at: int) -> int | None:
-    """Return the line nearest to a deleted one that is still there, preferably below it."""
+    """Return the number of the first remaining line below a deleted line, else above it.
+
+    Return None if no line of the hunk remains. `at` is the index of the deleted line.
+    """
     after = (line.new for line in hunk.lines[at:] if line.new is not None)
     before = (line.new for line in reversed(hunk.lines[:at]) if line.new is not None)
     return next(after, None) or next(before, None)
@@ -285,7 +292,7 @@ def _nearest(spans: list[list[_Row]], claimed: int | None) -> list[_Row]:
 
 
 def _matches(wanted: tuple[str, ...], rows: list[_Row]) -> list[list[_Row]]:
-    """Return each occurrence of the wanted lines.
+    """Return the occurrences of the wanted lines in `rows`, each as a list of rows.
 
     The first wanted line may begin, and the last one may end, within a line.
     """
@@ -305,7 +312,10 @@ def _matches(wanted: tuple[str, ...], rows: list[_Row]) -> list[list[_Row]]:
 
 
 def _short(wanted: str, file: FileDiff, claimed: int | None) -> QuotePlace | None:
-    """Return the place of a short quote if it is unique in the hunks or near the claimed line."""
+    """Return the place of a short quote, or None if it is ambiguous or not found.
+
+    It must be unique in the hunks, or near the line number that the model gave, `claimed`.
+    """
     rows = [row for hunk in file.hunks for row in _rows(hunk)]
     whole = [row for row in rows if row.plain == wanted]
     found = whole or [row for row in rows if len(wanted) >= MIN_PART and wanted in row.plain]
@@ -326,9 +336,9 @@ def _distance(row: _Row, claimed: int | None) -> int:
 
 
 def _similar(quote: str, file: FileDiff, claimed: int | None) -> QuotePlace | None:
-    """Return the line that is most similar to a line of the quote, if it is clearly the best.
+    """Return the place of the line most similar to a quote, or None if no line is clearly the best.
 
-    Near the claimed line, less similarity is enough.
+    Near the line number that the model gave, `claimed`, less similarity is enough.
     """
     rows = [row for hunk in file.hunks for row in _rows(hunk)]
     lines = sorted({"".join(wanted) for wanted in _readings(quote)}, key=len, reverse=True)
@@ -371,7 +381,7 @@ def _likeness(wanted: str, text: str) -> float:
 def _inside(
     place: QuotePlace, files: Sequence[FileDiff], head: Mapping[str, str], claimed: int | None
 ) -> QuotePlace:
-    """Move a quote of a function's header to a line of its body; return other places unchanged.
+    """Return a line of the body if `place` is the header of a function, else `place`.
 
     A model that quotes the line `def total(prices):` means a line of the body: the line number in
     its report, else the first changed line. The place stays if the header itself is new, or if no
@@ -451,7 +461,10 @@ def weakens_test(finding: Finding, bundle: Bundle) -> bool:
 
 
 def _parses(path: str, old: str, new: str) -> str:
-    """Return the reason why `new` no longer parses although `old` did, or ""."""
+    """Return why the file `path` no longer parses with the text `new`, or "" if it does.
+
+    Return "" also if its text before, `old`, did not parse, or the language is not known.
+    """
     kind = PurePosixPath(path).suffix.lower()
     if kind in _PARSERS:
         after = _refused(kind, new)

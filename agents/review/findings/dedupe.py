@@ -92,7 +92,7 @@ def rank(finding: Finding) -> tuple[int, int, str, int]:
 
 
 def unique(findings: Sequence[Finding]) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
-    """Return the findings of a run without duplicates, with fingerprints, and the duplicates.
+    """Return the distinct findings, each with its fingerprint, and the duplicates of them.
 
     Of several findings of the same defect, a finding of a rule is kept, else the most severe.
     """
@@ -132,7 +132,7 @@ def _position(finding: Finding) -> tuple[str, int, str]:
 def match(
     findings: Sequence[Finding], known: Sequence[PostedFinding], bundle: Bundle
 ) -> dict[int, PostedFinding]:
-    """Return the earlier comment on each finding that was posted before, by index in `findings`.
+    """Return the earlier comment on each finding that has one: index in `findings` -> comment.
 
     A finding and a comment match if they are about the same code, or about near lines in similar
     words. Each comment is used for at most one finding.
@@ -155,7 +155,7 @@ def match(
 
 
 def _sameness(finding: Finding, old: PostedFinding) -> float:
-    """Return a score for how likely the comment `old` is about `finding`; 0 if it is not."""
+    """Return how likely the comment `old` is about `finding`: 0 if it is not, else up to 7."""
     span = _range(finding)
     far = bool(span) and old.line is not None and not span[0] - 3 <= old.line <= span[-1] + 3
     mine, theirs = _words(f"{finding.title} {finding.body}"), _words(old.text)
@@ -245,7 +245,7 @@ def is_duplicate(one: Finding, other: Finding) -> bool:
 
 
 def says_the_same(one: Finding, other: Finding, least: float = SAME_WORDS) -> bool:
-    """Return whether two findings use the same words: equal titles, or similar title and body.
+    """Return whether two findings use similar words, in their titles or in the whole texts.
 
     `least` is the share of the words of the shorter text that the longer one must contain.
     """
@@ -257,7 +257,10 @@ def says_the_same(one: Finding, other: Finding, least: float = SAME_WORDS) -> bo
 
 
 def covers(found: Finding, refused: Finding) -> bool:
-    """Return whether an accepted finding is the corrected version of a refused one."""
+    """Return whether an accepted finding is probably the corrected version of a refused one.
+
+    It uses similar words, or it is about the same code.
+    """
     if says_the_same(found, refused):
         return True
     if found.path != refused.path:
@@ -313,7 +316,10 @@ def _content(hunk: Hunk) -> tuple[tuple[str, str], ...]:
 
 
 def load(folder: str | Path) -> EarlierReview | None:
-    """Read the review that `glue review --save FOLDER` stored; None if there is none yet."""
+    """Return the review that `glue review --save FOLDER` stored, or None if there is none yet.
+
+    Raise ConfigError if it was inconclusive or made without a model.
+    """
     place = Path(folder)
     if not (place / "bundle.json").exists() and not (place / "findings.json").exists():
         return None
@@ -328,7 +334,7 @@ def load(folder: str | Path) -> EarlierReview | None:
 
 
 def narrow(bundle: Bundle, earlier: EarlierReview) -> Bundle:
-    """Return the bundle with only those hunks that the earlier review did not read in full."""
+    """Return the bundle without the hunks that the earlier review read in full."""
     files = []
     for file in bundle.files:
         hunks = tuple(hunk for hunk in file.hunks if not earlier.has(file.path, hunk))
@@ -338,9 +344,9 @@ def narrow(bundle: Bundle, earlier: EarlierReview) -> Bundle:
 
 
 def carried(bundle: Bundle, earlier: EarlierReview) -> tuple[Finding, ...]:
-    """Return the model's findings of the earlier review in files that have an unchanged hunk.
+    """Return the model's findings in the earlier review that are still in the change.
 
-    Findings whose quote is no longer in the change are left out.
+    Their file has a hunk that the earlier review read, and their quote is still in the change.
 
     Findings of rules are not carried over, because the rules run again.
     """
@@ -356,7 +362,7 @@ def carried(bundle: Bundle, earlier: EarlierReview) -> tuple[Finding, ...]:
 
 
 def joined(bundle: Bundle, earlier: EarlierReview, now: Coverage) -> Coverage:
-    """Merge the coverage of two reviews: hunks that the earlier one read count as fully covered."""
+    """Return the coverage `now`, in which hunks that the earlier review read count as covered."""
     sha = earlier.bundle.change.head_sha[:12] or "an earlier head"
     entries = {(entry.path, entry.hunk): entry for entry in now.hunks}
     for file in bundle.files:

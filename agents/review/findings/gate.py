@@ -85,7 +85,7 @@ ABOUT = 0.50  # share of the names in a summary that must occur in the context
 def judge(
     run: ReviewRun, bundle: Bundle, *, language: str = "en", examples: Sequence[str] = ()
 ) -> ReviewRun:
-    """Return the run with only the findings and texts that may be posted.
+    """Return the run without the findings and the summary that must not be posted.
 
     Refused findings are moved to `dropped`, each with its code. A refused summary is removed. If
     the returned run has `codes`, nothing of it may be posted.
@@ -129,7 +129,7 @@ def judge(
 
 
 def unresolved(dropped: Iterable[Finding], accepted: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Return the refused reports of a model that no accepted finding covers, each once.
+    """Return the refused findings of a model that it did not correct and report again.
 
     Duplicates, and findings beyond the limit, were not refused.
     """
@@ -164,7 +164,7 @@ def tally(refused: Iterable[Finding]) -> str:
 
 
 def by_severity(findings: Iterable[Finding]) -> str:
-    """Return the number of findings of each severity, such as "1 high, 2 low"."""
+    """Return the number of findings of each severity, such as "1 high, 2 low"; "" without any."""
     severities = Counter(finding.severity for finding in findings)
     counts = [(name, severities[name]) for name in SEVERITIES]
     return ", ".join(f"{number} {name}" for name, number in counts if number)
@@ -220,7 +220,10 @@ def finding_code(
 def summary_codes(
     text: str, shown: str = "", *, language: str = "en", examples: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Return the codes of all reasons to refuse a summary; none if it may be posted."""
+    """Return the codes of the reasons to refuse a summary; none if it may be posted.
+
+    `shown` is the text of the change, which the summary must be about.
+    """
     codes = text_codes(text, language=language, examples=examples)
     if len(text.split()) < 3 and not codes:
         codes = ("transport.short",)
@@ -393,7 +396,10 @@ def _cut(text: str) -> bool:
 
 
 def _coverage(tokens: list[str]) -> float:
-    """Return the share of a text that its most frequent sequence of 2 to 4 tokens covers."""
+    """Return the share of a text, from 0 to 1, that one repeated sequence of tokens covers.
+
+    A sequence has 2 to 4 tokens and occurs at least four times.
+    """
     best = 0.0
     for size in (2, 3, 4):
         grams = Counter(tuple(tokens[at : at + size]) for at in range(len(tokens) - size + 1))
@@ -423,7 +429,7 @@ def _shingles(text: str, size: int = 8) -> set[tuple[str, ...]]:
 
 
 def context(bundle: Bundle) -> str:
-    """Return all texts of the change that the reviewer was shown or could have read."""
+    """Return the paths, the title, the diff and the texts of the changed files as one text."""
     names = " ".join(f"{file.path} {file.old_path}" for file in bundle.files)
     texts: Iterable[str] = (
         names,
@@ -456,7 +462,7 @@ def paths(text: str) -> list[str]:
 
 
 def on_topic(text: str, shown: str) -> bool:
-    """Return whether a summary is about the change, of which `shown` is the text.
+    """Return whether a summary is about the change; `shown` is the text of the change.
 
     At least half of the names in the summary must occur in the change. If the summary has fewer
     than five names but has paths, one of the paths must occur too.

@@ -38,7 +38,7 @@ HEADER = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastDecision:
-    """One line of the memory. `id` is "" for a decision on a kind of finding."""
+    """A decision in `.glue/dismissed`, on one finding or, if `id` is "", on a kind of finding."""
 
     id: str = ""
     label: Label = "wrong"
@@ -59,7 +59,10 @@ def decisions(bundle: Bundle) -> Iterator[PastDecision]:
 
 
 def section(bundle: Bundle) -> str:
-    """Return the decisions as a section of a system prompt, or "" if there are none."""
+    """Return the decisions as a section of a system prompt, or "" if there are none.
+
+    If they are too long, the first ones are left out.
+    """
     rows = [f"- {one.label}: {one.text}" for one in decisions(bundle) if one.text]
     while rows and sum(map(len, rows)) > MAX_PROMPT:
         rows.pop(0)
@@ -84,7 +87,7 @@ def line(finding: Finding, label: Label, reason: str) -> str:
 
 
 def added(text: str, new: str) -> str:
-    """Return the text of the file with a new line, which replaces one of the same fingerprint."""
+    """Return the text of the memory with the line `new`, which replaces one of the same finding."""
     mark = new.split(" ", 1)[0]
     rows = [row for row in text.splitlines(keepends=True) if not row.startswith(f"{mark} ")]
     if rows and not rows[-1].endswith("\n"):

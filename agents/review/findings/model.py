@@ -123,7 +123,7 @@ class _Attempt:
         return self.drafted()
 
     def _limits(self) -> Limits | None:
-        """Return the limits that are left of the review's budget, or None if it is spent."""
+        """Return limits for the next run, from the rest of the budget; None if it is spent."""
         config = self.config
         tokens = config.max_tokens - self.usage.total
         seconds = config.max_seconds - (time.monotonic() - self.started)
@@ -215,7 +215,10 @@ class _Attempt:
     async def second_look(
         self, judged: ReviewRun, drafted: ReviewRun, mode: SecondLookMode
     ) -> ReviewRun:
-        """Check the accepted findings; return the draft without the findings that are refuted."""
+        """Check the findings of `judged`, and return `drafted` without those that were refuted.
+
+        `judged` is the draft after the gate, so findings that the gate refused are left out too.
+        """
         reported = [finding for finding in judged.findings if not finding.rule]
         rest = tuple(finding for finding in judged.findings if finding.rule)
         if not reported:
@@ -260,7 +263,7 @@ class _Attempt:
         )
 
     def _named_code(self, number: int, finding: Finding) -> list[str]:
-        """Return the code that a finding names, from the repository or from the run file."""
+        """Return the code that a finding names; a replay reads it from the run file."""
         if self.record is not None and self.replay:
             return self.record.named.get(f"{self.index}/{number}", [])
         named = secondlook.named_code(finding, self.bundle, self.repo)
@@ -300,9 +303,8 @@ def one_line(finding: Finding) -> str:
 
 
 def _record_json(text: str, draft: ReviewDraft) -> bool:
-    """Record the findings and the summary of a JSON text; return whether the draft is finished.
+    """Record a review that a model wrote as JSON; return False if the text is not such JSON.
 
-    Return False if the text is not such JSON.
 
     A model without tools cannot report again, so a report that would be sent back is recorded.
     """

@@ -32,15 +32,16 @@ def instructions(version: str = "") -> str:
 
 
 def examples() -> tuple[str, ...]:
-    """Return the examples in all prompts; the gate refuses a review that repeats them."""
+    """Return the example of each version of the prompt; a review must not repeat one."""
     catalog = Catalog("glue.prompts:review")
     texts = (catalog.get(version).text for version in catalog.versions())
     return tuple(text.partition("## Example")[2].strip() for text in texts)
 
 
 def system(bundle: Bundle, config: Config, seed: str, name: str = "review") -> str:
-    """Return the system prompt: instructions, guidelines and settings, all from the merge-base.
+    """Return the system prompt: the instructions of glue, and those of the repository.
 
+    The latter are guidelines, settings and earlier decisions, as they are at the merge base.
     `name` is the prompt: "review" or "second-look".
     """
     is_review = name == "review"
@@ -103,7 +104,7 @@ def question(
 
 
 def discussion(bundle: Bundle) -> str:
-    """Return the issues, commit messages and comments of a change, which the model may ask for."""
+    """Return the issues, commit messages and comments of a change as one text for the model."""
     change = bundle.change
     parts = [f"Issue that the change should solve: {issue}" for issue in change.issues[:10]]
     parts += [f"Commit: {commit.message.strip()[:2_000]}" for commit in change.commits[:20]]

@@ -84,7 +84,7 @@ _MAX_PYTHON = 200_000  # characters of a reply that are parsed as a Python liter
 
 
 def read_report(given: Mapping[str, Any], source: str = "") -> Finding:
-    """Return the finding of a report; raise ValueError if it has neither a title nor a body."""
+    """Return a model's report as a Finding; raise ValueError if title and body are empty."""
     fields = _fields(given)
     path, line = _path(_text(fields.get("path")))
     title = " ".join(_text(fields.get("title")).split())
@@ -113,7 +113,10 @@ def _key(name: object) -> str:
 
 
 def _fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a report by the names of our fields; each value is used once."""
+    """Return a report with the names of our fields; a model may have used other names.
+
+    Each value is used for one field only. Values without a known name are left out.
+    """
     found: dict[str, Any] = {}
     for name, value in given.items():
         found.setdefault(_key(name), value)
@@ -139,7 +142,7 @@ def _text(value: object) -> str:
 
 
 def _code(value: object) -> str | None:
-    """Return code without the fence around it, or None if it is not a text."""
+    """Return the code in a value of a report, without a fence around it; None if it has none."""
     if isinstance(value, Mapping):
         value = next((value[name] for name in ("code", "text", "new") if name in value), None)
     if not isinstance(value, str):
@@ -149,14 +152,14 @@ def _code(value: object) -> str | None:
 
 
 def _path(text: str) -> tuple[str, int | None]:
-    """Return the path without marks around it, and the line number that follows it."""
+    """Return the path in a text such as "`a.py`:12", and its line number or None."""
     path = text.strip().strip("`").strip()
     match = _PATH_LINE.fullmatch(path)
     return (match["path"].strip("`"), int(match["line"])) if match else (path, None)
 
 
 def _line(value: object) -> int | None:
-    """Return the line number in a number, a text such as "L12-15", or a list."""
+    """Return the first line number in a number, a text such as "L12-15" or a list; None if none."""
     if isinstance(value, bool):
         return None
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -228,7 +231,7 @@ class WrittenReview:
 
 
 def read_reply(text: str) -> WrittenReview | None:
-    """Return the review in a text: JSON in any usual form; None if there is none.
+    """Return the review that a model wrote as JSON in a text, or None if there is none.
 
     An empty list counts as a review without findings only if the text is nothing but JSON.
     """
@@ -266,7 +269,7 @@ def read_reports(text: str) -> tuple[Mapping[str, Any], ...]:
 
 
 def _values(text: str) -> Iterator[Any]:
-    """Yield every JSON value of a text that is an object or a list.
+    """Yield each JSON object and JSON list that a text contains.
 
     Trailing commas and line breaks in strings are accepted. If the outer value is cut off, its
     inner values are yielded.
@@ -288,7 +291,10 @@ def _values(text: str) -> Iterator[Any]:
 
 
 def _python(text: str) -> list[Any]:
-    """Return the value of a text that is a Python literal instead of JSON, in a list, or []."""
+    """Return a list with the value of a Python literal, or [] if the text is not a literal.
+
+    Some models write such literals instead of JSON.
+    """
     bare = re.sub(r"^\s*```\w*|```\s*$", "", text).strip()
     if not re.match(r"[\[{]+\s*'", bare) or len(bare) > _MAX_PYTHON:
         return []
@@ -299,7 +305,7 @@ def _python(text: str) -> list[Any]:
 
 
 def _review_in(value: Any, depth: int = 0) -> WrittenReview | None:
-    """Return the review in a JSON value, or None."""
+    """Return the review in a JSON value, or None if it contains no report and no list of them."""
     if isinstance(value, list):
         if value and not any(map(_is_report, value)):
             return None
@@ -327,7 +333,7 @@ def _review_in(value: Any, depth: int = 0) -> WrittenReview | None:
 
 
 def _call_in(value: Mapping[str, Any]) -> WrittenReview | None:
-    """Return the review in a tool call that was written as text, or None."""
+    """Return the review in a tool call that was written as text, or None if it is not a call."""
     inner = value.get("function")
     if isinstance(inner, Mapping):
         value = inner

@@ -41,7 +41,10 @@ _CALLED_TEST = re.compile(r"\s*(?:it|test|specify)\w*\W+[\"'`](?P<name>[^\"'`\n]
 
 @dataclass(frozen=True, slots=True)
 class ExistingTest:
-    """A test of the repository: its first line, with decorators; its header; and its last line."""
+    """A test of the repository, with the numbers of its first, header and last line.
+
+    The first line, `start`, is that of the first decorator, if there is one.
+    """
 
     path: str
     start: int
@@ -52,7 +55,7 @@ class ExistingTest:
 
 
 def related_tests(bundle: Bundle, repo: Repo) -> tuple[list[ExistingTest], int]:
-    """Return the tests that are closest to a change, best first, and the number of unread files.
+    """Return the tests closest to a change, best first, and the number of test files not read.
 
     Tests that the change itself edits are left out, because the diff shows them.
     """
@@ -70,7 +73,10 @@ def related_tests(bundle: Bundle, repo: Repo) -> tuple[list[ExistingTest], int]:
 
 
 def change_words(bundle: Bundle) -> Counter[str]:
-    """Return the words of the changed lines, and of the functions and classes around them."""
+    """Return the words of the changed lines and in the names of the functions around them.
+
+    Each word has the number of places in which it occurs. Tests are left out.
+    """
     words: Counter[str] = Counter()
     for file in bundle.files:
         if is_test(file.path) or not language(file.path):
@@ -85,7 +91,7 @@ def change_words(bundle: Bundle) -> Counter[str]:
 
 
 def find_tests(path: str, text: str) -> Iterator[ExistingTest]:
-    """Yield the test functions of a file."""
+    """Yield the tests of a file: test functions, and calls such as `it("adds", ...)`."""
     rows = text.split("\n")
     named: set[int] = set()
     for function in functions(text):
@@ -117,7 +123,7 @@ def _parts(word: str) -> tuple[str, ...]:
 
 
 def _read_tests(bundle: Bundle, repo: Repo) -> tuple[list[ExistingTest], int]:
-    """Return the tests of the repository, and the number of files that were not read.
+    """Return the tests that the change does not edit, and the number of test files not read.
 
     If there are too many files, those with the language and the names of the change come first.
     """
@@ -146,7 +152,10 @@ def _read_tests(bundle: Bundle, repo: Repo) -> tuple[list[ExistingTest], int]:
 
 
 def _nearest_first(entries: Iterable[TreeEntry], bundle: Bundle) -> list[TreeEntry]:
-    """Sort test files: those whose path shares a word with the change, in its languages, first."""
+    """Return the test files in a new order: those in the language of the change first.
+
+    Of these, files whose path shares a word with a path of the change come first.
+    """
     languages = {language(file.path) for file in bundle.files}
     words = {word for file in bundle.files for word in _words(PurePosixPath(file.path).stem)}
 

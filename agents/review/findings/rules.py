@@ -65,7 +65,7 @@ _COMPARES_KEY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ChangedFile:
-    """A changed file that is neither binary, nor generated, nor deleted."""
+    """A changed text file for the rules to check, with its texts before and after the change."""
 
     diff: FileDiff
     path: str
@@ -79,7 +79,7 @@ class ChangedFile:
     added: dict[int, str]  # line number -> text of the added lines, in order
 
     def report(self, rule: str, line: int, **names: object) -> Iterator[Finding]:
-        """Yield a finding of `rule` on a line of `head`, or nothing if the line takes no comment.
+        """Yield a finding of `rule` on line number `line`, or nothing if no hunk has that line.
 
         `names` fill the placeholders in the texts of the rule. If the quoted line is too short, the
         lines next to it are added to the quote; if it stays too short, nothing is yielded.
@@ -111,7 +111,10 @@ class ChangedFile:
 
 
 def changed_files(bundle: Bundle) -> Iterator[ChangedFile]:
-    """Yield the files of a change that the rules check. Skipped files are left out."""
+    """Yield the files of a change that the rules check.
+
+    Deleted, binary, generated and skipped files are left out.
+    """
     left_out = {skip.path for skip in bundle.skipped}
     for file in bundle.files:
         path = file.path
@@ -165,7 +168,7 @@ def check(bundle: Bundle, *, disable: tuple[str, ...] = ()) -> tuple[Finding, ..
 
 
 def _ignored(finding: Finding, bundle: Bundle) -> bool:
-    """Return whether the comment `review: ignore RULE` on the line switches off the rule.
+    """Return whether `review: ignore RULE` is written on the line of a finding, or above it.
 
     Findings of attacks cannot be switched off.
     """
@@ -190,7 +193,9 @@ _UNTAGGED = {0xE0000 + code: code for code in range(0x80)}
 
 
 def _addressed(file: ChangedFile) -> Iterator[Finding]:
-    """Yield findings for the first line that addresses the reviewer or has hidden characters.
+    """Yield a finding for the first line with hidden characters, and for the first attack.
+
+    An attack is a line that addresses the reviewer or contains marks of chat templates.
 
     Marks of chat templates are not reported in tests, where they are often test data.
     """
@@ -236,7 +241,7 @@ def hidden_in(text: str) -> str:
 
 
 def strip_hidden(text: str) -> str:
-    """Return a text without invisible characters and with broken marks of chat templates.
+    """Return the text without invisible characters, and with a space in marks of chat templates.
 
     This is done to every untrusted text before a model reads it.
     """
@@ -251,9 +256,10 @@ def _without_hidden(text: str) -> str:
 
 
 def notices(bundle: Bundle) -> tuple[str, ...]:
-    """Return warnings about attacks in texts that are not lines of the diff.
+    """Return warnings about attacks in texts that get no finding.
 
-    These are title, description, branch name, commit messages and file names.
+    These are title, description, branch name, commit messages, file names, and files that are too
+    short to be quoted.
     """
     change = bundle.change
     texts = [
@@ -302,7 +308,7 @@ def _contents(file: ChangedFile) -> Iterator[Finding]:
 
 
 def _tests(file: ChangedFile) -> Iterator[Finding]:
-    """Yield findings for tests that were switched off and for marks such as `it.only`."""
+    """Yield a finding if tests were switched off, and one for the first new mark like `it.only`."""
     if not file.language or not file.is_test or not file.whole or not file.base:
         return
     off = list(_js_off(file) if file.language == "js" else _functions_off(file))
@@ -341,7 +347,10 @@ def _functions_off(file: ChangedFile) -> Iterator[tuple[int, str]]:
 
 
 def _own_lines(lines: list[str], function: Function) -> list[str]:
-    """Return the lines of a function, each decorator on its first line; deeper blocks are empty."""
+    """Return the lines of a function, in which the header and lines of inner blocks are empty.
+
+    A decorator of several lines is joined on its first line.
+    """
     above = lines[function.start - 1 : function.header - 1]
     starts = [at for at, line in enumerate(above) if line.lstrip().startswith("@")]
     decorators = [""] * len(above)
@@ -363,7 +372,7 @@ def _js_off(file: ChangedFile) -> Iterator[tuple[int, str]]:
 
 
 def _js_tests(text: str) -> Iterator[re.Match[str]]:
-    """Yield the tests of a file that are not commented out."""
+    """Yield a match for each JavaScript test in a text that is not commented out."""
     for match in _JS_TEST.finditer(text):
         before = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
         if not re.match(r"\s*(?://|\*|/\*)", before):

@@ -41,7 +41,7 @@ Verdict = Literal["stands", "refuted", "intended", "dismissed"]
 
 @dataclass(slots=True)
 class Judgement:
-    """The answer of one check."""
+    """The model's answer to one check of a finding; `given` is False until it has answered."""
 
     verdict: Verdict = "stands"
     reason: str = ""
@@ -56,10 +56,11 @@ Ask = Callable[[str, Sequence[Any]], Awaitable[RunResult[None] | None]]
 
 
 def is_checked(finding: Finding, mode: SecondLookMode) -> bool:
-    """Return whether a finding is checked.
+    """Return whether a finding is to be checked by the second look.
 
-    Attacks are never checked, because their text may persuade the model. With "auto", findings that
-    are folded in any case (low and info) are not checked.
+    Findings of rules and of earlier reviews are not. Attacks are never checked, because their text
+    may persuade the model. With "auto", findings that are folded in any case (low and info) are not
+    checked.
     """
     if finding.rule or finding.category == "attack" or finding.since:
         return False
@@ -77,7 +78,7 @@ async def second_look(
     ask: Ask,
     seed: str,
 ) -> tuple[tuple[Finding, ...], tuple[Finding, ...], SecondLook]:
-    """Check the findings; return the kept findings, the dropped findings, and the figures.
+    """Check the findings; return those to keep, those to drop, and the counts of the check.
 
     Args:
         named: returns the code that a finding names; see `named_code`.
@@ -108,7 +109,7 @@ async def _check(text: str, reading: Sequence[Any], ask: Ask) -> Judgement:
 
 
 def _agreed(samples: Sequence[Judgement]) -> Judgement:
-    """Return one judgement for several samples; it drops a finding only if every sample does."""
+    """Return one of several judgements on a finding, if possible one that keeps the finding."""
     standing = [sample for sample in samples if sample.verdict in ("stands", "intended")]
     return next(iter(standing or samples))
 
@@ -180,7 +181,10 @@ def _applied(
 def question(
     number: int, findings: Sequence[Finding], bundle: Bundle, named: Sequence[str], seed: str
 ) -> str:
-    """Return the prompt for one finding: the change, its hunks, and the code `named` in it."""
+    """Return the prompt that asks a model to check finding number `number`.
+
+    It contains the finding, the hunks of its file, and `named`, the code that the finding names.
+    """
     mark = prompt.token(seed, "material")
     finding, change = findings[number - 1], bundle.change
     parts = [f"Title: {change.title}"] if change.title else []
@@ -206,7 +210,10 @@ def question(
 
 
 def named_code(finding: Finding, bundle: Bundle, repo: Repo | None) -> list[str]:
-    """Return the tests and callers that a finding names by path, and lines of the changelog."""
+    """Return code that a finding names: functions of other files, and lines of the changelog.
+
+    Each text begins with a path and line numbers. Without a repository, the list is empty.
+    """
     head = bundle.change.head_sha
     if repo is None or not head:
         return []

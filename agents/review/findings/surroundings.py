@@ -37,7 +37,7 @@ _FOLDER_MODULES = ("__init__", "index", "mod", "main")
 
 @dataclass(frozen=True, slots=True)
 class ChangedFunction:
-    """A function with changed lines, by the name that its callers use, and its file and class."""
+    """A function with changed lines: the name that its callers use, its file and its class."""
 
     name: str
     path: str
@@ -45,7 +45,7 @@ class ChangedFunction:
 
 
 def surroundings(bundle: Bundle, repo: Repo | None) -> str:
-    """Return the callers and existing tests of the changed functions, or "" if none are known."""
+    """Return a text that lists tests and callers of the changed functions; "" if none are known."""
     head = bundle.change.head_sha
     if repo is None or not head:
         return ""
@@ -65,8 +65,9 @@ def surroundings(bundle: Bundle, repo: Repo | None) -> str:
 
 
 def changed_functions(bundle: Bundle) -> Iterator[ChangedFunction]:
-    """Yield each function with an added line or next to a deleted line, once.
+    """Yield the changed functions, each name once.
 
+    A function is changed if it has an added line, or if a line in it was deleted.
     A constructor is called by the name of its class. Names that are too short to be searched for,
     other special methods and tests are left out.
     """
@@ -92,8 +93,9 @@ class Callers:
         self.texts: dict[str, str] = {}
 
     def rows(self) -> Iterator[str]:
-        """Yield a line of text for each call: path, line, calling function and code.
+        """Yield a line of text for each call of a changed function.
 
+        The line has the path, the line number, the calling function and the code.
         If a function is called only in its own file, the callers of its callers are shown too.
         """
         changed = list(changed_functions(self.bundle))[:MAX_FUNCTIONS]
@@ -112,8 +114,9 @@ class Callers:
                 yield from (f"{self._row(hit)}  ({name} calls {function.name})" for hit in outside)
 
     def calls(self, function: ChangedFunction) -> list[GrepHit]:
-        """Return the lines that call a function or, if there are none, that use it otherwise.
+        """Return the lines that call a function, or lines that only name it if none call it.
 
+        At most CALLS lines are returned; tests are left out.
         If several functions have its name, a line in another file counts only if that file imports
         the function, its class or its module.
         """
@@ -145,10 +148,7 @@ class Callers:
         return sorted(calls or others, key=lambda hit: hit.path == function.path)[:CALLS]
 
     def _is_other_text(self, hit: GrepHit) -> bool:
-        """Return whether a line is not code that is worth showing.
-
-        Such lines are imports, comments, lines of docstrings, and lines that the diff shows.
-        """
+        """Return whether a line is an import, a comment or docstring, or a changed line."""
         file = self.bundle.file(hit.path)
         if _PROSE.match(hit.text) or (file is not None and hit.line in file.touched):
             return True

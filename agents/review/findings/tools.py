@@ -68,7 +68,7 @@ class ReviewDraft:
     def receive(self, arguments: str) -> str:
         """Record the reports in the arguments of a call, and return the answer for the model.
 
-        Raise ToolError with the reason if none of them is recorded.
+        Raise ToolError with the reasons if none of them is recorded, or if one is sent back.
         """
         try:
             reports = read_reports(arguments)
@@ -87,7 +87,7 @@ class ReviewDraft:
         return "\n".join((*answers, *failures))
 
     def report_data(self, given: Mapping[str, Any]) -> str:
-        """Read a report leniently and record it, as `report` does."""
+        """Read a report with field names in any spelling, and pass it to `report`."""
         try:
             finding = read_report(given, self.source)
         except ValueError as error:
@@ -149,7 +149,7 @@ class ReviewDraft:
         return "The review is finished."
 
     def give_up(self) -> bool:
-        """Mark the review as finished if a summary was refused; return whether it is finished.
+        """Accept a review whose summary was refused; return whether the review is finished.
 
         This is called if the model sends no other summary. The report then gets one without it.
         """
@@ -173,7 +173,7 @@ class ReviewDraft:
         return "\n".join((self._context, *self.read))
 
     def seen(self) -> tuple[str, ...]:
-        """Return names in the summary that occur in texts the model read, but not in the change."""
+        """Return the names in the summary that only results of the reading tools contain."""
         named = gate.names("\n".join(self.summaries), loose=True)
         read = "\n".join(self.read)
         return tuple(sorted({name for name in named if name not in self._context and name in read}))
@@ -187,7 +187,10 @@ class ReviewDraft:
         self.sent_back += 1
 
     def _send_back(self, finding: Finding, reason: str) -> None:
-        """Keep a finding and raise ToolError, or do nothing if it was sent back before."""
+        """Raise ToolError so that the model corrects a finding; do nothing the second time.
+
+        The finding is stored, and recorded at the end if the model does not correct it.
+        """
         if any(_corrects(finding, other) for other in self._held):
             return
         self._held.append(finding)
@@ -195,7 +198,10 @@ class ReviewDraft:
         raise ToolError(reason)
 
     def _placed(self, finding: Finding) -> Finding:
-        """Return the finding on its line, or raise ToolError if it has no place."""
+        """Return the finding with its line in the diff; raise ToolError if the line is not found.
+
+        If only the line number is right, but not the quote, the finding is sent back once.
+        """
         files = self.bundle.files
         placed = anchor(finding, files, self.bundle.head)
         if placed is not None:
@@ -220,7 +226,10 @@ class ReviewDraft:
         raise ToolError(gate.REFUSALS["finding"]["grounding.quote"])
 
     def _missing_path(self, finding: Finding) -> str:
-        """Return a path in the text of a finding that exists on neither side, or ""."""
+        """Return a path in the text of a finding that is not in the repository, or "".
+
+        A file counts if it exists before or after the change.
+        """
         repo, change = self._repo, self.bundle.change
         if repo is None or not change.head_sha or not change.merge_base:
             return ""
@@ -236,7 +245,7 @@ class ReviewDraft:
         return ""
 
     def _checked_suggestion(self, placed: Finding) -> tuple[Finding, list[str]]:
-        """Return the finding and notes for the model; an unusable suggestion is removed."""
+        """Return the finding without an unusable suggestion, and notes for the model about it."""
         notes: list[str] = []
         if problem := fault(placed, self.bundle):
             notes.append(f"The suggestion was left out: {problem}.")
@@ -251,7 +260,10 @@ class ReviewDraft:
 
 
 def _corrects(new: Finding, old: Finding) -> bool:
-    """Return whether a report is the corrected version of one that was sent back."""
+    """Return whether a report is probably the corrected version of one that was sent back.
+
+    It has the same text, or it uses similar words near the same line.
+    """
     if new.path != old.path:
         return False
     if (new.title, new.body) == (old.title, old.body):

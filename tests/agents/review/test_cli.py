@@ -434,8 +434,9 @@ def test_label_records_a_decision_that_the_next_review_knows(larder: Path) -> No
     report = json.loads((larder / findings).read_text())
     assert report["findings"]
     code, text = invoke("label", "zzzz", "wrong", "--findings", findings)
-    assert (code, "no single finding zzzz; it has: " in text) == (2, True)
-    mark = text.split("it has: ")[1].split(",")[0].strip()
+    assert code == 2
+    assert "zzzz must be the first 4 or more characters of exactly one id in " in text
+    mark = text.split("the ids are: ")[1].split(",")[0].strip()
 
     code, text = invoke("label", mark, "wrong", "it", "is", "meant", "--findings", findings)
 

@@ -68,14 +68,18 @@ class Client:
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
 
     def get(self, path: str, **query: str | int) -> Any:
-        """Send a GET request, with at most three attempts, and return the JSON; None if blind."""
+        """Send a GET request, at most three times, and return the JSON of the response.
+
+        Return None, without a request, if the client is `blind`.
+        """
         if self.blind:
             return None
         return self._retry("GET", path, query=query, attempts=3).json()
 
     def pages(self, path: str, size: str = "per_page", count: int = 100) -> Iterator[Any]:
-        """Request a list page by page, and yield its rows; yield nothing if blind.
+        """Request a list page by page, and yield its rows.
 
+        Yield nothing, without a request, if the client is `blind`.
         `size` is the query parameter for the number of rows in a page, `count` its value. Raise
         ForgeError if a response is not a list or if there are more than MAX_PAGES pages.
         """
@@ -97,6 +101,7 @@ class Client:
     def change(self, method: Method, path: str, body: Any = None) -> Any:
         """Send a request that changes something, and return the JSON of the response.
 
+        If the client is `dry` or `blind`, the request is only logged, and {} is returned.
         A POST is not sent again after a failure, because it may have been carried out; the other
         methods are idempotent and have three attempts.
         """
@@ -107,7 +112,10 @@ class Client:
         return self._retry(method, path, body, attempts=1 if method == "POST" else 3).json()
 
     def query(self, path: str, body: Any) -> Any:
-        """Send a POST that only reads, such as a GraphQL query, and return the JSON."""
+        """Send a POST that only reads, such as a GraphQL query, and return the JSON.
+
+        Return None, without a request, if the client is `blind`.
+        """
         if self.blind:
             return None
         return self._retry("POST", path, body, attempts=2).json()
@@ -217,7 +225,7 @@ def _check(request: str, response: HTTPResponse) -> HTTPResponse:
 
 
 def _rate_limit(response: HTTPResponse) -> float | None:
-    """Return the seconds to wait, or None if the response does not report a rate limit."""
+    """Return the seconds until the rate limit ends, or None if the response reports no limit."""
     if response.retry_after is not None:
         return response.retry_after
     spent = response.status == 429 or response.headers.get("x-ratelimit-remaining") == "0"

@@ -91,7 +91,10 @@ class Forge(ABC):
     @staticmethod
     @abstractmethod
     def change(place: PullRequestRef, environ: Mapping[str, str]) -> ReviewedChange | None:
-        """Return the metadata of the change from the CI job, or None if it has no pull request."""
+        """Return the metadata of the change under review, or None if it is not a pull request.
+
+        The metadata are read from the event and the environment of the CI job.
+        """
 
     @abstractmethod
     def tips(self) -> tuple[str, str]:
@@ -111,7 +114,7 @@ class Forge(ABC):
 
     @abstractmethod
     def posted(self) -> Iterable[PostedFinding | None]:
-        """Return the finding of each inline comment of this account; None if it has no marker."""
+        """Return the finding in each inline comment of this account, None if a comment has none."""
 
     @abstractmethod
     def add_single(self, post: Post) -> None:
@@ -149,7 +152,7 @@ class Forge(ABC):
         return [known for known in self.posted() if known]
 
     def read_optional(self, path: str) -> dict[str, Any]:
-        """Return the JSON object at a path of the API, or {} if there is none."""
+        """Return the JSON object at a path of the API, or {} if it is missing or forbidden."""
         try:
             found = self.client.get(path)
         except ForgeError as error:
@@ -159,7 +162,7 @@ class Forge(ABC):
         return found if isinstance(found, dict) else {}
 
     def own_rows(self, rows: Iterable[Any]) -> list[dict[str, Any]]:
-        """Return only the rows that this account wrote.
+        """Return the comments that this account wrote; `rows` are comments as JSON.
 
         A marker alone does not prove who wrote a comment, because anyone can copy it.
         """

@@ -227,9 +227,9 @@ class GitHub(PullRequest):
             yield parse_posted(row, row.get("path"), line, thread=thread, resolved=resolved)
 
     def _threads(self) -> dict[int, tuple[str, bool]]:
-        """Return, by id of the inline comment, the id of its discussion and whether it is resolved.
+        """Return the discussions: comment id -> id of the discussion, and whether it is resolved.
 
-        Discussions that GraphQL does not return are left out.
+        The comments are inline comments. Discussions that GraphQL does not return are left out.
         """
         owner, _, name = self.repo.partition("/")
         found: dict[int, tuple[str, bool]] = {}
