@@ -210,7 +210,10 @@ class ClaudeEncoder(wire.TurnEncoder):
         return turns
 
     def reply(self, message: AssistantMessage) -> list[dict[str, Json]]:
-        """Return the encoded parts of a reply, without thinking that another model signed."""
+        """Return the encoded parts of a reply, without thinking that the server would refuse.
+
+        That is thinking which another model signed, and thinking at the end of the reply.
+        """
         signed = self.is_signed(message)
         blocks = [block for block in super().reply(message) if signed or not _is_hidden(block)]
         while blocks and _is_hidden(blocks[-1]):  # a message must not end in thinking

@@ -45,9 +45,10 @@ class Credentials(NamedTuple):
 
 
 def find_credentials(environ: Mapping[str, str]) -> Credentials | None:
-    """Return credentials from variables, ~/.aws/credentials or ~/.aws/config, in this order.
+    """Return the access key pair from variables or the files in ~/.aws, or None if there is none.
 
-    Returns None if no credentials are found, or if the profile asks for another login.
+    The order is: variables, ~/.aws/credentials, ~/.aws/config. None is also returned if the profile
+    asks for another login.
     """
     if environ.get("AWS_ACCESS_KEY_ID") and environ.get("AWS_SECRET_ACCESS_KEY"):
         token = environ.get("AWS_SESSION_TOKEN", "")
@@ -75,7 +76,7 @@ def has_credentials(environ: Mapping[str, str]) -> bool:
 
 
 def _asked_for(environ: Mapping[str, str]) -> str:
-    """Return the variable or profile key that asks for a login through botocore, or "" if none."""
+    """Return the name of the setting that asks for a login through botocore, or "" if none does."""
     for name in _VARIABLE_LOGINS:
         if environ.get(name):
             return name

@@ -206,7 +206,7 @@ class BedrockEncoder(anthropic.ClaudeEncoder):
         return {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": wanted}}}
 
     def _effort(self) -> dict[str, Json]:
-        """Return the reasoning fields for models of vendors other than Anthropic."""
+        """Return the reasoning fields for a model of another vendor than Anthropic, or {}."""
         level = self.level()
         if level is None:
             return {}

@@ -143,7 +143,7 @@ def merged(ours: Mapping[str, Json], theirs: Mapping[str, Json]) -> dict[str, Js
 
 
 def arguments(call: ToolCall) -> dict[str, Json]:
-    """Return the arguments of a call as a dict; wrap arguments that are not a JSON object."""
+    """Return the arguments of a call as a dict: {"arguments": ...} if they are not an object."""
     if not call.arguments.strip():
         return {}
     try:
@@ -281,7 +281,10 @@ def _renamed(message: Message, names: Mapping[str, str]) -> Message:
 
 
 def merge_users(messages: Sequence[Message]) -> Sequence[Message]:
-    """Join neighbouring user messages, for servers whose templates require alternating roles."""
+    """Return the messages with neighbouring user messages joined and without excluded ones.
+
+    The templates of some servers require that roles alternate.
+    """
     result: list[Message] = []
     for message in messages:
         last = result[-1] if result else None
@@ -306,7 +309,7 @@ def description(tool: ToolSpec) -> dict[str, str]:
 
 
 def used_tools(messages: Iterable[Message]) -> tuple[ToolSpec, ...]:
-    """Return tool specs that have only names, for the tools that a history calls."""
+    """Return a tool spec with only a name for each tool that a history calls."""
     replies = [message for message in messages if isinstance(message, AssistantMessage)]
     names = {call_name(call.name) for reply in replies for call in reply.calls}
     return tuple(ToolSpec(name=name) for name in sorted(names))
@@ -442,7 +445,7 @@ def is_text(part: File) -> bool:
 
 
 def taken(parts: Iterable[Part], facts: Facts) -> Iterator[Said]:
-    """Yield the parts of a message that a model accepts, and a text in place of each other part."""
+    """Yield the texts, images and files of a message; a text replaces each that is not accepted."""
     for part in parts:
         if isinstance(part, Image) and not accepts(facts.images, image_type(part)):
             yield Text(text="(an image)")
@@ -472,7 +475,7 @@ def text_of(value: Json) -> str:
 
 
 def json_text(value: Json) -> str:
-    """Return a string unchanged, and any other value as JSON text."""
+    """Return a string unchanged, "" for None, and any other value as JSON text."""
     if value is None or isinstance(value, str):
         return value or ""
     return _encode(value)

@@ -215,7 +215,7 @@ class GeminiEncoder(wire.TurnEncoder):
 
     @property
     def version(self) -> float:
-        """The version in the model's name, such as 2.5; 0 if the model is not a Gemini model."""
+        """The version in the model's name, such as 2.5; 3 if it names none; 0 for other models."""
         if found := re.search(r"gemini-(\d+(?:\.\d+)?)", self.model):
             return float(found[1])
         # Names without a version, such as gemini-flash-latest, belong to new models. Gemma is not

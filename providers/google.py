@@ -126,7 +126,7 @@ def _google_auth() -> bool:
 
 
 def has_credentials(environ: Mapping[str, str]) -> bool:
-    """Return whether a token can be obtained from a variable or a login on this machine."""
+    """Return whether a variable contains a token, or a file with a login exists."""
     if any(environ.get(name) for name in VARIABLES):
         return True
     try:

@@ -293,7 +293,7 @@ class HTTP:
         return url
 
     async def _idle_connection(self) -> Connection | None:
-        """Return the idle connection that was used last, or None if there is none."""
+        """Return the idle connection that was used last and is still open, or None."""
         idle = await idle_connections(self._key)
         while idle:
             connection = idle.pop()

@@ -272,7 +272,10 @@ class _Values:
         return next(iter(_given(schema)), False if kind == "boolean" else None)
 
     def _object(self, schema: Mapping[str, Json], root: Json, depth: int) -> dict[str, Json]:
-        """Return an object with the required fields, and optional fields that the text mentions."""
+        """Return an object for a schema: all required fields, and some optional ones.
+
+        An optional field is included if the text contains one of its `enum` values.
+        """
         required = schema.get("required") or ()
         return {
             key: self.fill(each, key, root, depth + 1)

@@ -166,7 +166,7 @@ class ChatDecoder(wire.Decoder):
                 self._add("text", text, events)
 
     def _take_details(self, details: list[dict[str, Json]], thought: Json) -> Json:
-        """Store reasoning details; return `thought`, or the text of the details if it is empty."""
+        """Store reasoning details; return `thought` or, if that is empty, the details' text."""
         texts = []
         for detail in details:
             texts.append(
@@ -404,7 +404,7 @@ class OpenAIEncoder(wire.Encoder):
         return f"{self.wire} strict" if self._serves_openai else self.wire
 
     def cache_key(self) -> str | None:
-        """Return the prompt cache key: a hash of instructions and tools; None if none is sent."""
+        """Return the prompt cache key, a hash of instructions and tool names; None to send none."""
         if not self.request.cache or self.quirks.cache != "key":
             return None
         return encoding.short_id(
@@ -412,10 +412,10 @@ class OpenAIEncoder(wire.Encoder):
         )
 
     def output_format(self) -> dict[str, Json] | None:
-        """Return the field that asks for an answer that matches the output schema.
+        """Return the field that asks for JSON, or None if the request has no output schema.
 
-        Return None if the request has no schema or the server cannot. `strict` is set if both the
-        schema and the server support it.
+        Return None also if the server has no such field. A server without schemas is asked for any
+        JSON object. `strict` is set if both the schema and the server support it.
         """
         schema, quirks = self.request.output_schema, self.quirks
         if schema is None or not quirks.output:

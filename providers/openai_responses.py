@@ -263,7 +263,7 @@ def _citations(items: Iterable[dict[str, Json]]) -> Iterator[Json]:
 
 
 def identity(item: Json) -> Json:
-    """Return the id of an item, or its type; both stay the same if the item is encoded again."""
+    """Return the id of an item, or its type if it has no id; None if it is not an object."""
     return (
         (item.get("call_id") or item.get("id") or item.get("type"))
         if isinstance(item, dict)
@@ -461,9 +461,9 @@ class OpenAIResponses(wire.Wire):
     decoder = ResponsesDecoder
 
     async def settled(self, decoder: wire.Decoder, model: str) -> wire.Decoder:
-        """Wait until a response that the server makes in the background is complete.
+        """Wait until a background response is complete, and return the decoder of it.
 
-        Return the decoder of the complete response. Raise ProviderError after the total deadline.
+        Raise ProviderError after the total deadline.
         """
         polls, started = 0, time.monotonic()
         while decoder.failure is None and (waiting := _background_id(decoder)):

@@ -110,7 +110,7 @@ class PromptTools(Wrapper):
 
 
 def _plain(request: Request) -> Mapping[str, Json]:
-    """Return request fields without tools, and with earlier calls and results as plain texts."""
+    """Return fields to replace in a request: no tools, and messages with calls as plain texts."""
     return {"tools": (), "tool_choice": "auto", "messages": tuple(_texts(request.messages))}
 
 
@@ -205,7 +205,7 @@ class _Splitter:
         self._called = is_forced  # the whole reply is a call
 
     def feed(self, text: str) -> str:
-        """Return the part of the text so far that is certainly not a call and can be shown."""
+        """Return the next part of the streamed text that is certainly not a call, or ""."""
         if self._called:
             return ""
         text = self._held + text

@@ -155,7 +155,10 @@ def _is_output(event: ProviderEvent) -> bool:
 
 
 def _adapted(request: Request, cause: _Cause | None, error: ProviderError) -> Request:
-    """Return the request for the next attempt: unchanged, or with a hint and less reasoning."""
+    """Return the request for the next attempt: unchanged, or with a hint for the model.
+
+    If the reply was lost, the request also asks for less reasoning.
+    """
     if cause == "call":
         hint = user(REFUSED.format(error=error), origin="nudge")
         return replace(request, messages=(*request.messages, hint))

@@ -1,4 +1,4 @@
-"""A check whether a local model's chat template supports tools; if not, it drops them."""
+"""Check whether the chat template of a local model supports tools; other templates ignore them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def knows_tools(provider: Any) -> bool | None:
 
 
 def _of_llamacpp(props: HTTPResponse) -> bool | None:
-    """Return whether a llama.cpp server's `/props` report a chat template with tools, or None."""
+    """Return whether the `/props` of llama.cpp report a template with tools; None if unknown."""
     if props.status != 200:
         return None
     found = props.json()

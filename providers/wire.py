@@ -116,7 +116,7 @@ class Encoder(ABC):
         return level
 
     def is_forced(self) -> bool:
-        """Return whether the request forces a tool, and this model cannot think while it does.
+        """Return whether the request forces a tool on a model that then cannot think.
 
         If reasoning that the user wants is left out for this reason, add a note.
         """
@@ -131,7 +131,7 @@ class Encoder(ABC):
         return forced
 
     def temperature(self, *, thinks: bool = False) -> float | None:
-        """Return the temperature to send; if the model accepts none, return None and add a note."""
+        """Return the temperature to send, or None; add a note if the model does not accept it."""
         temperature = self.request.temperature
         if temperature is None or (self.facts.sampling and not thinks):
             return temperature
