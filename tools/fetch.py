@@ -361,7 +361,10 @@ class _Fetcher:
         return await in_stoppable_thread(lambda stop: _shown(response, self.most, stop))
 
     async def _follow(self, target: Target, until: float) -> _Response:
-        """Send a request and follow redirects; check the address of each new host."""
+        """Send a request, follow redirects on the same site, and return the last response.
+
+        Raise ToolError for a redirect to another site, unless its host is allowed.
+        """
         for _ in range(REDIRECTS + 1):
             try:
                 return await self._request(target, until)

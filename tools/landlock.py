@@ -34,7 +34,7 @@ def has_landlock() -> bool:
 
 
 def make_ruleset(program: str, readable: Iterable[str | int]) -> int:
-    """Return a descriptor of Landlock rules that let `program` start and read only some folders.
+    """Return Landlock rules that let `program` start and read only some folders; -1 if unusable.
 
     Args:
         program: the program's absolute path.

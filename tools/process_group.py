@@ -52,7 +52,7 @@ def start(
 
 
 def find_marked(mark: str) -> dict[int, str]:
-    """Return the processes that have an environment entry `NAME=value`: command line by id.
+    """Return the processes with the environment entry `mark`: process id -> command line.
 
     Only Linux shows the environment of other processes; elsewhere the result is empty.
     """

@@ -308,7 +308,7 @@ def open_sandbox(sandbox: Sandbox | str, root: str | os.PathLike[str]) -> Sandbo
 
 
 def find_backend(name: str = "") -> Backend | None:
-    """Return the backend with a name, or the best backend; None if it does not work here."""
+    """Return the backend called `name`, or the best one without a name; None if none works here."""
     wanted = [BACKENDS[name]] if name else BACKENDS.values()
     return next((backend for backend in wanted if backend.works()), None)
 
@@ -393,9 +393,9 @@ def _absolute(path: str | os.PathLike[str]) -> str:
 
 
 def _program_folders() -> Iterable[str]:
-    """Return the program folders in use: the folders of PATH, and the folder of this Python.
+    """Yield the folders of programs: those of PATH, and those of this Python.
 
-    For a folder inside a virtual environment, return the folder of the whole environment.
+    For the folder of programs in a virtual environment, yield the whole environment.
     """
     folders = [each for each in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(each)]
     for folder in (*folders, os.path.dirname(sys.executable)):
@@ -424,7 +424,10 @@ def _git_folders(root: str) -> list[str]:
 
 
 def _outermost(paths: Iterable[str], written: Sequence[str]) -> tuple[str, ...]:
-    """Return the existing paths that are not inside another path or a system folder, sorted."""
+    """Return the existing paths that are inside no other path, sorted.
+
+    Paths in a system folder or in one of the `written` folders are left out too.
+    """
     known = {path for path in paths if _exists(path)}
     covered = (*known, *SYSTEM, *written)
     kept = [

@@ -177,7 +177,10 @@ def tools(
         return ShellCommand(argv, known, home, runner, seconds)
 
     async def trial(given: Mapping[str, Any]) -> str | None:
-        """Run a command in the read-only sandbox; return None if it needs permission."""
+        """Run a command in the read-only sandbox; return its output, or None if it failed there.
+
+        None means that the command must run outside of that sandbox, which needs permission.
+        """
         if given.get("background"):
             return None
         started = prepare(strict, **given)

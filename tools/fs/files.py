@@ -186,7 +186,7 @@ def lines_that_fit(lines: Iterable[str], cap: int) -> list[str]:
 
 
 def count_lines(content: bytes) -> int:
-    """Return the number of lines of a content; the last line need not end with a newline."""
+    """Return the number of lines in some bytes; the last line need not end with a newline."""
     return content.count(b"\n") + (not content.endswith(b"\n") and bool(content))
 
 
@@ -233,7 +233,7 @@ def _encode(mark: bytes, name: str, errors: str, text: str) -> bytes:
 
 
 def guess_encoding(content: bytes) -> str:
-    """Return the probable encoding of a content: "utf-8", "latin-1", or "ascii" if unknown.
+    """Return the probable encoding of some bytes: "utf-8", "latin-1", or "ascii" if unknown.
 
     The result is "utf-8" also if some characters are broken.
     """

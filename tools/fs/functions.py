@@ -433,7 +433,7 @@ def _tool_errors(path: str, root: Root | None = None) -> Iterator[None]:
 
 
 def _similar_paths(root: Root, path: str) -> list[str]:
-    """Return at most three existing files with the name of a missing file, or a similar name."""
+    """Return up to three existing paths whose name is the same as in a missing path, or similar."""
     wanted = path.rstrip("/").rpartition("/")[2]
     budget = walk.Budget(entries=20_000, deadline=time.monotonic() + 0.5)
     found: dict[str, list[str]] = {}

@@ -100,10 +100,10 @@ class Blocklist:
     def merge(
         self, other: Blocklist | Iterable[str] = (), *, allow: Iterable[str] = ()
     ) -> Blocklist:
-        """Return a block list with more patterns, which blocks every file that this list blocks.
+        """Return a block list that blocks the files of this list and of `other`, except `allow`.
 
-        Only `allow` can make an exception. A new pattern that starts with `!` is a ValueError,
-        because it could unblock files that this list blocks.
+        A pattern in `other` that starts with `!` is a ValueError, because it could unblock files
+        that this list blocks.
 
         Args:
             other: the patterns to add, or another list.

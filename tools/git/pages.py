@@ -120,7 +120,10 @@ def commit_page(
 
 
 def file_page(repo: Repo, revision: str, path: str, offset: int, scope: Scope = EVERYTHING) -> str:
-    """Return a page of a file at a revision, or the names of the entries of a folder."""
+    """Return a page of a file at a revision, or the first 1000 names in a folder.
+
+    For a link or a submodule, return one line about it.
+    """
     entry = repo.entry(revision, path) if path else None
     if path and entry is None:
         name = path.rpartition("/")[2]

@@ -336,7 +336,7 @@ class Repo:
     def log(
         self, base: str, head: str, *, limit: int = 50, skip: int = 0, paths: Sequence[str] = ()
     ) -> list[GitCommit]:
-        """Return the commits of `head` that are not in `base`, newest first.
+        """Return up to `limit` commits of `head` that are not in `base`, newest first.
 
         If `base` is empty, return all commits of `head`. `skip` leaves out that many of the newest
         commits. `paths` leaves out commits that change none of these files.
@@ -380,7 +380,11 @@ class Repo:
         ignore_case: bool = False,
         limit: int = 200,
     ) -> list[GrepHit]:
-        """Return the lines of text files in a commit that match an extended regular expression."""
+        """Return up to `limit` lines of text files in a commit that match a regular expression.
+
+        The expression is an extended one, as of `grep -E`. The search ends after 5 seconds with an
+        error.
+        """
         options = "grep -z -n -I -E --no-color --full-name --no-recurse-submodules --no-textconv"
         case = ["-i"] if ignore_case else []
         given = ["-m", str(max(1, limit)), "-e", pattern, self._tree(rev), "--", *paths]

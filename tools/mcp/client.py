@@ -178,7 +178,10 @@ async def _start(
     connections: Sequence[ServerConnection],
     on_error: Callable[[ServerConfig, ConfigError], object] | None,
 ) -> list[ServerConnection]:
-    """Start all servers at the same time, and return the connections that work."""
+    """Start all servers at the same time, and return the connections that work.
+
+    If a server fails, call `on_error` or, if that is None, raise its ConfigError.
+    """
     failed: dict[str, ConfigError] = {}
 
     async def start(connection: ServerConnection, group: TaskGroup) -> None:

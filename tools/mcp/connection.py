@@ -146,7 +146,7 @@ class ServerConnection:
         return f"({server}) could not be connected: {why}{self._last_words()}"
 
     def _last_words(self) -> str:
-        """Return the end of an error message: the server's fault and its last line of stderr."""
+        """Return the end of an error message: the server's fault and last line of stderr, or ""."""
         output = self._transport.output
         fault = f"; {output.fault}" if output.fault else ""
         return fault + (f"; its last output: {output.last_line}" if output.last_line else "")
@@ -455,7 +455,10 @@ class ServerConnection:
         return tool_result(_dump(result))
 
     async def _with_pages(self, send: Callable[[Client], Awaitable[Any]], name: str) -> Any:
-        """Send a request; if the server wants the user to open pages, ask the user, then repeat."""
+        """Send a request and return the response, after the user opened pages if the server asks.
+
+        Raise ToolError if the user does not open one of the pages.
+        """
         try:
             return await self.request(send, name)
         except ToolError as error:

@@ -172,7 +172,7 @@ class Library:
         return types.CompleteResult(completion=completion)
 
     async def _paths(self, start: str) -> list[str]:
-        """Return the paths of files below the root that begin with `start`."""
+        """Return the paths that begin with `start`, of the first 1000 files below the root."""
         if not self.root:
             return []
         find = fs.find_files(self.root).function

@@ -54,9 +54,9 @@ Elicit: TypeAlias = Callable[[Question], Awaitable[Mapping[str, Any] | None]]
 
 
 def read_question(server: str, params: Any, context: Context[Any] | None) -> Question | None:
-    """Return the question that a server's elicitation request contains.
+    """Return the question in a server's elicitation request, or None if its URL is not allowed.
 
-    Return None if it asks to open a page whose URL is not http or https.
+    The URL of a page to open must begin with http or https.
     """
     message = clean(str(params.message))[:MAX_MESSAGE]
     asked: dict[str, Any] = {
@@ -90,7 +90,7 @@ def completed(question: Question, answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def ask_policy(question: Question, context: Context[Any] | None) -> dict[str, Any] | None:
-    """Answer a question with the decision of the permission policy of the calling run.
+    """Return an answer if the permission policy of the calling run allows the question, else None.
 
     The action is `mcp-question:SERVER`, which no rule about tools covers. If the policy allows it,
     the answer has the value true for every required field. Return None if the policy denies it, if
