@@ -126,7 +126,7 @@ def noisy(kind: str, hunk: Hunk, maker: random.Random) -> tuple[str, str] | None
 
 
 def _elided(hunk: Hunk) -> tuple[str, str] | None:
-    """Return a quote that leaves out common lines at the end of the hunk's context by dots."""
+    """Return a quote and a new text that leave out unchanged lines by dots; None if too few."""
     rows = hunk.before.split("\n")
     news = hunk.after.split("\n")
     tail = 0

@@ -56,7 +56,11 @@ def wilson(passed: float, trials: int) -> tuple[float, float]:
 
 
 def simulate(task: tuple[int, int, int]) -> tuple[list[bool], list[bool], list[bool]]:
-    """Run one simulation; return whether the intervals contain the true rates, and false alarms."""
+    """Run one simulation; return three lists: whether intervals cover the rate, and false alarms.
+
+    The first list is for our intervals and the second for Wilson's, with an entry for each of
+    RATES. The third has an entry for each comparison of two equally good models.
+    """
     number, cases, repeats = task
     source = random.Random(f"{SEED}-{number}-{cases}-{repeats}")
     own, plain = [], []

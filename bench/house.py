@@ -141,7 +141,7 @@ def calls_in(nodes: Iterator[ast.AST] | list[ast.AST]) -> Iterator[str]:
 
 
 def redactors(modules: list[Module]) -> list[str]:
-    """Return the modules that replace secrets in texts by asterisks."""
+    """Return the modules that contain the string "***", with which secrets are replaced."""
     return [str(module.path) for module in modules if re.search(r'["\']\*\*\*["\']', module.text)]
 
 
@@ -176,7 +176,7 @@ def import_cycles(modules: list[Module]) -> list[str]:
 
 
 def package_names(module: Module) -> dict[str, str]:
-    """Return for each name that a package offers the module that defines the name."""
+    """Return the names that a package imports to offer them: name -> module that defines it."""
     if module.path.name != "__init__.py":
         return {}
     return {
@@ -188,7 +188,10 @@ def package_names(module: Module) -> dict[str, str]:
 
 
 def imported(module: Module, homes: dict[str, dict[str, str]]) -> Iterator[str]:
-    """Yield the modules of this repository that a module imports, except for type checking."""
+    """Yield the modules of this repository that a module imports, except for type checking.
+
+    `homes` has the result of `package_names` for each module of the repository.
+    """
     blocks = [
         node
         for node in ast.walk(module.tree)

@@ -112,7 +112,7 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def chat(home: Path, target: Path) -> None:
-    """Chat in a terminal of tmux, and draw its screen."""
+    """Chat in a terminal of tmux, and write a picture of its screen to `target`."""
 
     def tmux(*words: str) -> str:
         line = ["tmux", "-u", "-S", str(home / "tmux"), *words]
@@ -146,7 +146,10 @@ def chat(home: Path, target: Path) -> None:
 
 
 def whole_lines(screen: str) -> str:
-    """Repeat the colours of a line at the start of the next: tmux sends only changes."""
+    """Return the screen with the colours of each line repeated at the start of the next line.
+
+    tmux prints only the changes of colours.
+    """
     lines, codes = [], ""
     for line in screen.split("\n"):
         lines.append(codes + line)
@@ -156,14 +159,14 @@ def whole_lines(screen: str) -> str:
 
 
 def view(browser: Browser, home: Path, target: Path) -> None:
-    """Show the page of the chat's session."""
+    """Write a picture of the page of the chat's session to `target`."""
     command = [GLUE, "view", "trip", "-o", "trip.html"]
     subprocess.run(command, cwd=home, env=environment(home), check=True, stdout=subprocess.DEVNULL)
     shoot(browser, (home / "trip.html").as_uri(), target, 900)
 
 
 def serve(browser: Browser, home: Path, target: Path) -> None:
-    """Ask a question on the page of `glue serve`."""
+    """Ask a question on the page of `glue serve`, and write a picture of it to `target`."""
     with page(home) as address:
         light(browser, 760)
         browser.open(address)
@@ -193,7 +196,7 @@ def page(home: Path) -> Iterator[str]:
 
 
 def review(browser: Browser, home: Path, target: Path) -> None:
-    """Show a comment on a line and the sticky comment of the demo, as a forge renders them."""
+    """Write a picture of an inline comment and the sticky comment of the demo to `target`."""
     subprocess.run(
         [sys.executable, demo.__file__, str(home / "demo")], check=True, stdout=subprocess.DEVNULL
     )

@@ -159,7 +159,10 @@ def files(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def exchanges(name: str, data: bytes) -> Iterator[tuple[str, str, bytes, int, Any, bytes]]:
-    """Yield method, URL, body, status, headers and body of each exchange in a file."""
+    """Yield the exchanges in a file: method, URL and body of the request, then the response.
+
+    Of the response there are the status, the headers and the body.
+    """
     import yaml
 
     if name.endswith(".gz"):

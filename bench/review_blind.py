@@ -134,7 +134,10 @@ def make_scratch(folder: Path, root: Path) -> Scratch:
 
 
 def neutral(folder: Path, root: Path, sha: str, kind: str, tests: str) -> tuple[Bundle, Trial, str]:
-    """Return a change without history; only its source files differ between base and head."""
+    """Return a bundle of one commit without its history, its Trial, and the path of its repository.
+
+    Only source files differ between base and head. If `kind` is "undone", the commit is undone.
+    """
     scratch = make_scratch(folder, root)
     with Repo(root) as repo:
         commit = repo.log("", sha, limit=1)[0]
@@ -181,7 +184,7 @@ def opened(folder: Path) -> Iterator[Played]:
 
 
 def player(answers: list[dict[str, Any]], checks: dict[str, Any]) -> Script:
-    """Return a model that makes the calls of a reader.
+    """Return a scripted model that makes the tool calls that a reader wrote down.
 
     Checks of the second look are answered by the number of the finding. If the reader has made all
     calls, the model finishes.
@@ -203,7 +206,7 @@ def player(answers: list[dict[str, Any]], checks: dict[str, Any]) -> Script:
 
 
 def use_tool(folder: Path, name: str, arguments: dict[str, Any]) -> str:
-    """Return the answer of a reading tool."""
+    """Call a reading tool on the change in `folder`, and return its answer."""
     script = Script(calls(call(name, arguments)), repeat(DONE))
     with opened(folder) as trial:
         anyio.run(partial(trial.review, script))

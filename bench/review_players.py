@@ -1,4 +1,4 @@
-"""Scripted reviewers that know every planted bug and report it in the manners of real models.
+"""Scripted reviewers that know every planted bug and report it in the ways of real models.
 
     GLUE_REVIEW_CORPUS=... python bench/review_players.py [--manner NAME]
 
@@ -54,7 +54,7 @@ def main() -> int:
 
 
 def play(name: str, cases: list[dict[str, Any]]) -> str:
-    """Run all cases with one manner of reporting, and return its row of the table."""
+    """Run all cases with one way of reporting, and return its row of the table."""
     planted = delivered = on_line = lies = 0
     codes: set[int] = set()
     for case in cases:
@@ -92,7 +92,7 @@ async def _review(bundle: Bundle, replies: list[Reply]) -> Any:
 
 
 def _told(report: Report, texts: dict[str, Any]) -> Any:
-    """Return the delivered finding that has the title of a report, or the start of its body."""
+    """Return the delivered finding with the title of a report or the start of its body, or None."""
     for part in (report["title"], report["body"][:60]):
         key = re.sub(r"\W", "", part)
         for text, finding in texts.items():
@@ -143,7 +143,10 @@ def report_of(place: dict[str, Any], bundle: Bundle) -> Report:
 
 
 def told(change: Callable[[Report, Bundle], Any]) -> Callable[[list[Report], Bundle], list[Reply]]:
-    """Return the player that reports with one tool call for each finding."""
+    """Return a function that makes replies with one tool call for each report.
+
+    `change` returns the report as a model would send it.
+    """
 
     def replies(reports: list[Report], bundle: Bundle) -> list[Reply]:
         made = [calls(call("report_finding", change(dict(one), bundle))) for one in reports]
@@ -155,12 +158,12 @@ def told(change: Callable[[Report, Bundle], Any]) -> Callable[[list[Report], Bun
 def written(
     form: Callable[[list[Report]], str],
 ) -> Callable[[list[Report], Bundle], list[Reply]]:
-    """Return the player that writes all findings as text."""
+    """Return a function that makes a reply with all reports as one text, which `form` returns."""
     return lambda reports, bundle: [say(form(reports))] * 3
 
 
 def with_(**changes: Any) -> Callable[[list[Report], Bundle], list[Reply]]:
-    """Return the player that changes fields of each finding.
+    """Return a function that makes replies as `told` does, with some fields of reports changed.
 
     A new value is a constant, or a function of the old value.
     """

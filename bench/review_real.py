@@ -67,7 +67,7 @@ def _changes(rows: list[dict[str, Any]], repos: Path) -> Iterator[dict[str, Any]
 
 
 def _fixes(rows: list[dict[str, Any]], repos: Path) -> Iterator[dict[str, Any]]:
-    """Yield the findings on each undone fix: its sources before the fix, its tests after it."""
+    """Yield a row for each finding on an undone fix; `hit` is whether it is on the undone lines."""
     for row in rows:
         with Repo(_home(repos, row["repo"])) as repo:
             after: dict[str, str] = {}

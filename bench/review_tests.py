@@ -1,4 +1,4 @@
-"""How often the prompt of a review lists the test that decides.
+"""Measure how often the prompt of a review lists the test that would show the planted bug.
 
     python bench/review_tests.py [--count 40] [--misses] REPO [REPO ...]
 

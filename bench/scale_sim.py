@@ -56,7 +56,7 @@ class Outcome:
 
 
 def simulate(machines: int, rows: int, budget: bool, given: Constants) -> Outcome:
-    """Run `rows` rows on machines with one worker for each core."""
+    """Simulate a map of `rows` rows on machines with a worker for each core; return the outcome."""
     workers = machines * given.cores
     slots = workers * given.slots
     per_row = given.row_transactions + given.request_transactions * (given.requests - 1)
@@ -145,7 +145,7 @@ GLUE = [sys.executable, "-c", "from glue.cli.app import main; main()"]
 
 
 def measure(count: int) -> Constants:
-    """Measure commits per second, and the transactions and CPU of rows and of an idle worker."""
+    """Measure the constants of a simulation on this machine, print them, and return them."""
     sys.path.insert(0, str(ROOT / "tests"))
     from fakes.postgres import Postgres
 
@@ -231,7 +231,7 @@ def commits_per_second(url: str, threads: int = 8, seconds: float = 4.0) -> floa
 def cost(
     url: str, folder: Path, worker: int, requests: int, count: int, *options: str
 ) -> tuple[float, float, float]:
-    """Return for each row the transactions, the worker's CPU seconds and the map's CPU seconds."""
+    """Run a map; return the transactions, the worker's and the map's CPU seconds of one row."""
     from map import process_cpu  # bench/map.py
 
     output = f"out-{time.monotonic_ns()}.jsonl"

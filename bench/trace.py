@@ -1,4 +1,4 @@
-"""The files and functions that one prompt or one review runs through, and its switches of file.
+"""Count the files and functions that one prompt or one review runs through.
 
     python bench/trace.py [prompt|review] [--root CHECKOUT] [--list]
 

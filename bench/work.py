@@ -1,4 +1,4 @@
-"""The works that contenders perform.
+"""The conversations that every contender runs in a benchmark.
 
 A prompt such as "work k=50 n=20 w=0" tells the server which replies to send.
 """
