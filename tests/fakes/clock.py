@@ -46,7 +46,7 @@ class VirtualClock:
         await ended.wait()
 
     def _rest(self) -> None:
-        """Count a task as asleep. If it was the last one awake, wake the next one."""
+        """Count a task as asleep; if no task is awake, advance the clock and wake the next one."""
         self._awake -= 1
         if not self._awake and self._sleeping:
             now, _, ended = heapq.heappop(self._sleeping)

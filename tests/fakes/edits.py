@@ -280,7 +280,10 @@ def _plain(line: str) -> str:
 
 
 def agrees(case: Case, got: bytes) -> bool:
-    """Return whether a result is right; it may keep blanks and look-alikes of a replaced line."""
+    """Return whether the content after an edit is right.
+
+    A replaced line may keep blanks at its end and typographic characters of the file.
+    """
     if case.expected is None or case.kind not in ("look-alikes", "trailing blanks"):
         return got == case.expected
     mine, theirs = got.decode().splitlines(), case.expected.decode().splitlines()

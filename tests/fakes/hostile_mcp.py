@@ -62,7 +62,7 @@ def send(**frame: Any) -> None:
 
 
 def serve(kind: str) -> None:
-    """Serve one tool, `hang`, with the fault of a kind."""
+    """Serve one tool, `hang`, over stdio, with the fault that `kind` names."""
     if kind == "no_start":
         print("no module named x", file=sys.stderr)
         sys.exit(1)
@@ -84,7 +84,7 @@ def serve(kind: str) -> None:
 
 
 def tools(kind: str, cursor: str | None) -> dict[str, Any]:
-    """Return the list of tools that a server of a kind sends."""
+    """Return the list of tools that a server with the fault `kind` sends."""
     tool: dict[str, Any] = {"name": "hang", "description": "Hang.", "inputSchema": OBJECT}
     if kind == "bomb":
         tool["inputSchema"] = BOMB
@@ -110,7 +110,7 @@ def tools(kind: str, cursor: str | None) -> dict[str, Any]:
 
 
 def call(kind: str, number: Any, token: Any) -> None:
-    """Answer a call of the tool as a server of a kind does, with its fault."""
+    """Answer a call of the tool, or do not, with the fault that `kind` names."""
     text = "fine"
     if kind == "line":
         for _ in itertools.repeat(None):
@@ -151,7 +151,7 @@ def call(kind: str, number: Any, token: Any) -> None:
 
 
 async def use(kind: str) -> str:
-    """Call the tool of a server of a kind; return its result, or the error of the connection."""
+    """Start a server with the fault `kind` and call its tool; return the result or the error."""
     module = [sys.executable, "-m", "fakes.hostile_mcp", "serve", kind]
     try:
         async with mcp.connect_stdio("demo", module[0], module[1:], timeout=5.0) as connection:

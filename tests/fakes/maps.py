@@ -36,7 +36,10 @@ async def serving() -> AsyncIterator[TaskGroup]:
 
 
 class Maps:
-    """Runs maps on one engine; a second call with `resume=True` continues with the same state."""
+    """A function object that runs a map on one engine and returns its rows.
+
+    A second call with `resume=True` continues with the same state.
+    """
 
     def __init__(self, kind: str, engine: str, folder: Path) -> None:
         self.kind, self.engine, self.folder = kind, engine, folder

@@ -27,7 +27,10 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def commands(page: Path) -> list[tuple[str, list[str]]]:
-    """Return the commands of the console blocks that show output, each with its lines."""
+    """Return the commands of a page, each with the lines of output that the page shows.
+
+    Console blocks that show no output are left out.
+    """
     found = []
     for block in blocks(page, "console"):
         steps = re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]
@@ -73,6 +76,6 @@ def run(command: str, folder: Path, zygote: Zygote) -> list[str]:
 
 
 def plain(text: str) -> list[str]:
-    """Return the lines of an output, without durations and without the notice of the stand-in."""
+    """Return the lines of an output, without empty lines, durations and the stand-in's notice."""
     lines = [SECONDS.sub("N ms", line.rstrip()) for line in text.splitlines()]
     return [line for line in lines if line and not line.startswith(NOTICE)]

@@ -126,7 +126,7 @@ def fork_on(fd: int) -> None:
 
 
 def _keep(status: socket.socket, streams: list[int]) -> None:
-    """Fork again: the inner process runs the command, the outer process reports its exit code."""
+    """Run a command in a forked process, and send its id and its exit code to `status`."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     (code, *args), cwd, environ = json.loads(_line(status))
     pid = os.fork()

@@ -72,7 +72,7 @@ class _GitHub:
         return Reply(body={"data": {}})
 
     def _threads(self, values: dict[str, Any]) -> Reply:
-        """Return the review threads; each inline comment that is not a reply starts a thread."""
+        """Return a page of review threads; each inline comment that is not a reply starts one."""
         rows = self._pull(str(values["number"])).inline
         first = int(values.get("after") or 0)
         opened = [row for row in rows if not row.get("in_reply_to_id")]
@@ -285,7 +285,7 @@ class _GitHub:
         row["output"] = {"title": output.get("title"), "summary": output.get("summary")}
 
     def _checked(self, pull: Pull, comment: Any) -> dict[str, Any]:
-        """Refuse an inline comment that breaks a rule for which GitHub responds with 422."""
+        """Return an inline comment as the forge stores it, or refuse it with 422 as GitHub does."""
         body = _text(comment, "body")
         path, line = _field(comment, "path"), _field(comment, "line", None)
         side, start = comment.get("side", "RIGHT"), comment.get("start_line")

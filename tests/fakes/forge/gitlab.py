@@ -31,7 +31,7 @@ _ROUTES = (
 
 
 def raw(asked: Asked, path: str) -> Asked:
-    """Return the path of a request undecoded, because a project's name is one encoded segment."""
+    """Return the request with `path`, which is not decoded: a project's name is one segment."""
     return replace(asked, path=path)
 
 
@@ -175,7 +175,7 @@ class _GitLab:
 
 
 def _position(pull: Pull, position: dict[str, Any]) -> None:
-    """Check a comment's position: three hashes, both paths, and numbers for the kind of line."""
+    """Raise Refused if the position of a comment is incomplete or not a line of the diff."""
     shas = tuple(position.get(name) for name in ("base_sha", "start_sha", "head_sha"))
     if position.get("position_type") != "text" or shas != (pull.base, pull.base, pull.head):
         raise Refused(400, "400 Bad request - position is incomplete")

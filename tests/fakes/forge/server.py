@@ -30,7 +30,11 @@ _PREFIX = {"github": "", "gitlab": "/api/v4", "gitea": "/api/v1"}
 
 @dataclass(slots=True, kw_only=True)
 class Fault:
-    """A fault of a later request, chosen by a number from 0 or a pattern of `METHOD /path`."""
+    """A fault that later requests get.
+
+    `match` is a pattern of `METHOD /path`. With `at`, only that one of the matching requests fails,
+    counted from 0; otherwise the next `times`.
+    """
 
     action: Action
     at: int | None = None
@@ -137,7 +141,10 @@ class FakeForge:
         times: int = 1,
         **headers: str,
     ) -> Fault:
-        """Make a later request fail; `headers` are sent with a busy or denied response."""
+        """Make later requests fail as the arguments of `Fault` say, and return the fault.
+
+        `headers` are sent with a busy or denied response.
+        """
         names = {name.replace("_", "-"): value for name, value in headers.items()}
         fault = Fault(action=action, at=at, match=match, times=times, headers=names)
         self.faults.append(fault)
