@@ -11,19 +11,15 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import sysconfig
 import traceback
 from dataclasses import replace
+from functools import cache
 
 from glue.context import ToolResult, error_result
 from glue.errors import GlueError, ToolError, innermost
 from glue.text import one_line
 
 _LINE_WIDTH = 400  # of a report on stderr
-_LIBRARIES = tuple(
-    os.path.join(sysconfig.get_paths()[name], "")
-    for name in ("stdlib", "platstdlib", "purelib", "platlib")
-)
 _OTHER_THREAD = (
     "a plain function runs in a thread of its own, and this connection belongs to another thread: "
     "open it with check_same_thread=False, open it inside the tool, "
@@ -99,11 +95,22 @@ def _find_place(error: BaseException) -> tuple[str, bool]:
         name = str(frame.f_globals.get("__name__", ""))
         path = frame.f_code.co_filename
         is_ours = name == "glue" or name.startswith("glue.")
-        if is_ours or path.startswith((*_LIBRARIES, "<frozen")):
+        if is_ours or path.startswith((*_libraries(), "<frozen")):
             place = place if is_users else f"{path}:{line}"
         else:
             place, is_users = f"{path}:{line}", True
     return place, is_users
+
+
+@cache
+def _libraries() -> tuple[str, ...]:
+    """Return the folders of the standard library and of installed packages."""
+    import sysconfig  # start-up: only needed after an error
+
+    paths = sysconfig.get_paths()
+    return tuple(
+        os.path.join(paths[name], "") for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    )
 
 
 def _is_configured(log: logging.Logger) -> bool:

@@ -5,22 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from functools import partial
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from glue.events import (
-    ContinuationAttempt,
-    ContinuationTerminated,
-    Event,
-    Listener,
-    MessageEnd,
-    Notice,
-    StopReasonObserved,
-    TextDelta,
-    ToolStart,
-)
-from glue.failures import report_bug, warn_once
+from glue.events import MessageEnd, TextDelta, ToolStart
+from glue.failures import report_bug
 from glue.limits import StopReason
 from glue.messages import AssistantMessage
+
+if TYPE_CHECKING:
+    from glue.events import Event, Listener
 
 logger = logging.getLogger("glue.loop")
 logging.getLogger("glue").addHandler(logging.NullHandler())
@@ -28,28 +21,20 @@ logging.getLogger("glue").addHandler(logging.NullHandler())
 _warned: set[tuple[str, str, str | None]] = set()
 
 
-def log_event(event: Event) -> None:
-    """Log the event if it is a notice, an unknown stop reason or the continuation of a cut reply.
+def warn_unknown_stop(reply: AssistantMessage) -> None:
+    """Log a warning about a reply with an unknown stop reason.
 
     Each unknown stop reason of a model is logged once in a process.
     """
-    if isinstance(event, StopReasonObserved):
-        key = (event.provider, event.model, event.raw)
-        if event.normalized is StopReason.UNKNOWN and key not in _warned:
-            _warned.add(key)
-            logger.warning(
-                "unknown stop reason %r from %s %s; treated as the end of the reply",
-                event.raw,
-                event.provider,
-                event.model,
-            )
-    elif isinstance(event, Notice):
-        warn_once(f"{event.provider}: {event.text}")
-    elif isinstance(event, ContinuationAttempt):
-        most = event.attempt + event.left
-        logger.info("response truncated at max_tokens, continuing (%d/%d)", event.attempt, most)
-    elif isinstance(event, ContinuationTerminated) and event.reason == "retry_limit":
-        logger.info("continuation limit reached")
+    key = (reply.provider, reply.model, reply.raw_stop_reason)
+    if key not in _warned:
+        _warned.add(key)
+        logger.warning(
+            "unknown stop reason %r from %s %s; treated as the end of the reply",
+            reply.raw_stop_reason,
+            reply.provider,
+            reply.model,
+        )
 
 
 def listener_name(listener: object) -> str:

@@ -8,16 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import glue.tools  # noqa: F401  registers the names of the ready-made tools
-from glue.compaction import compaction_for
 from glue.context import AnyTool, Host
 from glue.listeners import join, writers
 from glue.loop.recorder import Journal
 from glue.loop.run import drive, start_run
 from glue.loop.transcript import History
 from glue.messages import Message, Request
-from glue.pending import Decisions
 from glue.policies import Policy
-from glue.project import load_project, skill_tool
 from glue.provider import Provider, capabilities
 from glue.result import RunResult
 from glue.settings import Settings, instructions_text, with_meta
@@ -25,6 +22,7 @@ from glue.settings import Settings, instructions_text, with_meta
 if TYPE_CHECKING:
     from glue.agent import Agent
     from glue.output import Answer
+    from glue.pending import Decisions
 
 _REQUEST_SETTINGS = ("max_tokens", "temperature", "reasoning", "cache", "options")
 
@@ -58,6 +56,8 @@ async def perform(
     if (check_rules := getattr(settings.permission, "check", None)) is not None:
         check_rules(tools)
     if agent.compaction is not None:
+        from glue.compaction import compaction_for  # start-up: few agents have one
+
         chosen.append(compaction_for(provider, agent.compaction, agent.open))
     answer = None
     if settings.output is not None:
@@ -92,6 +92,8 @@ def _load_project(path: str | os.PathLike[str], tools: list[AnyTool]) -> str:
 
     If the project has skills, add the tool that reads skills to `tools`.
     """
+    from glue.project import load_project, skill_tool  # start-up: few agents have one
+
     project = load_project(path)
     if project.skills and not any(tool.spec.name == "skill" for tool in tools):
         tools.append(skill_tool(project.skills))

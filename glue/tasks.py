@@ -36,7 +36,6 @@ import anyio.lowlevel
 import anyio.to_thread
 import sniffio
 from anyio.abc import TaskGroup
-from anyio.from_thread import start_blocking_portal
 
 from glue.errors import GlueError, attach_result
 
@@ -416,6 +415,8 @@ def _run_beside(main: Callable[[], Awaitable[T]]) -> T:
 
     An interrupt in this thread cancels `main()`.
     """
+    from anyio.from_thread import start_blocking_portal  # start-up: only needed here
+
     errors: list[BaseException] = []
 
     async def observed() -> T:

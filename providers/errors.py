@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from glue import Usage
@@ -77,7 +76,9 @@ def _wait(value: str, now: float) -> float | None:
     if wait is not None:
         wait = wait / 1000 if wait > 1e11 else wait
         return max(0.0, wait - now) if wait > 1e9 else wait
-    from email.utils import parsedate_to_datetime  # start-up: few servers send such dates
+    # Start-up: few servers send such dates.
+    from datetime import UTC, datetime
+    from email.utils import parsedate_to_datetime
 
     for read in (datetime.fromisoformat, parsedate_to_datetime):
         try:

@@ -41,7 +41,6 @@ from glue.providers.connection import (
     proxy_for,
 )
 from glue.providers.errors import advised_wait, classify
-from glue.secrets import mask_values
 from glue.tasks import run_blocking
 
 if TYPE_CHECKING:
@@ -258,6 +257,8 @@ class HTTP:
 
     def mask(self, text: str) -> str:
         """Return a text with every secret masked."""
+        from glue.secrets import mask_values  # start-up: most requests are not logged
+
         return mask_values(text, self._secrets)
 
     @functools.cached_property

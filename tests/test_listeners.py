@@ -9,23 +9,14 @@ from typing import Any
 import pytest
 
 from glue import AssistantMessage, StopReason, Text
-from glue.events import (
-    ContinuationAttempt,
-    ContinuationTerminated,
-    Event,
-    MessageEnd,
-    StopReasonObserved,
-    TextDelta,
-    ToolStart,
-    TurnStart,
-)
+from glue.events import Event, MessageEnd, TextDelta, ToolStart, TurnStart
 from glue.listeners import (
     Listeners,
     PacedListeners,
     TextWriter,
     join,
     listener_name,
-    log_event,
+    warn_unknown_stop,
     writers,
 )
 from glue.testing import call
@@ -128,33 +119,14 @@ def test_the_name_of_a_listener_is_that_of_its_function_or_class() -> None:
 
 
 def test_an_unknown_stop_reason_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    event = StopReasonObserved(
-        provider="acme",
-        model="m",
-        normalized=StopReason.UNKNOWN,
-        raw="dreamt-of-listeners",
-        run_id="r",
-        request=1,
-    )
+    reply = unknown_stop("m", "dreamt-of-listeners")
 
     with caplog.at_level(logging.WARNING, "glue.loop"):
-        log_event(event)
-        log_event(event)
+        warn_unknown_stop(reply)
+        warn_unknown_stop(reply)
 
     assert caplog.messages == [
         "unknown stop reason 'dreamt-of-listeners' from acme m; treated as the end of the reply"
-    ]
-
-
-def test_continuations_are_logged_with_their_number(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "glue.loop"):
-        log_event(ContinuationAttempt(attempt=1, chars=10, tokens=3, left=2))
-        log_event(ContinuationTerminated(reason="retry_limit", attempts=3))
-        log_event(ContinuationTerminated(reason="completed", attempts=3))
-
-    assert caplog.messages == [
-        "response truncated at max_tokens, continuing (1/3)",
-        "continuation limit reached",
     ]
 
 
@@ -162,15 +134,20 @@ def test_s005_an_unknown_stop_reason_is_logged_once_per_provider_model_and_reaso
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING, "glue.loop")
-    one = StopReasonObserved(
-        provider="p", model="once", normalized=StopReason.UNKNOWN, raw="zzz", run_id="r", request=1
-    )
-    other = StopReasonObserved(
-        provider="p", model="twice", normalized=StopReason.UNKNOWN, raw="zzz", run_id="r", request=1
-    )
+    one, other = unknown_stop("once", "zzz"), unknown_stop("twice", "zzz")
 
-    for event in (one, one, other, one):
-        log_event(event)
+    for reply in (one, one, other, one):
+        warn_unknown_stop(reply)
 
     assert len(caplog.records) == 2
     assert "'zzz'" in caplog.records[0].getMessage()
+
+
+def unknown_stop(model: str, raw: str) -> AssistantMessage:
+    return AssistantMessage(
+        content=(Text(text="x"),),
+        stop_reason=StopReason.UNKNOWN,
+        raw_stop_reason=raw,
+        provider="acme",
+        model=model,
+    )

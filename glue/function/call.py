@@ -1,44 +1,39 @@
-"""Running a tool call: parse its arguments, check permission, run the tool, return its result."""
+"""Running a call: parse the arguments, call the function of the tool, return its result."""
 
 from __future__ import annotations
 
 import inspect
 import json
-import time
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 
 from glue.codec import to_plain
 from glue.context import Context, ToolResult, error_result, text_result
 from glue.failures import failure_result
-from glue.function.hooks import Step, run_after, run_before, wait_for
 from glue.function.spool import cap
 from glue.function.validation import ValidationError
 from glue.messages import File, Image, Opaque, Text, ToolCall
-from glue.pending import CHANGED, CallDeferred
-from glue.permission import (
-    Decision,
-    PermissionRequest,
-    PermissionTarget,
-    allow,
-    as_decision,
-    defer,
-    deny,
-    needs_person,
-)
+from glue.pending import CallDeferred
 from glue.tasks import caller, in_thread
 
 if TYPE_CHECKING:
     from glue.function.decorator import Tool
 
 _PARTS = (Text, Image, File, Opaque)
-MAX_QUESTIONS = 5  # times that permission for one call is asked, if its target changes meanwhile
 EXTERNAL = "the caller of resume supplies its result"
 
+# Runs a call whose arguments are valid: `run_function`, or `run_guarded` in `glue.function.guard`.
+Runner: TypeAlias = Callable[
+    ["Tool[..., Any]", ToolCall, dict[str, Any], Context[Any]], Awaitable[ToolResult]
+]
 
-async def invoke(tool: Tool[..., Any], call: ToolCall, context: Context[Any]) -> ToolResult:
+
+async def invoke(
+    tool: Tool[..., Any], call: ToolCall, context: Context[Any], run: Runner
+) -> ToolResult:
     """Run the tool call of a model and return its result.
 
     A failure is returned as an error result for the model. Only a cancellation, and CallDeferred
@@ -54,11 +49,7 @@ async def invoke(tool: Tool[..., Any], call: ToolCall, context: Context[Any]) ->
         return error_result(str(error))
     except Exception as error:  # a given schema is not a valid JSON schema
         return failure_result(error, f"tool {tool.spec.name}")
-    if context.host.hooks or tool.needs_permission:
-        result = await _run_guarded(tool, Step(call, arguments, context))
-    else:
-        result = await _run(tool, arguments, context)
-    return await _finished(tool, result)
+    return await _finished(tool, await run(tool, call, arguments, context))
 
 
 async def _finished(tool: Any, result: ToolResult) -> ToolResult:
@@ -79,8 +70,8 @@ async def _finished(tool: Any, result: ToolResult) -> ToolResult:
     return result
 
 
-async def _run(
-    tool: Tool[..., Any], arguments: dict[str, Any], context: Context[Any]
+async def run_function(
+    tool: Tool[..., Any], call: ToolCall, arguments: dict[str, Any], context: Context[Any]
 ) -> ToolResult:
     """Call the function of a tool and return its result.
 
@@ -125,7 +116,8 @@ async def _call_function(
         running.clear()
     if isinstance(value, Exception):
         return failure_result(value, f"tool {tool.spec.name}")
-    return await wait_for(value[0])
+    returned = value[0]
+    return await returned if inspect.isawaitable(returned) else returned
 
 
 def _context_for_thread(context: Context[Any], running: list[bool]) -> Context[Any]:
@@ -172,139 +164,9 @@ def _refuse(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
-async def _run_guarded(tool: Tool[..., Any], step: Step) -> ToolResult:
-    """Run a tool with its hooks and its permission, and return the result.
-
-    The order is: hooks before the tool, permission, the tool, hooks after the tool.
-    """
-    result = await run_before(step)
-    if result is None and tool.needs_permission:
-        result = await _ask_permission(tool, step)
-    if result is None:
-        result = await _run(tool, step.arguments, step.context)
-    return await run_after(step, result)
-
-
-async def _ask_permission(tool: Tool[..., Any], step: Step) -> ToolResult | None:
-    """Return None if the call may run, or the result of a call that is denied or already done.
-
-    If only a person can decide, and the tool has a `trial`, the call is first tried without
-    permission. If the target changes while a person decides, the person is asked again. Raise
-    CallDeferred if the call has to wait for a decision.
-    """
-    decided, policy = step.context.decided, step.context.host.permission
-    name, waited = tool.spec.name, False
-    for _ in range(MAX_QUESTIONS):
-        try:
-            request = _permission_request(tool, step)
-        except Exception as error:
-            return failure_result(error, f"tool {name}")
-        if request is None:  # this call needs no permission
-            return None
-        try:
-            if decided is not None:
-                decision = allow() if decided.covers(request) else defer(CHANGED)
-            else:
-                if tool.trial is not None and needs_person(policy, request):
-                    tried = await _try_confined(tool, step)
-                    if tried is not None:
-                        return tried
-                decision, waited = await _decide(step, request)
-        except Exception as error:
-            return replace(
-                failure_result(error, f"the permission policy for tool {name}"),
-                content=error_result(f"{name}: permission denied: {error}").content,
-            )
-        if decision.deferred:
-            raise CallDeferred(step.arguments, request, decision.reason)
-        if not decision.allowed:
-            return denied(request, decision)
-        if not waited or not _has_changed(tool, step, request):
-            return None
-    return error_result(
-        f"{name}: its target changes again and again while permission is asked; nothing was done"
-    )
-
-
-async def _try_confined(tool: Tool[..., Any], step: Step) -> ToolResult | None:
-    """Run a call confined, without permission, and return its result.
-
-    Return None if the call turns out to need permission.
-    """
-    assert tool.trial is not None
-    try:
-        value = await tool.trial(step.arguments)
-    except Exception as error:
-        return failure_result(error, f"tool {tool.spec.name}")
-    return None if value is None else as_result(tool.spec.name, value)
-
-
-def _has_changed(tool: Tool[..., Any], step: Step, request: PermissionRequest) -> bool:
-    """Return whether the target of a call has changed since `request` was shown to a person."""
-    if request.touched is None or not request.touched.mark:
-        return False
-    try:
-        now = _permission_request(tool, step)
-    except Exception:
-        return True  # the next question reports the error
-    return now is None or now.touched is None or now.touched.mark != request.touched.mark
-
-
-async def _decide(step: Step, request: PermissionRequest) -> tuple[Decision, bool]:
-    """Return the decision of the run's permission policy, and whether the policy is async."""
-    policy, ask = step.context.host.permission, step.context.ask
-    if policy is None:
-        return deny("no permission policy is set"), False
-    begin = time.monotonic()
-    try:
-        answer = policy.decide(request)
-        waited = inspect.isawaitable(answer)
-        if ask is not None and inspect.isawaitable(answer):
-            return await ask(request, as_decision(answer)), waited
-        return await as_decision(answer), waited
-    finally:
-        above: Context[Any] | None = step.context
-        while above is not None:  # the call of a sub-agent waits as long as the calls inside it
-            above.waited.append(time.monotonic() - begin)
-            above = above.host.parent
-
-
-def denied(request: PermissionRequest, decision: Decision) -> ToolResult:
-    """Return the error result for a call that `decision` refuses."""
-    what = f"{request.action} {request.target}".strip()
-    return error_result(
-        f"permission denied: {what}" + (f": {decision.reason}" if decision.reason else "")
-    )
-
-
 async def supplied_result(tool: Any, value: Any) -> ToolResult:
     """Convert a value that the caller of `resume` supplied for a call to the call's result."""
     return await _finished(tool, as_result(tool.spec.name, value))
-
-
-def _permission_request(tool: Tool[..., Any], step: Step) -> PermissionRequest | None:
-    """Return the permission request for a call.
-
-    Return None if the tool's function `target` returns None: this call needs no permission.
-    """
-    target: Any = tool.target
-    if callable(target):
-        target = target(step.arguments)
-        if target is None:
-            return None
-    elif target:
-        default = tool.spec.parameters["properties"][target].get("default", "")
-        target = step.arguments.get(target, default)
-    touched = target if isinstance(target, PermissionTarget) else None
-    return PermissionRequest(
-        tool=step.call.name,
-        action=tool.action,
-        target=touched.text if touched is not None else str(target),
-        arguments=step.arguments,
-        call_id=step.call.id,
-        session_id=step.context.scope,
-        touched=touched,
-    )
 
 
 def _clean(result: ToolResult, limit: int | None) -> ToolResult:

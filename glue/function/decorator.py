@@ -204,9 +204,15 @@ class Tool(Generic[P, R]):
         A failure is returned as an error result for the model. Only a cancellation, and
         CallDeferred for a call that has to wait, are raised.
         """
-        from glue.function.call import invoke  # loads anyio, which is not needed to make a tool
+        # Loads anyio, which is not needed to make a tool.
+        from glue.function.call import invoke, run_function
 
-        return await invoke(self, call, context)
+        run = run_function
+        if context.host.hooks or self.needs_permission:
+            from glue.function.guard import run_guarded  # start-up: most tools need no permission
+
+            run = run_guarded
+        return await invoke(self, call, context, run)
 
     @overload
     def __get__(self, instance: None, owner: type) -> Tool[P, R]: ...

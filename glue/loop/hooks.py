@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
-from glue.compaction import rewrite
+from glue import events
 from glue.errors import Cancelled
-from glue.events import ContextChanged
 from glue.limits import Outcome
 from glue.loop.state import State, watched
 from glue.loop.transcript import check_messages, estimate
@@ -63,6 +62,8 @@ async def prepare_request(state: State, request: Request) -> Request | Stop:
             request = answer.request
         elif isinstance(answer, Rewrite):
             shorter = check_messages(f"{type(policy).__name__}: messages", answer.messages)
+            from glue.compaction import rewrite  # start-up: few runs shorten their transcript
+
             await rewrite(state, shorter)
             messages = state.recorder.history.view(state.messages)
             request = replace(request, messages=messages)
@@ -89,7 +90,7 @@ def _report_change(
         return False
     old, new = ({message.id: message for message in each} for each in (before, after))
     state.emit(
-        ContextChanged(
+        events.ContextChanged(
             policy=name,
             before=estimate(before, state.limits.estimator),
             after=estimate(after, state.limits.estimator),

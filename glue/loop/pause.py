@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from glue.codec import from_json, to_plain
-from glue.context import Spending
+from glue.context import AnyTool, Context, Spending, ToolResult
+from glue.decision import Decision, PermissionRequest
 from glue.errors import RunPaused
 from glue.limits import Outcome
 from glue.loop.state import State
@@ -19,11 +20,13 @@ from glue.pending import (
     SPENT,
     STARTED,
     VOTES,
+    CallDeferred,
+    Decided,
+    inner_decisions,
     pending_calls,
     record_of,
     waiting_records,
 )
-from glue.permission import Decision, PermissionRequest
 from glue.policies import Stop
 
 # Counters of a run that continue after a pause.
@@ -47,13 +50,46 @@ def question(
         await _note(state, **{PENDING: {call.id: record_of(request.arguments, request)}})
         decision = await answer
         if decision.allowed:
-            await note_started(state, call.id)
+            await _note_started(state, call.id)
         return decision
 
     return ask
 
 
-async def note_started(state: State, id: str) -> None:
+async def apply_decision(
+    state: State,
+    tool: AnyTool,
+    call: ToolCall,
+    record: Mapping[str, Json],
+    context: Context[Any],
+) -> tuple[ToolResult | None, Context[Any]]:
+    """Return the result of a pending call that was decided, or None if it has to run now.
+
+    A call that has to run now gets the returned context. Raise CallDeferred if the decision is to
+    wait longer.
+    """
+    # Start-up: few runs have pending calls.
+    from glue.function.call import supplied_result
+    from glue.function.guard import denied
+    from glue.permission import remember_decision
+
+    decision = state.decisions.get(call.id)
+    if decision is not None and not isinstance(decision, Decision):
+        return await supplied_result(tool, decision), context
+    if decision is not None:
+        if decision.deferred:
+            raise CallDeferred(record.get("arguments", {}), reason=decision.reason)
+        request = from_json(PermissionRequest, record["request"])
+        request = replace(request, session_id=context.scope)
+        remember_decision(state.host.permission, request, decision)
+        if not decision.allowed:
+            return denied(request, decision), context
+    await _note_started(state, call.id)
+    decided = Decided(record=record, decisions=inner_decisions(call.id, state.decisions))
+    return None, replace(context, decided=decided)
+
+
+async def _note_started(state: State, id: str) -> None:
     """Record in the journal that a pending call was allowed, and may have run."""
     await _note(state, **{STARTED: [id]})
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
-from glue.compaction import compact
 from glue.context import AnyTool, Cancel, Host, Spending
 from glue.errors import (
     Cancelled,
@@ -27,8 +26,9 @@ from glue.errors import (
     RunPaused,
     attach_result,
 )
-from glue.events import Listener, RunStart, StopReasonObserved, ToolPending
+from glue.events import RunStart, StopReasonObserved, ToolPending
 from glue.limits import Limits, LimitsSource, Outcome, StopReason
+from glue.listeners import warn_unknown_stop
 from glue.loop.ending import close_turn, drop_prompts, end, store_results
 from glue.loop.hooks import ask_policies, prepare_request, store_say
 from glue.loop.pause import record_pending, restore, results_of, stop_paused
@@ -68,7 +68,6 @@ from glue.messages import (
 )
 from glue.pending import (
     LATER,
-    Decisions,
     check_decisions,
     is_paused,
     pending_calls,
@@ -82,6 +81,8 @@ from glue.settings import check_loop, check_provider, tool_table
 from glue.signature import blocking, hinted, streaming, streaming_sync
 
 if TYPE_CHECKING:
+    from glue.events import Listener
+    from glue.pending import Decisions
     from glue.telemetry import OpenTelemetry
 
 
@@ -434,6 +435,8 @@ async def _judge(state: State, reply: Answered) -> Verdict:
                 request=state.requests,
             )
         )
+        if message.stop_reason is StopReason.UNKNOWN:
+            warn_unknown_stop(message)
     if reply.stop is not None:
         kept = _text_only(message) if message is not None else None
         if kept is not None:
@@ -450,6 +453,8 @@ async def _judge_failure(state: State, error: ProviderError) -> Verdict:
     if isinstance(error, FailoverError):
         state.attempts += [attempt for attempt in error.attempts if attempt not in state.attempts]
     if error.kind == "context_overflow":
+        from glue.compaction import compact  # start-up: few transcripts are too long
+
         if await compact(state):
             return Verdict()
         overflow = ContextOverflow(str(error))

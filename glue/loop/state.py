@@ -19,15 +19,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
 from glue.context import AnyTool, Cancel, Host, Spending
-from glue.events import Event, Listener, MessageEnd, MessageStart
+from glue.events import MessageEnd, MessageStart
 from glue.failures import report_bug
 from glue.limits import Limits, StopReason, read_limits
-from glue.listeners import listener_name, log_event
+from glue.listeners import listener_name
 from glue.loop.position import ASK, Position
 from glue.loop.recorder import RunRecorder
 from glue.loop.transcript import merge, message_chars
@@ -44,6 +44,9 @@ from glue.policies import Policy
 from glue.policies.budgets import Prices, overspent
 from glue.provider import Attempt, Provider
 from glue.result import RunResult
+
+if TYPE_CHECKING:
+    from glue.events import Event, Listener
 
 T = TypeVar("T")
 
@@ -119,18 +122,11 @@ class State:
         return merge(self.answer)
 
     def emit(self, event: Event) -> None:
-        """Log an event and pass it to the listener."""
-        log_event(event)
-        if self.on_event is not None:
-            self.tell(event)
-
-    def tell(self, event: Event) -> None:
-        """Pass an event to the listener, without logging the event.
-
-        An exception of the listener is reported, not raised.
-        """
+        """Pass an event to the listener. An exception of the listener is reported, not raised."""
+        if self.on_event is None:
+            return
         try:
-            self.on_event(event)  # type: ignore[misc]
+            self.on_event(event)
         except Exception as error:
             report_bug(f"listener {listener_name(self.on_event)}", error, once=True)
         except BaseException as error:

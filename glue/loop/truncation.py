@@ -6,8 +6,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from glue.events import ContinuationAttempt, ContinuationTerminated, ToolPayloadRepair
+from glue import events
 from glue.limits import Limits, Outcome, StopReason
+from glue.listeners import logger
 from glue.loop.position import DROPPED_CALLS, Position
 from glue.loop.state import Chain, State
 from glue.loop.transcript import CONTINUE, has_content
@@ -65,13 +66,15 @@ def _repair(state: State, reply: AssistantMessage, partial: Sequence[ToolCall]) 
     )
     attempted = state.repairs < state.limits.continuation_tool_repair_attempts
     if state.position.step == "repair":
-        state.emit(ToolPayloadRepair(issue=issue, tool=tool, attempted=True, success=False))
+        state.emit(events.ToolPayloadRepair(issue=issue, tool=tool, attempted=True, success=False))
     if not attempted:
         if not state.repairs:
-            state.emit(ToolPayloadRepair(issue=issue, tool=tool, attempted=False, success=False))
+            state.emit(
+                events.ToolPayloadRepair(issue=issue, tool=tool, attempted=False, success=False)
+            )
         return _give_up(kept)
     state.repairs += 1
-    state.emit(ToolPayloadRepair(issue=issue, tool=tool, attempted=True))
+    state.emit(events.ToolPayloadRepair(issue=issue, tool=tool, attempted=True))
     return Verdict(store=kept)
 
 
@@ -85,12 +88,14 @@ def _continue(state: State, reply: AssistantMessage) -> Verdict:
         return _give_up(reply)
     state.continuations += 1
     chain.attempts += 1
+    most = state.limits.continuation_max_attempts
+    logger.info("response truncated at max_tokens, continuing (%d/%d)", state.continuations, most)
     state.emit(
-        ContinuationAttempt(
+        events.ContinuationAttempt(
             attempt=state.continuations,
             chars=chain.chars,
             tokens=chain.tokens,
-            left=state.limits.continuation_max_attempts - state.continuations,
+            left=most - state.continuations,
             provider=reply.provider,
             model=reply.model,
         )
@@ -123,11 +128,13 @@ def _exhausted(used: int, chain: Chain, limits: Limits) -> str:
 
 def end_chain(state: State, chain: Chain, reason: str) -> None:
     """End the chain of the run, and emit ContinuationTerminated with the reason."""
+    if reason == "retry_limit":
+        logger.info("continuation limit reached")
     provider, model = (
         (last.provider, last.model) if (last := state.last_reply) else (state.provider.name, "")
     )
     state.emit(
-        ContinuationTerminated(
+        events.ContinuationTerminated(
             reason=reason, attempts=chain.attempts, provider=provider, model=model
         )
     )
@@ -138,7 +145,7 @@ def end_repair(state: State, success: bool) -> None:
     """Emit ToolPayloadRepair with the result of a repair: a complete call, or no call."""
     issue = "success" if success else "abandoned"
     tool = state.position.tool or "?"
-    state.emit(ToolPayloadRepair(issue=issue, tool=tool, attempted=True, success=success))
+    state.emit(events.ToolPayloadRepair(issue=issue, tool=tool, attempted=True, success=success))
 
 
 def _give_up(kept: AssistantMessage) -> Verdict:

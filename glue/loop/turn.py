@@ -9,23 +9,20 @@ from typing import Any
 
 import anyio
 
-from glue.codec import from_json
+from glue import events
 from glue.context import AnyTool, Context, ToolResult, error_result
 from glue.errors import Cancelled, EmptyReply, MaxTurnsExceeded, ProviderError
 from glue.events import (
-    LimitReached,
     MessageStart,
-    OutputCapEscalated,
     RequestStart,
     ToolEnd,
     ToolStart,
     ToolUpdate,
     TurnStart,
 )
-from glue.failures import failure_result
-from glue.function.call import denied, supplied_result
+from glue.failures import failure_result, warn_once
 from glue.limits import Outcome, StopReason
-from glue.loop.pause import note_started, question, waiting_call
+from glue.loop.pause import apply_decision, question, waiting_call
 from glue.loop.position import DROPPED_CALLS
 from glue.loop.state import State, watched
 from glue.messages import (
@@ -38,8 +35,7 @@ from glue.messages import (
     check_parts,
     new_id,
 )
-from glue.pending import VOTES, CallDeferred, Decided, inner_decisions
-from glue.permission import Decision, PermissionRequest, remember_decision
+from glue.pending import VOTES, CallDeferred, inner_decisions
 from glue.policies import Stop
 from glue.policies.budgets import out_of_time
 from glue.provider import Attempt, Done, Notice, ProviderEvent, TextDelta, opened
@@ -92,7 +88,7 @@ def cut_short(state: State) -> Stop:
 async def _stream(state: State, stream: AsyncIterator[ProviderEvent]) -> Answered:
     partial, cancel = state.partial, state.cancel
     drain = getattr(state.on_event, "drain", None)
-    tell = state.tell if state.on_event is not None else None
+    emit = state.emit if state.on_event is not None else None
     state.reply_id = ""
     before = len(state.attempts)
     async for event in stream:
@@ -111,13 +107,14 @@ async def _stream(state: State, stream: AsyncIterator[ProviderEvent]) -> Answere
                 return Answered(stop=stop)
             continue
         elif isinstance(event, Notice):
+            warn_once(f"{event.provider}: {event.text}")
             state.emit(event)
             continue
         if not state.reply_id:
             state.reply_id = new_id()
             state.emit(MessageStart(id=state.reply_id, role="assistant"))
-        if tell is not None:
-            tell(event)
+        if emit is not None:
+            emit(event)
         if cancel.cancelled:  # many deltas may come without a checkpoint
             return Answered()
         if drain is not None:
@@ -196,7 +193,7 @@ def _count_attempt(state: State, attempt: Attempt) -> Stop | None:
         escalations = sum(1 for earlier in state.attempts if earlier.next_cap is not None)
         previous, discarded = attempt.previous_cap or 0, state.reply_id or attempt.discarded
         state.emit(
-            OutputCapEscalated(
+            events.OutputCapEscalated(
                 attempt=escalations, previous=previous, new=attempt.next_cap, discarded=discarded
             )
         )
@@ -218,7 +215,7 @@ def exhausted(state: State, kind: str) -> Stop:
             for spending, limits in state.budgets()
             if limits.max_requests is not None and spending.requests >= limits.max_requests
         )
-    state.emit(LimitReached(kind=kind, used=used, max=most or 0))
+    state.emit(events.LimitReached(kind=kind, used=used, max=most or 0))
     meta = {"turns": state.turns, "requests": state.requests, f"max_{kind}": most}
     return Stop(Outcome.MAX_TURNS, MaxTurnsExceeded(most or 0, used, kind), meta)
 
@@ -384,22 +381,11 @@ async def _result(
     tool = state.tools.get(call.name)
     if tool is None or call.name not in state.offered:
         return error_result(_unavailable(state, call.name, tool))
-    decision = state.decisions.get(call.id)
-    if record is None or not _is_decided(state, call.id):
-        return await _invoke(tool, call, context)
-    if decision is not None and not isinstance(decision, Decision):
-        return await supplied_result(tool, decision)
-    if decision is not None:
-        if decision.deferred:
-            raise CallDeferred(record.get("arguments", {}), reason=decision.reason)
-        request = from_json(PermissionRequest, record["request"])
-        request = replace(request, session_id=context.scope)
-        remember_decision(state.host.permission, request, decision)
-        if not decision.allowed:
-            return denied(request, decision)
-    await note_started(state, call.id)
-    decided = Decided(record=record, decisions=inner_decisions(call.id, state.decisions))
-    return await _invoke(tool, call, replace(context, decided=decided))
+    if record is not None and _is_decided(state, call.id):
+        result, context = await apply_decision(state, tool, call, record, context)
+        if result is not None:
+            return result
+    return await _invoke(tool, call, context)
 
 
 async def _invoke(tool: AnyTool, call: ToolCall, context: Context[Any]) -> ToolResult:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
+from glue.lazy import lazy_names
 from glue.policies.budgets import Budgets, Grace
-from glue.policies.delivery import Delivery, StallBudget, strip_thinking
-from glue.policies.gates import Gate, Gates
 from glue.policies.guards import Guards, RefusalDetector, looks_like_refusal
 from glue.policies.policy import (
     Action,
@@ -20,7 +20,16 @@ from glue.policies.policy import (
     Stop,
     nudge,
 )
-from glue.policies.steering import AutoContinue, FollowUp, Steering
+
+if TYPE_CHECKING:
+    from glue.policies.delivery import Delivery as Delivery
+    from glue.policies.delivery import StallBudget as StallBudget
+    from glue.policies.delivery import strip_thinking as strip_thinking
+    from glue.policies.gates import Gate as Gate
+    from glue.policies.gates import Gates as Gates
+    from glue.policies.steering import AutoContinue as AutoContinue
+    from glue.policies.steering import FollowUp as FollowUp
+    from glue.policies.steering import Steering as Steering
 
 __all__ = [
     "ORDER",
@@ -48,6 +57,15 @@ __all__ = [
     "nudge",
     "strip_thinking",
 ]
+
+# Every run has the policies that are imported above; these are loaded at first use.
+_HOMES = {
+    "delivery": "Delivery StallBudget strip_thinking",
+    "gates": "Gate Gates",
+    "steering": "AutoContinue FollowUp Steering",
+}
+if not TYPE_CHECKING:  # so that a type checker reports unknown names
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 # The order in which policies are called, by their `place`. Policies with the same place are called
 # in the order in which the caller listed them.

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from glue import events
 from glue.context import Spending
 from glue.errors import BudgetExceeded, ConfigError
-from glue.events import LimitReached, WrapUp
 from glue.limits import Outcome
 from glue.messages import AssistantMessage, Request, UserMessage
 from glue.policies.policy import Hook, Policy, Stop, nudge
@@ -137,7 +137,7 @@ def unpriced(model: str, *, counted: bool = True) -> ConfigError:
 
 
 def _stop(state: State, spending: Spending, kind: str, used: float, limit: float) -> Stop:
-    state.emit(LimitReached(kind=kind, used=used, max=limit))
+    state.emit(events.LimitReached(kind=kind, used=used, max=limit))
     meta = {
         "used": used,
         "limit": limit,
@@ -169,7 +169,7 @@ def overspent(state: State) -> tuple[Spending, str, float, float] | None:
 def out_of_time(state: State) -> BudgetExceeded:
     """Emit LimitReached, and return the error for a run that has reached its time limit."""
     used, limit = time.monotonic() - state.spending.started, state.limits.seconds or 0.0
-    state.emit(LimitReached(kind="seconds", used=used, max=limit))
+    state.emit(events.LimitReached(kind="seconds", used=used, max=limit))
     return BudgetExceeded("seconds", limit, used)
 
 
@@ -188,6 +188,6 @@ class Grace(Policy):
 
         def announce(message: UserMessage) -> None:
             state.wrapped_up = True
-            state.emit(WrapUp(turns_left=turns_left))
+            state.emit(events.WrapUp(turns_left=turns_left))
 
         return nudge(WRAP_UP, origin="wrap_up", sent=announce)

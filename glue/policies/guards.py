@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from glue import events
 from glue.errors import GuardHalted
-from glue.events import Guardrail, Nudge
 from glue.limits import Outcome
 from glue.messages import AssistantMessage, ToolMessage, UserMessage
 from glue.policies.budgets import overspent
@@ -67,7 +67,7 @@ class Guards(Policy):
         self, state: State, kind: str, count: int, nudge_at: int | None, halt_at: int | None
     ) -> Hook:
         if halt_at is not None and count >= halt_at:
-            state.emit(Guardrail(kind=kind, count=count, action="halt"))
+            state.emit(events.Guardrail(kind=kind, count=count, action="halt"))
             return Stop(Outcome.HALTED, GuardHalted(kind, count), {"guard": kind, "count": count})
         # The nudge counts as a turn, and the model needs another turn to act on it.
         if nudge_at is None or count != nudge_at or not state.may_turn(2):
@@ -75,8 +75,8 @@ class Guards(Policy):
         text = (REPEAT if kind == "repeat" else ERRORS).format(count=count)
 
         def announce(message: UserMessage) -> None:
-            state.emit(Guardrail(kind=kind, count=count, action="nudge"))
-            state.emit(Nudge(policy="guards", text=text))
+            state.emit(events.Guardrail(kind=kind, count=count, action="nudge"))
+            state.emit(events.Nudge(policy="guards", text=text))
 
         return nudge(text, sent=announce)
 

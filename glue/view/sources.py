@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from glue.codec import to_json
 from glue.errors import ReplayError, StoreError
-from glue.events import Explanation, snake
+from glue.events import Explanation
+from glue.events.union import snake
 from glue.messages import (
     AssistantMessage,
     Json,

@@ -16,7 +16,8 @@ import pytest
 
 from glue.cli.app import COMMANDS
 from glue.cli.settings import SETTINGS, variable
-from glue.events import Event, RequestStart, snake
+from glue.events import Event, RequestStart
+from glue.events.union import snake
 
 Cli = Callable[..., Any]
 

@@ -391,18 +391,3 @@ def test_any_text_as_arguments_gives_a_result(text: str) -> None:
 
     assert result.text == "fine" or result.is_error
     result.text.encode()
-
-
-async def test_a_target_of_none_needs_no_permission() -> None:
-    def target(given: Any) -> str | None:
-        return None if given["name"] == "public" else given["name"]
-
-    @glue.tool(needs_permission=True, target=target)
-    def look(name: str) -> str:
-        """Look something up."""
-        return f"found {name}"
-
-    assert (await invoke(look, '{"name": "public"}')).text == "found public"
-    assert (await invoke(look, '{"name": "secret"}')).text.startswith(
-        "permission denied: look secret"
-    )

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
+import pytest
+
+import glue
 from glue import Request, Usage, user
 from glue.codec import to_plain
-from glue.events import RequestStart, ToolEnd, ToolUpdate, TurnStart, event_to_json, snake
+from glue.events import RequestStart, ToolEnd, ToolUpdate, TurnStart
+from glue.events.union import event_to_json, snake
 from glue.messages import Text, ToolMessage, ToolSpec
 from glue.testing import call
 
@@ -45,3 +51,23 @@ def test_the_event_of_a_sub_agent_is_nested_in_the_update_of_its_tool() -> None:
 
 def test_the_type_of_an_event_is_its_class_in_snake_case() -> None:
     assert snake("StopReasonObserved") == "stop_reason_observed"
+
+
+def test_a_plain_run_does_not_load_the_events_that_explain() -> None:
+    code = """
+import sys, glue
+from glue.testing import Script
+glue.run_sync(Script("fine"), "go", on_event=print)
+print([name for name in sys.modules if name.startswith("glue.events.")])
+"""
+
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert out.stdout.splitlines()[-1] == "[]"
+
+
+def test_every_public_name_of_the_package_exists() -> None:
+    for name in glue.events.__all__:
+        assert getattr(glue.events, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
+        glue.events.Nonsense  # type: ignore[attr-defined]  # noqa: B018

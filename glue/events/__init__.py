@@ -1,0 +1,176 @@
+"""Events: small objects that report each step of a run to listeners, and their JSON.
+
+An event carries only the new part, such as a piece of text, not a growing copy of the message. Some
+events are objects of the provider that the loop passes on: `TextDelta`, `ThinkingDelta`,
+`ToolCallDelta`, `Attempt` and `Notice`.
+
+The events below are those of every run. The others are loaded at first use, because few runs have
+them and each takes a third of a millisecond to define.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from glue.lazy import lazy_names
+from glue.limits import Outcome, StopReason
+from glue.messages import Message, Request, ToolCall, ToolMessage, Usage
+from glue.provider import Attempt, Notice, TextDelta, ThinkingDelta, ToolCallDelta
+
+if TYPE_CHECKING:
+    from glue.events.explanations import Compacted as Compacted
+    from glue.events.explanations import ContextChanged as ContextChanged
+    from glue.events.explanations import ContinuationAttempt as ContinuationAttempt
+    from glue.events.explanations import ContinuationTerminated as ContinuationTerminated
+    from glue.events.explanations import GateApplied as GateApplied
+    from glue.events.explanations import GateConflict as GateConflict
+    from glue.events.explanations import GateList as GateList
+    from glue.events.explanations import Guardrail as Guardrail
+    from glue.events.explanations import LimitReached as LimitReached
+    from glue.events.explanations import Nudge as Nudge
+    from glue.events.explanations import OutputCapEscalated as OutputCapEscalated
+    from glue.events.explanations import ToolPayloadRepair as ToolPayloadRepair
+    from glue.events.explanations import WrapUp as WrapUp
+    from glue.events.union import Event as Event
+    from glue.events.union import Explanation as Explanation
+    from glue.events.union import Listener as Listener
+    from glue.events.union import event_to_json as event_to_json
+    from glue.pending import PendingCall
+
+# The module that defines each name that is loaded at first use.
+_HOMES = {
+    "explanations": (
+        "Compacted ContextChanged ContinuationAttempt ContinuationTerminated GateApplied "
+        "GateConflict GateList Guardrail LimitReached Nudge OutputCapEscalated "
+        "ToolPayloadRepair WrapUp"
+    ),
+    "union": "Event Explanation Listener event_to_json",
+}
+__all__ = [
+    *" ".join(_HOMES.values()).split(),
+    "Attempt",
+    "MessageEnd",
+    "MessageStart",
+    "Notice",
+    "RequestStart",
+    "RunEnd",
+    "RunStart",
+    "StopReasonObserved",
+    "TextDelta",
+    "ThinkingDelta",
+    "ToolCallDelta",
+    "ToolEnd",
+    "ToolPending",
+    "ToolStart",
+    "ToolUpdate",
+    "TurnEnd",
+    "TurnStart",
+]
+if not TYPE_CHECKING:  # so that a type checker reports unknown names
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStart:
+    """The beginning of a run."""
+
+    run_id: str
+    identity: Mapping[str, Any] | None = None  # from the caller: agent, session, prompt version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnStart:
+    """The beginning of a turn. The first turn has the number 1."""
+
+    turn: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestStart:
+    """A request that is about to be sent, not yet encoded in the format of the provider."""
+
+    number: int
+    request: Request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageStart:
+    """The beginning of a message: a prompt, or a reply that is streamed."""
+
+    id: str
+    role: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageEnd:
+    """The end of a message, with the complete message."""
+
+    message: Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolStart:
+    """The start of a tool for a call of the model."""
+
+    call: ToolCall
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolUpdate:
+    """Progress of a running tool. If the tool is an agent, `event` is an event of its run."""
+
+    call_id: str
+    name: str
+    text: str = ""
+    data: Any = None
+    event: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolEnd:
+    """The end of a tool for a call of the model, with the result of the call."""
+
+    call: ToolCall
+    message: ToolMessage
+    seconds: float
+    traceback: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolPending:
+    """A call that waits for a decision or a result, so that the run ends `paused`."""
+
+    call: PendingCall
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnEnd:
+    """The end of a turn."""
+
+    turn: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnd:
+    """The end of a run."""
+
+    run_id: str
+    outcome: Outcome
+    usage: Usage
+    turns: int
+    requests: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopReasonObserved:
+    """The stop reason of a reply, as glue names it (`normalized`) and as it was sent (`raw`)."""
+
+    provider: str
+    model: str
+    normalized: StopReason
+    raw: str | None
+    run_id: str
+    request: int

@@ -1,0 +1,149 @@
+"""The events that few runs have: they explain why the loop or a policy did something."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContinuationAttempt:
+    """A request for the rest of a reply that was cut.
+
+    The counts include all requests for the rest of this reply so far.
+    """
+
+    attempt: int
+    chars: int
+    tokens: int
+    left: int
+    provider: str = ""
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContinuationTerminated:
+    """The end of the requests for the rest of a cut reply, with the reason for the end."""
+
+    # completed, retry_limit, budget_exhausted, safety_blocked, empty, provider_error or cancelled
+    reason: str
+    attempts: int
+    provider: str = ""
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolPayloadRepair:
+    """The repair of a cut or malformed tool call: the model is asked to send the call again.
+
+    The loop emits this event with `success` None before the request, and then with the result. If
+    the limits do not allow the request, `attempted` is False.
+    """
+
+    # "cut_off" or "malformed" for a wrong call. "success" or "abandoned" if the next reply has a
+    # complete call, or has no call.
+    issue: str
+    tool: str
+    attempted: bool
+    success: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputCapEscalated:
+    """A reply that was cut, and is requested again with a higher limit of output tokens."""
+
+    attempt: int
+    previous: int
+    new: int
+    discarded: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextChanged:
+    """A change of a request by a policy. The transcript stays unchanged.
+
+    `before` and `after` are estimated tokens. `added`, `removed` and `edited` are message ids.
+    """
+
+    policy: str
+    before: int
+    after: int
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    edited: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted:
+    """A compaction: the transcript of the run was made shorter."""
+
+    before: int  # estimated tokens
+    after: int
+    removed: int  # messages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrapUp:
+    """A message of the loop that asks the model to finish, because few turns are left."""
+
+    turns_left: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nudge:
+    """A policy added a message for the model to the conversation."""
+
+    policy: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitReached:
+    """A limit of the run that was reached."""
+
+    kind: str
+    used: float
+    max: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateList:
+    """The tools that one gate allows in a request.
+
+    `dropped` is True if a required gate of higher priority overruled this gate. `abstained` is True
+    if this gate did not apply to the request.
+    """
+
+    name: str
+    allowed: tuple[str, ...]
+    priority: int
+    required: bool
+    reason: str
+    dropped: bool
+    abstained: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateApplied:
+    """The tools that a request offers after all gates were applied."""
+
+    gates: tuple[str, ...]
+    allowed: tuple[str, ...]
+    lists: tuple[GateList, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateConflict:
+    """Gates that have no allowed tool in common. The request offers the tools of the winner."""
+
+    winner: str
+    gates: tuple[str, ...]
+    lists: tuple[GateList, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guardrail:
+    """A guard has acted, because the model repeats a call or its calls keep failing."""
+
+    kind: str
+    count: int
+    action: str  # nudge or halt

@@ -1,0 +1,108 @@
+"""The type of all events, and the JSON of an event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from glue.codec import Json, to_plain
+from glue.events import (
+    Attempt,
+    MessageEnd,
+    MessageStart,
+    Notice,
+    RequestStart,
+    RunEnd,
+    RunStart,
+    StopReasonObserved,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+    ToolEnd,
+    ToolPending,
+    ToolStart,
+    ToolUpdate,
+    TurnEnd,
+    TurnStart,
+)
+from glue.events.explanations import (
+    Compacted,
+    ContextChanged,
+    ContinuationAttempt,
+    ContinuationTerminated,
+    GateApplied,
+    GateConflict,
+    Guardrail,
+    LimitReached,
+    Nudge,
+    OutputCapEscalated,
+    ToolPayloadRepair,
+    WrapUp,
+)
+
+# The events that explain why the loop did something. All other events report messages and calls.
+Explanation: TypeAlias = (
+    ContinuationAttempt
+    | ContinuationTerminated
+    | ToolPayloadRepair
+    | OutputCapEscalated
+    | ContextChanged
+    | Compacted
+    | WrapUp
+    | Nudge
+    | LimitReached
+    | GateConflict
+    | Guardrail
+)
+Event: TypeAlias = (
+    RunStart
+    | TurnStart
+    | RequestStart
+    | MessageStart
+    | TextDelta
+    | ThinkingDelta
+    | ToolCallDelta
+    | MessageEnd
+    | ToolStart
+    | ToolUpdate
+    | ToolEnd
+    | ToolPending
+    | TurnEnd
+    | RunEnd
+    | StopReasonObserved
+    | Attempt
+    | Notice
+    | GateApplied
+    | Explanation
+)
+
+Listener: TypeAlias = Callable[[Event], object]
+
+
+def event_to_json(event: Any) -> dict[str, Json]:
+    """Return an event as JSON. `type` is the name of its class in snake_case.
+
+    >>> event_to_json(TurnStart(turn=1))
+    {'type': 'turn_start', 'turn': 1}
+    """
+    name = snake(type(event).__name__)
+    # Only the number of messages: a log with every message of every request would be quadratic.
+    if name == "request_start":
+        request = event.request
+        return {
+            "type": name,
+            "number": event.number,
+            "messages": len(request.messages),
+            "tools": [tool.name for tool in request.tools],
+            "max_tokens": request.max_tokens,
+        }
+    data: dict[str, Json] = {"type": name, **to_plain(event)}
+    if name == "tool_update" and event.event is not None:
+        data["event"] = event_to_json(event.event)
+    return data
+
+
+def snake(name: str) -> str:
+    """Return the name of a class in snake_case."""
+    spaced = (f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+    return "".join(spaced).lstrip("_")
