@@ -23,8 +23,8 @@ from glue.messages import (
 )
 
 if TYPE_CHECKING:
+    from glue.function.guard import Decided
     from glue.function.hooks import ToolHook
-    from glue.pending import Decided
     from glue.permission import Decision, Permission, PermissionRequest
     from glue.provider import Provider
     from glue.telemetry import OpenTelemetry

@@ -1,4 +1,4 @@
-"""Requests for permission, and the decisions on them."""
+"""Requests for permission, the decisions on them, and calls that wait for a decision."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 from glue.checks import check_text, show
+from glue.codec import Json
 
 Scope: TypeAlias = Literal["call", "target", "session", "always"]
 
@@ -56,6 +57,31 @@ class Decision:
     reason: str = ""
     remember: Scope = "call"
     deferred: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingCall:
+    """A call that waits for a decision or a result.
+
+    >>> for call in result.pending:  # doctest: +SKIP
+    ...     print(call.id, call.tool, call.request.target)
+    """
+
+    id: str  # the key in `decisions`; "OUTER/INNER" for a call of a sub-agent
+    tool: str
+    arguments: Mapping[str, Json]
+    # The question that a person sees. None for an external tool, which needs a result instead.
+    request: PermissionRequest | None = None
+    reason: str = ""
+    path: tuple[str, ...] = ()  # the names of the sub-agents between the run and the call
+
+    @property
+    def summary(self) -> str:
+        """One line about the call: the names of its sub-agents, the tool and the target."""
+        target = self.request.target if self.request is not None else ""
+        return " ".join(
+            part for part in (*(f"{name}:" for name in self.path), self.tool, target) if part
+        )
 
 
 def allow(remember: Scope = "call") -> Decision:

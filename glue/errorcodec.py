@@ -8,15 +8,18 @@ from glue import errors
 from glue.codec import Json, from_json, register, to_json, to_plain
 from glue.errors import GlueError, ProviderError
 from glue.messages import Usage
-from glue.pending import PendingCall
 from glue.provider import Attempt
 
 # Attributes of errors that are dataclasses; every other attribute is stored as plain JSON.
-_RECORDS: dict[str, Any] = {
-    "usage": Usage,
-    "attempts": tuple[Attempt, ...],
-    "pending": tuple[PendingCall, ...],
-}
+_RECORDS = ("usage", "attempts", "pending")
+
+
+def _type_of(record: str) -> Any:
+    """Return the type of an attribute that is a record."""
+    from glue.decision import PendingCall  # start-up: few errors have pending calls
+
+    types = {"usage": Usage, "attempts": tuple[Attempt, ...], "pending": tuple[PendingCall, ...]}
+    return types[record]
 
 
 def encode_error(error: BaseException) -> dict[str, Json]:
@@ -41,7 +44,7 @@ def decode_error(data: Json) -> GlueError:
     if issubclass(cls, ProviderError):
         vars(error).update(dict.fromkeys(errors.PROVIDER_ERROR_FIELDS), usage=None, attempts=())
     for name, value in data["fields"].items():
-        setattr(error, name, from_json(_RECORDS[name], value) if name in _RECORDS else value)
+        setattr(error, name, from_json(_type_of(name), value) if name in _RECORDS else value)
     return cast(GlueError, error)
 
 

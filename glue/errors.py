@@ -36,8 +36,8 @@ from glue.text import count
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from glue.decision import PendingCall
     from glue.messages import Usage
-    from glue.pending import PendingCall
     from glue.provider import Attempt
     from glue.result import RunResult
 

@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from glue.checks import show
 from glue.codec import from_json, to_plain
-from glue.decision import Decision, PermissionRequest
 from glue.loop.transcript import last_reply, open_calls
 from glue.messages import (
     AssistantMessage,
@@ -34,36 +32,12 @@ from glue.messages import (
 
 if TYPE_CHECKING:
     from glue.context import ToolResult
+    from glue.decision import Decision, PendingCall, PermissionRequest
 
 Decisions: TypeAlias = Mapping[str, "Decision | ToolResult | str | Json"]
 
 PENDING, STARTED, LATER, VOTES, SPENT = "pending", "started", "later", "votes", "spent"
 CHANGED = "its target has changed since it was shown"  # why a call is not run; for a model
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PendingCall:
-    """A call that waits for a decision or a result.
-
-    >>> for call in result.pending:  # doctest: +SKIP
-    ...     print(call.id, call.tool, call.request.target)
-    """
-
-    id: str  # the key in `decisions`; "OUTER/INNER" for a call of a sub-agent
-    tool: str
-    arguments: Mapping[str, Json]
-    # The question that a person sees. None for an external tool, which needs a result instead.
-    request: PermissionRequest | None = None
-    reason: str = ""
-    path: tuple[str, ...] = ()  # the names of the sub-agents between the run and the call
-
-    @property
-    def summary(self) -> str:
-        """One line about the call: the names of its sub-agents, the tool and the target."""
-        target = self.request.target if self.request is not None else ""
-        return " ".join(
-            part for part in (*(f"{name}:" for name in self.path), self.tool, target) if part
-        )
 
 
 class CallDeferred(BaseException):
@@ -88,29 +62,17 @@ class CallDeferred(BaseException):
             self.record |= {"agent": agent, "messages": messages_to_json(messages)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decided:
-    """An allowed pending call: its record, and the decisions on the calls of its sub-agent."""
-
-    record: Mapping[str, Json]
-    decisions: Mapping[str, Any] = field(default_factory=dict)
-
-    def covers(self, request: PermissionRequest) -> bool:
-        """Return whether `request` equals the request that a person saw and allowed."""
-        return bool(self.record.get("request") == _shown(request))
-
-
 def record_of(
     arguments: Mapping[str, Any], request: PermissionRequest | None = None, reason: str = ""
 ) -> dict[str, Json]:
     """Return the JSON record of a pending call, which is stored in the `meta` of its reply."""
     record: dict[str, Json] = {"arguments": _plain(arguments)}
     if request is not None:
-        record["request"] = _shown(request)
+        record["request"] = shown_request(request)
     return record | ({"reason": reason} if reason else {})
 
 
-def _shown(request: PermissionRequest) -> Json:
+def shown_request(request: PermissionRequest) -> Json:
     """Return a request as JSON, without `session_id`, which a resumed run sets again."""
     shown = _plain(request)
     shown.pop("session_id")
@@ -150,6 +112,8 @@ def is_paused(messages: Sequence[Message]) -> bool:
 
 
 def _pending(call: ToolCall, record: Mapping[str, Json]) -> list[PendingCall]:
+    from glue.decision import PendingCall, PermissionRequest  # start-up: few runs have them
+
     if "messages" in record:
         inner = pending_calls(messages_from_json(record["messages"]))
         return [
@@ -233,6 +197,8 @@ def check_decisions(messages: Sequence[Message], decisions: Mapping[str, Any] | 
     """
     if not decisions:
         return
+    from glue.decision import Decision  # start-up: few runs have pending calls
+
     if not isinstance(decisions, Mapping):
         raise TypeError(
             "decisions must be a dict of call ids, such as {call.id: glue.allow()}, "

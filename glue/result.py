@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from glue import errorcodec as errorcodec  # encodes `error`
 from glue.codec import Json, to_plain
 from glue.errors import GlueError
 from glue.limits import Outcome, StopReason
-from glue.loop.position import OVER, Position
+from glue.loop.position import Position, position_of
 from glue.messages import AssistantMessage, Message, Usage
-from glue.pending import PendingCall
+from glue.pending import pending_calls
 from glue.provider import Attempt
 from glue.text import cost_text, count, one_line, usage_text
+
+if TYPE_CHECKING:
+    from glue.decision import PendingCall
 
 OutputT = TypeVar("OutputT", covariant=True)
 
@@ -49,8 +52,6 @@ class RunResult(Generic[OutputT]):
     run_id: str = ""
     delivered: str | None = None  # the text that the policy `Delivery` delivered
     meta: Mapping[str, Json] | None = None
-    pending: tuple[PendingCall, ...] = ()  # calls that wait, if the outcome is `paused`
-    position: Position = OVER  # the next step, if the run is resumed
     # The parsed answer. Without `output=`, both the value and OutputT are None.
     output: OutputT = field(default=None, metadata={"plain": True})  # type: ignore[assignment]
 
@@ -66,6 +67,16 @@ class RunResult(Generic[OutputT]):
         It is "offline" if no key is set, so that glue's offline model answered.
         """
         return self._replies[-1].model if self._replies else ""
+
+    @property
+    def pending(self) -> tuple[PendingCall, ...]:
+        """The calls that wait for a decision or a result, if the outcome is `paused`."""
+        return pending_calls(self.messages) if self.outcome is Outcome.PAUSED else ()
+
+    @property
+    def position(self) -> Position:
+        """The next step, if the run is resumed."""
+        return position_of(self.messages)
 
     @property
     def reply(self) -> AssistantMessage:

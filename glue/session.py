@@ -16,6 +16,7 @@ from glue.backoff import Backoff
 from glue.checks import check_flag, check_text, show
 from glue.closing import Closeable
 from glue.context import AnyTool, Cancel, Host
+from glue.decision import PendingCall
 from glue.errors import SessionBusy, StoreError, attach_result
 from glue.events import Event, Listener
 from glue.function.hooks import ToolHook
@@ -23,7 +24,7 @@ from glue.limits import Limits, LimitsSource, read_limits
 from glue.listeners import Listeners, join
 from glue.loop.transcript import History
 from glue.messages import Effort, Json, Message, UserMessage, new_id
-from glue.pending import Decisions, PendingCall, pending_calls, rejections
+from glue.pending import Decisions, pending_calls, rejections
 from glue.perform import perform
 from glue.permission import Permission
 from glue.policies import FollowUp, Policy, Steering

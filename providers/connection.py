@@ -84,7 +84,12 @@ class Chunks:
                 length = int(data[at : match.end() - 2], 16) if match else 0
                 if match is None or not length:
                     break
-                at, self._left = match.end(), length
+                at, end = match.end(), match.end() + length
+                if data[end : end + 2] == b"\r\n":  # a whole chunk, as nearly every one is
+                    pieces.append(data[at:end])
+                    at = end + 2
+                    continue
+                self._left = length
             if self._left > 0:
                 piece = data[at : at + self._left]
                 pieces.append(piece)

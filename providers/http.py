@@ -40,7 +40,6 @@ from glue.providers.connection import (
     inflate,
     proxy_for,
 )
-from glue.providers.errors import advised_wait, classify
 from glue.tasks import run_blocking
 
 if TYPE_CHECKING:
@@ -101,6 +100,8 @@ class HTTPResponse:
     @property
     def retry_after(self) -> float | None:
         """The seconds that the server asks to wait, from a header or the body; None if unknown."""
+        from glue.providers.errors import advised_wait  # start-up: most requests succeed
+
         return advised_wait(self.headers, None, self.text[:2000].lower(), True)
 
     def json(self) -> Json:
@@ -516,6 +517,8 @@ class Exchange:
                 status=self.status,
             )
         body = http.mask(body[:ERROR_BODY].decode("utf-8", "replace")).encode()
+        from glue.providers.errors import classify  # start-up: most requests succeed
+
         return classify(self.status, self.headers, body, provider=http.provider, model=self.model)
 
     def _retype(self, error: BaseException, watch: Watch) -> None:

@@ -86,7 +86,8 @@ class ChatDecoder(wire.Decoder):
             self._learn(chunk, "id", "model")
         if chunk.get("usage"):
             self.counts = chunk["usage"]
-        if found := chunk.get("search_results") or chunk.get("citations"):
+        if "search_results" in chunk or "citations" in chunk:
+            found = chunk.get("search_results") or chunk.get("citations")
             self._cite(encoding.list_of(found))
         if chunk.get("error") or chunk.get("object") == "error":
             raise self.error(chunk.get("error") or chunk)
@@ -120,6 +121,10 @@ class ChatDecoder(wire.Decoder):
                 self.counts = chunk["x_groq"].get("usage")
 
     def _delta(self, delta: dict[str, Json], events: list[ProviderEvent]) -> None:
+        if len(delta) == 1 and delta.get("tool_calls"):  # nearly every chunk of a call
+            self._last = None
+            self._take_calls(delta["tool_calls"], events)
+            return
         thought = next((delta[name] for name in _THOUGHTS if delta.get(name)), None)
         if details := delta.get("reasoning_details"):
             thought = self._take_details(details, thought)

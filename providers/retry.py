@@ -29,7 +29,6 @@ from glue.provider import (
     Wrapper,
     opened,
 )
-from glue.providers.errors import is_refused_call
 
 Sleep: TypeAlias = Callable[[float], Awaitable[object]]
 
@@ -221,6 +220,8 @@ def no_reply(
 
 def _cause(error: ProviderError) -> _Cause | None:
     """Return why a request may be repeated after an error, or None if it must not be repeated."""
+    from glue.providers.errors import is_refused_call  # start-up: most requests succeed
+
     if error.kind == "empty":
         return "empty"
     if is_refused_call(error):

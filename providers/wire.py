@@ -39,7 +39,6 @@ from glue.provider import (
 from glue.providers import encoding
 from glue.providers.catalog import ENTRIES, Entry, Quirks
 from glue.providers.encoding import Said
-from glue.providers.errors import classify_event
 from glue.providers.models import cost, facts, find, is_free
 from glue.providers.search import search_fields, sources_of, unsent_settings
 from glue.providers.sse import Parser
@@ -626,6 +625,8 @@ class Decoder:
 
     def error(self, error: Json) -> ProviderError:
         """Return a ProviderError for an error that the server sent inside its response."""
+        from glue.providers.errors import classify_event  # start-up: most requests succeed
+
         return classify_event(error, provider=self.provider, model=self.model, usage=self._usage())
 
     def broken(self, what: str, body: bytes = b"", kind: ErrorKind = "protocol") -> ProviderError:
@@ -760,7 +761,6 @@ class Wire(Closeable):
 
         Attachments of earlier turns are replaced by a description when they are encoded.
         """
-        known = facts(self.entry, model)
         for message in reversed(request.messages):
             if isinstance(message, AssistantMessage):
                 return
@@ -771,7 +771,7 @@ class Wire(Closeable):
                     what, kind = "files", part.media_type
                 else:
                     continue
-                if not encoding.accepts(getattr(known, what), kind):
+                if not encoding.accepts(getattr(facts(self.entry, model), what), kind):
                     others = [
                         entry.name
                         for entry in ENTRIES
@@ -825,8 +825,9 @@ class Wire(Closeable):
             yield event
         usage = done.message.usage
         if usage is not None and usage.cost is None:  # else the server has sent the cost
-            usage = replace(usage, cost=cost(self.name, model, usage))
-            done = Done(message=replace(done.message, usage=usage))
+            price = cost(self.name, model, usage)
+            if price is not None:
+                done = Done(message=replace(done.message, usage=replace(usage, cost=price)))
         yield done
 
 

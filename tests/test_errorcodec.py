@@ -9,8 +9,8 @@ import pytest
 
 import glue
 from glue import errors
+from glue.decision import PendingCall
 from glue.errorcodec import decode_error, encode_error
-from glue.pending import PendingCall
 from glue.provider import Attempt
 
 

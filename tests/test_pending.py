@@ -9,9 +9,9 @@ import pytest
 import glue
 from glue import AssistantMessage, Message, ToolCall, ToolMessage, user
 from glue.decision import PermissionRequest, PermissionTarget
+from glue.function.guard import Decided
 from glue.pending import (
     CallDeferred,
-    Decided,
     check_decisions,
     inner_decisions,
     is_paused,

@@ -21,9 +21,10 @@ from glue.cli.storage import configured_store, load_session, store_option, with_
 from glue.cli.tables import json_option, print_json
 from glue.cli.waiting import command_of, shown, waiting_lines
 from glue.codec import to_plain
+from glue.decision import PendingCall
 from glue.errors import ConfigError, GlueError
 from glue.messages import Message
-from glue.pending import PendingCall, pending_calls
+from glue.pending import pending_calls
 from glue.permission import Decision, allow, deny
 from glue.stores import is_address, store_path
 from glue.stores.store import Store

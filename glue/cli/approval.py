@@ -7,9 +7,9 @@ from difflib import unified_diff
 
 from glue.cli.printer import value_text
 from glue.cli.screen import Screen
+from glue.decision import PendingCall
 from glue.errors import GlueError
 from glue.hidden import HIDDEN_CHARACTERS
-from glue.pending import PendingCall
 from glue.permission import Decision, PermissionRequest, allow, deny
 from glue.text import clean_text, one_line
 from glue.tools.fs import safe_open

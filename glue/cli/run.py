@@ -33,6 +33,7 @@ from glue.cli.runs import RunLog
 from glue.cli.screen import Screen, is_interactive
 from glue.codec import to_plain
 from glue.context import Cancel
+from glue.decision import PendingCall
 from glue.errors import (
     BudgetExceeded,
     ConfigError,
@@ -44,7 +45,6 @@ from glue.errors import (
 from glue.limits import Outcome
 from glue.listeners import join
 from glue.messages import Request
-from glue.pending import PendingCall
 from glue.permission import Decision, PermissionRequest, defer
 from glue.provider import Provider, close
 from glue.providers import lookup, new

@@ -15,9 +15,9 @@ from typing import Any
 from glue.cli.approval import question
 from glue.cli.options import Sources
 from glue.cli.screen import Screen
+from glue.decision import PendingCall
 from glue.limits import BUDGETS
 from glue.messages import Json, Message, UserMessage
-from glue.pending import PendingCall
 from glue.permission import PermissionRequest
 from glue.settings import prompt_messages
 from glue.text import count, one_line

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 import anyio
 
 from glue.codec import from_json
+from glue.decision import PendingCall
 from glue.durable.ledger import Rates
 from glue.durable.rows import MapRow
 from glue.durable.tables import LEASE, RowRecord, engine_store
@@ -19,7 +20,7 @@ from glue.limits import Outcome
 from glue.loop.transcript import last_reply
 from glue.messages import messages_to_json, new_id
 from glue.output import Output
-from glue.pending import Decisions, PendingCall, check_decisions, pending_calls
+from glue.pending import Decisions, check_decisions, pending_calls
 from glue.result import RunResult
 from glue.settings import Prompt, prompt_messages
 from glue.tasks import finish_in_thread, spawn

@@ -20,6 +20,7 @@ from glue.messages import Message, Request, ToolCall, ToolMessage, Usage
 from glue.provider import Attempt, Notice, TextDelta, ThinkingDelta, ToolCallDelta
 
 if TYPE_CHECKING:
+    from glue.decision import PendingCall
     from glue.events.explanations import Compacted as Compacted
     from glue.events.explanations import ContextChanged as ContextChanged
     from glue.events.explanations import ContinuationAttempt as ContinuationAttempt
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from glue.events.union import Explanation as Explanation
     from glue.events.union import Listener as Listener
     from glue.events.union import event_to_json as event_to_json
-    from glue.pending import PendingCall
 
 # The module that defines each name that is loaded at first use.
 _HOMES = {

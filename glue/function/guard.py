@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import inspect
 import time
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from glue.context import Context, ToolResult, error_result
 from glue.failures import failure_result
 from glue.function.call import as_result, run_function
 from glue.function.hooks import Step, run_after, run_before
-from glue.messages import ToolCall
-from glue.pending import CHANGED, CallDeferred
+from glue.messages import Json, ToolCall
+from glue.pending import CHANGED, CallDeferred, shown_request
 from glue.permission import (
     Decision,
     PermissionRequest,
@@ -28,6 +29,18 @@ if TYPE_CHECKING:
     from glue.function.decorator import Tool
 
 MAX_QUESTIONS = 5  # times that permission for one call is asked, if its target changes meanwhile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """An allowed pending call: its record, and the decisions on the calls of its sub-agent."""
+
+    record: Mapping[str, Json]
+    decisions: Mapping[str, Any] = field(default_factory=dict)
+
+    def covers(self, request: PermissionRequest) -> bool:
+        """Return whether `request` equals the request that a person saw and allowed."""
+        return bool(self.record.get("request") == shown_request(request))
 
 
 async def run_guarded(

@@ -14,7 +14,6 @@ from glue.loop.state import State
 from glue.loop.transcript import ASKED, OURS, run_start, unanswered
 from glue.loop.truncation import NOTICE, end_chain
 from glue.messages import AssistantMessage, Messages, Text, UserMessage, new_id
-from glue.pending import pending_calls
 from glue.policies import Stop
 from glue.result import RunResult
 
@@ -94,8 +93,6 @@ async def end(state: State, stop: Stop) -> RunResult[None]:
         run_id=state.host.run_id,
         delivered=state.delivered,
         meta=dict(stop.meta or {}),
-        pending=pending_calls(state.messages) if stop.outcome is Outcome.PAUSED else (),
-        position=state.position,
     )
     return state.result
 

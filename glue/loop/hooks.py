@@ -122,6 +122,8 @@ async def ask_policies(state: State, hook: str, given: object) -> Stop | Say | D
         ):
             others.append(answer)
             delivers |= policy.place == "delivery"
+    if not stops and not others:
+        return None
     stop = min(stops, key=lambda each: _RANK.index(each.outcome), default=None)
     stalled = _RANK.index(Outcome.STALLED)
     if stop is not None and not (delivers and _RANK.index(stop.outcome) >= stalled):

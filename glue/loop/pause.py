@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from glue.codec import from_json, to_plain
 from glue.context import AnyTool, Context, Spending, ToolResult
-from glue.decision import Decision, PermissionRequest
 from glue.errors import RunPaused
 from glue.limits import Outcome
 from glue.loop.state import State
@@ -21,13 +20,15 @@ from glue.pending import (
     STARTED,
     VOTES,
     CallDeferred,
-    Decided,
     inner_decisions,
     pending_calls,
     record_of,
     waiting_records,
 )
 from glue.policies import Stop
+
+if TYPE_CHECKING:
+    from glue.decision import Decision, PermissionRequest
 
 # Counters of a run that continue after a pause.
 _COUNTERS = ("turns", "requests", "continuations", "repairs", "batches", "wrapped_up")
@@ -69,8 +70,9 @@ async def apply_decision(
     wait longer.
     """
     # Start-up: few runs have pending calls.
+    from glue.decision import Decision, PermissionRequest
     from glue.function.call import supplied_result
-    from glue.function.guard import denied
+    from glue.function.guard import Decided, denied
     from glue.permission import remember_decision
 
     decision = state.decisions.get(call.id)

@@ -156,8 +156,8 @@ def at_position(message: ToolMessage, position: Position) -> ToolMessage:
 
 def after_reply(reply: AssistantMessage) -> Position:
     """Return the next step of a run whose last message is `reply`."""
-    if reply.calls:
-        return Position(step="call", calls=tuple(call.id for call in reply.calls))
+    if calls := reply.calls:
+        return Position(step="call", calls=tuple(call.id for call in calls))
     if reply.stop_reason is StopReason.MALFORMED_CALL or DROPPED_CALLS in (reply.meta or {}):
         return Position(step="repair", tool=_cut_tool(reply))
     if reply.stop_reason is StopReason.PAUSE_TURN:

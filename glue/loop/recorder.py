@@ -27,7 +27,7 @@ class Journal(Protocol):
     async def exclude(self, ids: Sequence[str]) -> None: ...
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class RunRecorder:
     """The messages of a run, and the journal that stores each change before the next step."""
 

@@ -66,13 +66,7 @@ from glue.messages import (
     UserMessage,
     user,
 )
-from glue.pending import (
-    LATER,
-    check_decisions,
-    is_paused,
-    pending_calls,
-    waiting_records,
-)
+from glue.pending import LATER, check_decisions, is_paused, pending_calls, waiting_records
 from glue.policies import Deliver, Policy, Say, Stop, start_policies
 from glue.policies.budgets import check_price, known_prices, priced
 from glue.provider import Provider
@@ -475,13 +469,14 @@ def _judge_message(state: State, message: AssistantMessage) -> Verdict:
             ),
         }
         return Verdict(store=_text_only(message), stop=Stop(outcome, errors.get(outcome)))
+    calls = message.calls
     if message.stop_reason in (StopReason.MAX_TOKENS, StopReason.MALFORMED_CALL) or any(
-        not call.complete for call in message.calls
+        not call.complete for call in calls
     ):
         return judge_cut(state, message)
     if state.position.step == "repair":
-        end_repair(state, success=any(is_whole(call) for call in message.calls))
-    if message.calls:
+        end_repair(state, success=any(is_whole(call) for call in calls))
+    if calls:
         return Verdict(store=message)
     empty = not has_content(message.content)
     if message.stop_reason is StopReason.PAUSE_TURN:

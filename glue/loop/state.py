@@ -61,7 +61,7 @@ class Chain:
     attempts: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class State:
     """The data of one run. Policies may read all fields."""
 

@@ -254,6 +254,8 @@ class Batch:
         """
         meta = reply.meta or {}
         votes = {*self.votes, *meta.get(VOTES, ())}
+        if not votes:
+            return False
         counted = [
             call.id
             for call in reply.calls

@@ -46,8 +46,6 @@ class Guards(Policy):
 
     def after_tools(self, state: State, results: Sequence[ToolMessage]) -> Hook:
         self._count(state.last_reply, results)
-        if not state.may_turn() or not state.may_ask() or overspent(state) is not None:
-            return None  # a limit ends the run, and the outcome must name this limit
         limits = state.limits
         return self._judge(
             state, "repeat", self._repeats, limits.repeat_nudge, limits.repeat_halt
@@ -66,11 +64,17 @@ class Guards(Policy):
     def _judge(
         self, state: State, kind: str, count: int, nudge_at: int | None, halt_at: int | None
     ) -> Hook:
-        if halt_at is not None and count >= halt_at:
+        halts = halt_at is not None and count >= halt_at
+        nudges = nudge_at is not None and count == nudge_at
+        if not halts and not nudges:
+            return None
+        if not state.may_turn() or not state.may_ask() or overspent(state) is not None:
+            return None  # a limit ends the run, and the outcome must name this limit
+        if halts:
             state.emit(events.Guardrail(kind=kind, count=count, action="halt"))
             return Stop(Outcome.HALTED, GuardHalted(kind, count), {"guard": kind, "count": count})
         # The nudge counts as a turn, and the model needs another turn to act on it.
-        if nudge_at is None or count != nudge_at or not state.may_turn(2):
+        if not state.may_turn(2):
             return None
         text = (REPEAT if kind == "repeat" else ERRORS).format(count=count)
 

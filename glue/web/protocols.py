@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from glue.agent import Agent
-from glue.decision import allow, deny
+from glue.decision import PendingCall, allow, deny
 from glue.errors import GlueError
 from glue.events import (
     Event,
@@ -36,7 +36,6 @@ from glue.messages import (
     UserMessage,
     new_id,
 )
-from glue.pending import PendingCall
 from glue.result import RunResult
 from glue.stores.store import Store
 from glue.streams import Events

@@ -17,12 +17,12 @@ import anyio
 
 from glue.agent import Agent
 from glue.cli.approval import change_of
-from glue.decision import Decision, PermissionRequest, allow, deny
+from glue.decision import Decision, PendingCall, PermissionRequest, allow, deny
 from glue.errors import GlueError, StoreError
 from glue.events import Event, TextDelta, ThinkingDelta, event_to_json
 from glue.hidden import HIDDEN_CHARACTERS
 from glue.messages import new_id
-from glue.pending import PendingCall, pending_calls
+from glue.pending import pending_calls
 from glue.permission import Ask, Permission, Rules
 from glue.result import RunResult
 from glue.session import Session

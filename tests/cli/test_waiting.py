@@ -11,7 +11,7 @@ from typing import Any
 import glue
 from glue.cli.screen import Screen
 from glue.cli.waiting import COMMAND, answer_command, command_of, shown, waiting_lines, with_command
-from glue.pending import PendingCall
+from glue.decision import PendingCall
 from glue.permission import PermissionRequest
 
 
