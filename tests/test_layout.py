@@ -37,6 +37,7 @@ CAPABILITIES = {
     "function/test_pydantic_and_msgspec.py": "foreign types, through schema and validation",
     "live/test_llamacpp.py": "a real model on a real server",
     "loop/test_cancelled_anywhere.py": "the whole loop, cancelled at every await",
+    "loop/test_killed_runs.py": "the whole loop, killed at every step around a call that waits",
     "loop/test_random_runs.py": "the whole loop, with random scripts, limits and policies",
     "loop/test_resumed_runs.py": "the whole loop, cut or killed anywhere and resumed",
     "providers/test_every_provider_over_http.py": "the same tests for every wire",

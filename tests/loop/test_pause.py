@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import signal
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes.zygote import Zygote
 
 import glue
 from glue import Agent, Cancel, Limits, Outcome, RunResult
@@ -523,93 +520,6 @@ async def test_a_decision_for_the_session_is_remembered_by_the_policy() -> None:
 
     assert asked == ["1"]
     assert (result.text, ran) == ("ok", [("deploy", 1), ("deploy", 2)])
-
-
-# A program that is killed before or after its write number N, around a question to a person.
-KILLED = """
-import os, signal, sys
-import anyio, glue
-from glue.stores.log import Log
-from glue.testing import Script, call, calls
-
-kind, answer, moment, number = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
-store = glue.FileStore("s") if kind == "files" else glue.SQLiteStore("s.db")
-left = [number]
-
-async def write(self, records, messages=(None,), original=Log._write):
-    left[0] -= 1
-    if left[0] == 0 and moment == "before":
-        os.kill(os.getpid(), signal.SIGKILL)
-    await original(self, records, messages)
-    if left[0] == 0 and moment == "after":
-        os.kill(os.getpid(), signal.SIGKILL)
-
-Log._write = write
-
-@glue.tool(needs_permission=True, target="x")
-def deploy(x: int = 0) -> str:
-    "Deploy."
-    with open("effects", "a") as file:
-        file.write("deployed\\n")
-    return "deployed"
-
-async def decide(request):
-    await anyio.lowlevel.checkpoint()
-    return glue.allow() if answer == "yes" else glue.deny("no")
-
-def reply(request):
-    with open("requests", "a") as file:
-        file.write("request\\n")
-    return calls(call("deploy", id="b")) if len(request.messages) == 1 else "done"
-
-agent = glue.Agent(Script(reply, reply), tools=[deploy], permission=glue.Ask(decide))
-session = agent.session("s", store=store)
-try:
-    if sys.argv[5:] == ["again"]:
-        answers = {each.id: glue.allow() if answer == "yes" else glue.deny("no")
-                   for each in session.pending_sync()}
-        result = session.resume_sync(decisions=answers)
-    else:
-        result = session.run_sync("go")
-    print(result.outcome)
-except glue.errors.InvalidContinuation:
-    print("over")
-"""
-
-
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    made = Zygote()
-    yield made
-    made.close()
-
-
-@pytest.mark.parametrize("answer", ["yes", "no"])
-@pytest.mark.parametrize("kind", ["files", "sqlite"])
-def test_s151_a_process_killed_around_a_question_repeats_the_question_not_the_effect(
-    kind: str, answer: str, tmp_path: Path, zygote: Zygote
-) -> None:
-    for moment in ("before", "after"):
-        for number in range(1, 20):
-            folder = tmp_path / f"{moment}{number}"
-            folder.mkdir()
-            command = [sys.executable, "-c", KILLED, kind, answer, moment]
-            code, out, errors = zygote.run([*command, str(number)], folder)
-            if code == 0:
-                assert out == "done\n", errors
-                break
-            assert code == -signal.SIGKILL, errors
-
-            _, out, errors = zygote.run([*command, "0", "again"], folder)
-
-            stored = moment == "after" or number > 1  # the prompt reached the store
-            assert out in ("done\n", "over\n") if stored else "Traceback" not in errors, errors
-            effects = (folder / "effects").read_text() if (folder / "effects").exists() else ""
-            assert effects.count("deployed") <= (answer == "yes")
-            requests = (folder / "requests").read_text() if stored else ""
-            assert requests.count("request") <= 3
-        else:
-            pytest.fail("the program never ran to its end")
 
 
 async def test_the_store_has_the_question_before_it_is_asked_and_the_yes_before_the_call_runs() -> (

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Any
+import itertools
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import anyio
 import pytest
 from fakes.loop import noop, texts
+from fakes.sessions import POSTGRES, make_store
 from hypothesis import given, settings
 from hypothesis.strategies import composite, integers, sampled_from
 
@@ -32,7 +35,7 @@ from glue.loop.position import position_of
 from glue.loop.transcript import CONTINUE, NO_RESULT, OURS
 from glue.policies import Hook, Policy, nudge
 from glue.provider import ProviderEvent, opened
-from glue.stores import MemoryStore
+from glue.stores import MemoryStore, Store
 from glue.testing import Script, call, calls, fail, partial, say, shape
 
 STEPS: dict[str, list[Any]] = {
@@ -281,36 +284,46 @@ def counting(steps: Sequence[Any], error_at: int = 0, **limits: Any) -> Agent[No
     return Agent(provider, tools=[count], limits=Limits(**MANY, **limits))
 
 
-async def assert_ends_like(whole: RunResult[None], steps: list[Any], store: MemoryStore) -> None:
+Place: TypeAlias = tuple[Store, str]  # a store, and the id of an empty session in it
+
+
+def in_memory() -> Place:
+    return MemoryStore(), "s"
+
+
+async def assert_ends_like(whole: RunResult[None], steps: list[Any], place: Place) -> None:
+    store, name = place
     try:
-        await counting(steps).session("s", store=store).resume()
+        await counting(steps).session(name, store=store).resume()
     except InvalidContinuation:
         pass  # the run was killed after its last write
-    messages = await store.load("s")
+    messages = await store.load(name)
     if any(message.text == NO_RESULT for message in messages):
         return  # a call may have run before the process was killed
     assert kinds_and_texts(messages) == kinds_and_texts(whole.messages)
 
 
-async def assert_same_transcript(steps: list[Any]) -> None:
+async def assert_same_transcript(steps: list[Any], place: Callable[[], Place] = in_memory) -> int:
+    """Cut a run at each request and after each write, and resume it; return the number of cuts."""
     whole = await counting(steps).session("s").run("go")
     for number in range(1, whole.requests):
-        store = MemoryStore()
-        session = counting(steps, max_requests=number).session("s", store=store)
+        store, name = place()
+        session = counting(steps, max_requests=number).session(name, store=store)
         cut = await session.run("go", unwrap=False)
-        assert position_of(await store.load("s")) == cut.position
-        await assert_ends_like(whole, steps, store)
+        assert position_of(await store.load(name)) == cut.position
+        await assert_ends_like(whole, steps, (store, name))
     for number in range(1, whole.requests + 1):
-        store = MemoryStore()
-        await counting(steps, number).session("s", store=store).run("go", unwrap=False)
-        await assert_ends_like(whole, steps, store)
+        store, name = place()
+        await counting(steps, number).session(name, store=store).run("go", unwrap=False)
+        await assert_ends_like(whole, steps, (store, name))
     writes = 0
     while True:
-        store, writes = MemoryStore(), writes + 1
-        session = counting(steps).session("s", store=store)
+        (store, name), writes = place(), writes + 1
+        session = counting(steps).session(name, store=store)
         if not await killed_after(session, writes):
             break
-        await assert_ends_like(whole, steps, store)
+        await assert_ends_like(whole, steps, (store, name))
+    return 2 * whole.requests - 1 + writes - 1
 
 
 @settings(max_examples=60, deadline=None)
@@ -328,6 +341,27 @@ def test_s136_many_random_runs_cut_anywhere_and_resumed_have_the_same_transcript
     steps: list[Any],
 ) -> None:
     anyio.run(assert_same_transcript, steps)
+
+
+@pytest.mark.parametrize("kind", [pytest.param("file", marks=pytest.mark.soak), "sqlite", POSTGRES])
+def test_s136_random_runs_cut_anywhere_have_the_same_transcript_in_every_store(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    cuts: list[int] = []
+    ids = itertools.count()
+    store = make_store(kind, tmp_path, request)
+
+    async def cut_everywhere(steps: list[Any]) -> None:
+        cuts.append(await assert_same_transcript(steps, lambda: (store, f"s{next(ids)}")))
+
+    @settings(max_examples=5 if kind == "sqlite" else 60, deadline=None)
+    @given(scenarios())
+    def run(steps: list[Any]) -> None:
+        anyio.run(cut_everywhere, steps)
+
+    run()
+
+    print(f"{kind}: {len(cuts)} runs, {sum(cuts)} cuts")
 
 
 async def store_messages(store: MemoryStore, *messages: Message) -> None:
