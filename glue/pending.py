@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from glue.checks import show
 from glue.codec import from_json, to_plain
-from glue.loop.transcript import last_reply, open_calls
+from glue.loop.transcript import last_reply, next_result, open_calls
 from glue.messages import (
     AssistantMessage,
     Json,
@@ -163,28 +163,14 @@ def rejections(
         result = ToolMessage(
             call_id=call.id, name=call.name, content=(Text(text=text),), is_error=True
         )
-        ids = [each.id for each in reply.calls]
-        found.append((result, _id_after(messages, ids[ids.index(call.id) + 1 :])))
+        after = next_result(messages, reply, call.id)
+        found.append((result, after.id if after is not None else None))
     return found
 
 
 def _target(call: ToolCall, record: Mapping[str, Json]) -> str:
     request = record.get("request") or {"action": call.name, "target": ""}
     return f"{request['action']} {request['target']}".strip()
-
-
-def _id_after(messages: Sequence[Message], after: Sequence[str]) -> str | None:
-    """Return the id of the first message with a result of a call whose id is in `after`.
-
-    Only the tool results at the end of `messages` are searched. Return None if there is none.
-    """
-    found = None
-    for message in reversed(messages):
-        if not isinstance(message, ToolMessage):
-            break
-        if message.call_id in after:
-            found = message.id
-    return found
 
 
 # Decisions ----------------------------------------------------------------------------------------

@@ -8,10 +8,10 @@ from dataclasses import replace
 from glue.errors import Cancelled, EmptyReply
 from glue.events import RunEnd, TurnEnd
 from glue.limits import Outcome, StopReason
-from glue.loop.pause import later_result
+from glue.loop.pause import last_reply_of
 from glue.loop.position import ASK, JOIN, OVER, POSITION, position_of, say
 from glue.loop.state import State
-from glue.loop.transcript import ASKED, OURS, run_start, unanswered
+from glue.loop.transcript import OURS, next_result, run_start, unanswered
 from glue.loop.truncation import NOTICE, end_chain
 from glue.messages import AssistantMessage, Messages, Text, UserMessage, new_id
 from glue.policies import Stop
@@ -155,11 +155,7 @@ async def _keep_position(state: State) -> None:
     last = state.messages[-1] if state.messages else None
     if last is not None and not last.excluded and position_of(state.messages) != state.position:
         meta = {**(last.meta or {}), POSITION: state.position.to_json()}
-        is_prompt = last.memo.get(ASKED) == state.host.run_id
-        if is_prompt and not state.journal_has_prompt:
-            state.recorder.replace(last.id, meta=meta)
-        else:
-            await state.recorder.amend(last.id, meta=meta)
+        await state.recorder.amend(last.id, meta=meta)
 
 
 async def _exclude(state: State, outcome: Outcome) -> str:
@@ -184,7 +180,9 @@ async def store_results(state: State) -> None:
     """Store the tool results in `state.results`, and remove them from this list."""
     while state.results:
         result = state.results.pop(0)
-        before = later_result(state, result) if state.resumed else None
+        before = None
+        if state.resumed:  # a pause has stored the results of later calls
+            before = next_result(state.messages, last_reply_of(state), result.call_id)
         await state.store(result, before=before)
 
 

@@ -12,7 +12,7 @@ from glue.errors import RunPaused
 from glue.limits import Outcome
 from glue.loop.state import State
 from glue.loop.transcript import last_reply
-from glue.messages import AssistantMessage, Json, Message, ToolCall, ToolMessage, Usage
+from glue.messages import AssistantMessage, Json, ToolCall, Usage
 from glue.pending import (
     LATER,
     PENDING,
@@ -110,7 +110,7 @@ async def record_pending(
         later: ids of calls that run after the pending calls.
         votes: ids of calls whose results ask to end the run.
     """
-    reply = _reply(state)
+    reply = last_reply_of(state)
     meta = dict(reply.meta or {})
     started = [each for each in meta.get(STARTED, ()) if each not in waiting]
     records = {key: {**record, "deferred": True} for key, record in waiting.items()}
@@ -129,7 +129,7 @@ async def record_pending(
 
 async def stop_paused(state: State) -> Stop:
     """Record the spending of the run in the journal, and return the Stop that ends the run."""
-    reply = _reply(state)
+    reply = last_reply_of(state)
     spent: dict[str, Json] = {name: getattr(state, name) for name in _COUNTERS}
     spent["run_id"] = state.host.run_id
     spent["spending"] = {name: getattr(state.spending, name) for name in _SPENDING}
@@ -141,7 +141,7 @@ async def stop_paused(state: State) -> Stop:
 
 def restore(state: State) -> None:
     """Set the counters, the spending and the id of the run to those of the paused run."""
-    spent = (_reply(state).meta or {}).get(SPENT)
+    spent = (last_reply_of(state).meta or {}).get(SPENT)
     if not spent:
         return
     for name in _COUNTERS:
@@ -157,42 +157,14 @@ def restore(state: State) -> None:
     state.host = replace(state.host, run_id=spent["run_id"])
 
 
-def later_result(state: State, result: ToolMessage) -> Message | None:
-    """Return the first stored result of a call that comes after the call of `result`, or None.
-
-    The new result belongs in front of the returned result.
-    """
-    ids = [call.id for call in _reply(state).calls]
-    if result.call_id not in ids:
-        return None
-    after = ids[ids.index(result.call_id) + 1 :]
-    found: Message | None = None
-    for message in reversed(state.messages):
-        if not isinstance(message, ToolMessage):
-            break
-        if message.call_id in after:
-            found = message
-    return found
-
-
-def results_of(state: State, reply: AssistantMessage) -> list[ToolMessage]:
-    """Return the stored results of the calls of `reply`, in the order of the calls."""
-    ids = {call.id for call in reply.calls}
-    return [
-        message
-        for message in state.messages
-        if isinstance(message, ToolMessage) and message.call_id in ids
-    ]
-
-
 def waiting_call(state: State, call: ToolCall) -> Mapping[str, Json] | None:
     """Return the record of a call that was pending when this run was resumed, or None."""
-    return waiting_records(_reply(state)).get(call.id)
+    return waiting_records(last_reply_of(state)).get(call.id)
 
 
 async def _note(state: State, **changes: Any) -> None:
     """Merge `changes` into the `meta` of the last reply, in memory and in the journal."""
-    reply = _reply(state)
+    reply = last_reply_of(state)
     meta = dict(reply.meta or {})
     for name, change in changes.items():
         if isinstance(change, dict):
@@ -202,7 +174,7 @@ async def _note(state: State, **changes: Any) -> None:
     await state.recorder.amend(reply.id, meta=meta)
 
 
-def _reply(state: State) -> AssistantMessage:
+def last_reply_of(state: State) -> AssistantMessage:
     reply = last_reply(state.messages)
     assert reply is not None, "the transcript contains no reply"
     return reply

@@ -38,6 +38,7 @@ class RunRecorder:
     # An error of the journal, or of a listener while the run ends. It is raised after the end.
     late_error: BaseException | None = None
     ending: bool = False  # True while the run ends: a failed write does not raise then
+    _unwritten: set[str] = field(default_factory=set)  # ids of a prompt that the caller keeps
     _lock: anyio.Lock = field(default_factory=anyio.Lock)  # parallel calls write in order
 
     async def add(self, message: Message, *, before: Message | None, write: bool) -> None:
@@ -54,15 +55,21 @@ class RunRecorder:
                 at = ids.index(before.id) if before.id in ids else len(ids)
                 messages.insert(at, message)
             self.history.align(self.messages)
-        if write and before is None:
+        if not write:
+            self._unwritten.add(message.id)
+        elif before is None:
             await self.write(lambda journal: journal.append(message))
-        elif write and before is not None:
+        else:
             await self.write(lambda journal: journal.insert(message, before.id))
 
     async def amend(self, id: str, **fields: Any) -> None:
-        """Change fields of the message `id`, in `messages`, in `new` and in the journal."""
+        """Change fields of the message `id`, in `messages`, in `new` and in the journal.
+
+        The journal is not changed if it does not contain the message.
+        """
         self.replace(id, **fields)
-        await self.write(lambda journal: journal.amend(id, to_plain(fields)))
+        if id not in self._unwritten:
+            await self.write(lambda journal: journal.amend(id, to_plain(fields)))
 
     def replace(self, id: str, **fields: Any) -> None:
         """Change fields of the message `id` in `messages` and in `new`, but not in the journal.

@@ -31,7 +31,7 @@ from glue.limits import Limits, LimitsSource, Outcome, StopReason
 from glue.listeners import warn_unknown_stop
 from glue.loop.ending import close_turn, drop_prompts, end, store_results
 from glue.loop.hooks import ask_policies, prepare_request, store_say
-from glue.loop.pause import record_pending, restore, results_of, stop_paused
+from glue.loop.pause import record_pending, restore, stop_paused
 from glue.loop.position import (
     ASK,
     OVER,
@@ -49,6 +49,7 @@ from glue.loop.transcript import (
     check_messages,
     has_content,
     last_reply,
+    last_results,
     message_chars,
     open_calls,
     unanswered,
@@ -339,7 +340,6 @@ async def _begin(state: State, prompt: Sequence[Message] | None, keep: bool) -> 
     A run is continued if `prompt` is None. Calls without a result, which a killed process left, get
     an error result first. If not `keep`, the prompt is not written to the journal.
     """
-    state.journal_has_prompt = keep
     if prompt is None and state.position.step in ("call", "await"):
         await _begin_calls(state)
     elif keep:
@@ -544,8 +544,7 @@ async def _tools(state: State) -> Stop | None:
         return Stop(Outcome.CANCELLED, Cancelled())
     if ends:
         return Stop(Outcome.DONE)
-    results = results_of(state, reply) if state.resumed else batch.in_order()
-    answer = await ask_policies(state, "after_tools", results)
+    answer = await ask_policies(state, "after_tools", last_results(state.messages))
     if isinstance(answer, Say):
         await _say(state, answer)
     return answer if isinstance(answer, Stop) else None

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -48,14 +48,11 @@ from glue.result import RunResult
 if TYPE_CHECKING:
     from glue.events import Event, Listener
 
-T = TypeVar("T")
-
 
 @dataclass(slots=True)
 class Chain:
     """Counters of a reply that was cut at its output limit and is continued."""
 
-    cap: int | None  # the output limit of one request, in tokens
     chars: int = 0
     tokens: int = 0
     attempts: int = 0
@@ -78,7 +75,6 @@ class State:
     on_event: Listener | None = None
     prices: Prices = field(default_factory=dict)
 
-    journal_has_prompt: bool = True  # False in `glue.run`, whose caller stores the prompt
     decisions: Mapping[str, Any] = field(default_factory=dict)  # on pending calls, by their ids
     resumed: bool = False  # True if this continues an earlier run, whose prompt is not in `new`
     turns: int = 0

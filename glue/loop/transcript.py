@@ -197,16 +197,7 @@ def unanswered(messages: Sequence[Message], reason: str) -> list[ToolMessage]:
 
     The list is empty if a message other than a tool result follows that reply.
     """
-    answered = set()
-    for message in reversed(messages):
-        if isinstance(message, AssistantMessage):
-            return answer_calls(
-                (call for call in message.calls if call.id not in answered), (), reason
-            )
-        if not isinstance(message, ToolMessage):
-            return []
-        answered.add(message.call_id)
-    return []
+    return answer_calls(open_calls(messages), (), reason)
 
 
 def last_reply(messages: Sequence[Message]) -> AssistantMessage | None:
@@ -232,6 +223,25 @@ def open_calls(messages: Sequence[Message]) -> list[ToolCall]:
             return []
         answered.add(message.call_id)
     return []
+
+
+def last_results(messages: Sequence[Message]) -> list[ToolMessage]:
+    """Return the results that follow the last reply, in order."""
+    found: list[ToolMessage] = []
+    for message in reversed(messages):
+        if not isinstance(message, ToolMessage):
+            break
+        found.append(message)
+    return found[::-1]
+
+
+def next_result(
+    messages: Sequence[Message], reply: AssistantMessage, call_id: str
+) -> ToolMessage | None:
+    """Return the first stored result of the calls that follow a call in its reply, or None."""
+    ids = [call.id for call in reply.calls]
+    after = ids[ids.index(call_id) + 1 :] if call_id in ids else []
+    return next((each for each in last_results(messages) if each.call_id in after), None)
 
 
 def run_start(messages: Sequence[Message]) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from glue import events
-from glue.limits import Limits, Outcome, StopReason
+from glue.limits import Outcome, StopReason
 from glue.listeners import logger
 from glue.loop.position import DROPPED_CALLS, Position
 from glue.loop.state import Chain, State
@@ -79,11 +79,11 @@ def _repair(state: State, reply: AssistantMessage, partial: Sequence[ToolCall]) 
 
 
 def _continue(state: State, reply: AssistantMessage) -> Verdict:
-    chain = state.chain or Chain(cap=state.template.max_tokens)
+    chain = state.chain or Chain()
     state.chain = chain
     chain.chars += len(reply.text)
     chain.tokens += reply.usage.output if reply.usage else state.limits.estimator(reply.text)
-    if reason := _exhausted(state.continuations, chain, state.limits):
+    if reason := _exhausted(state, chain):
         end_chain(state, chain, reason)
         return _give_up(reply)
     state.continuations += 1
@@ -113,12 +113,14 @@ def prompt_at(position: Position) -> UserMessage | None:
     return None
 
 
-def _exhausted(used: int, chain: Chain, limits: Limits) -> str:
-    if used >= limits.continuation_max_attempts:
+def _exhausted(state: State, chain: Chain) -> str:
+    """Return why a chain cannot be continued, or ""."""
+    limits, cap = state.limits, state.template.max_tokens
+    if state.continuations >= limits.continuation_max_attempts:
         return "retry_limit"
     most = limits.continuation_max_total_completion_tokens
-    if most is None and chain.cap is not None:
-        most = 4 * chain.cap
+    if most is None and cap is not None:
+        most = 4 * cap
     if chain.chars >= limits.continuation_max_output_chars or (
         most is not None and chain.tokens >= most
     ):

@@ -227,25 +227,16 @@ class Batch:
     calls: Sequence[ToolCall]
     started: dict[int, float] = field(default_factory=dict)  # times of `time.monotonic`
     waited: dict[int, list[float]] = field(default_factory=dict)  # seconds, for permissions
-    results: dict[int, ToolResult] = field(default_factory=dict)
     messages: dict[int, ToolMessage] = field(default_factory=dict)
     waiting: dict[int, Mapping[str, Json]] = field(
         default_factory=dict
     )  # records of deferred calls
     later: list[int] = field(default_factory=list)  # calls that run after the deferred calls
+    votes: list[str] = field(default_factory=list)  # ids of calls whose results ask to end the run
 
     def in_order(self) -> list[ToolMessage]:
         """Return the results in the order of the calls."""
         return [self.messages[index] for index in sorted(self.messages)]
-
-    @property
-    def votes(self) -> list[str]:
-        """The ids of the calls whose results have `terminate` set, which asks to end the run."""
-        return [
-            self.calls[index].id
-            for index, result in sorted(self.results.items())
-            if result.terminate and not result.is_error
-        ]
 
     def ends_run(self, state: State, reply: AssistantMessage) -> bool:
         """Return whether all results ask to end the run, and no call of the reply was cut.
@@ -362,7 +353,9 @@ def _record_result(state: State, batch: Batch, index: int, result: ToolResult) -
         is_error=result.is_error,
         meta=result.meta,
     )
-    batch.results[index], batch.messages[index] = result, message
+    batch.messages[index] = message
+    if result.terminate and not result.is_error:
+        batch.votes.append(call.id)
     if index in batch.started:
         took = time.monotonic() - batch.started[index]
         seconds = max(took - sum(batch.waited.get(index, ())), 0.0)
