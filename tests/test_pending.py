@@ -85,6 +85,12 @@ def test_a_call_that_waits_for_a_rejected_one_is_not_run() -> None:
     assert message.text == "not run: a call before it was denied"
 
 
+def test_a_call_that_neither_waits_nor_follows_a_waiting_call_is_not_rejected() -> None:
+    [(message, _)] = rejections([reply(pending={"a": RECORD})])
+
+    assert message.call_id == "a"
+
+
 def test_a_yes_covers_only_the_request_that_was_shown() -> None:
     target = PermissionTarget(text="a.txt", paths=("a.txt",), mark="m1")
     shown = glue.permission.PermissionRequest(

@@ -118,3 +118,14 @@ async def test_parallel_changes_reach_the_journal_in_order() -> None:
     written = [call[2]["meta"]["n"] for call in journal.calls[1:]]
     assert len(written) == 5
     assert recorder.messages[0].meta == {"n": written[-1]}
+
+
+async def test_a_message_that_the_journal_does_not_have_is_amended_in_the_lists_only() -> None:
+    recorder = RunRecorder(messages=[], journal=(journal := Journal()))
+    await recorder.add(prompt := user("go"), before=None, write=False)
+
+    await recorder.amend(prompt.id, excluded=True)
+
+    assert recorder.messages[0].excluded
+    assert recorder.new[0].excluded
+    assert journal.calls == []

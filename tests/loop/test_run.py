@@ -409,6 +409,17 @@ async def test_s077_each_run_reads_its_limits_from_the_function() -> None:
     assert (first.turns, second.turns) == (1, 2)
 
 
+async def test_limits_are_read_again_before_a_request_that_continues_a_cut_reply() -> None:
+    script = Script(say("one ", stop="max_tokens"), "two")
+
+    def limits() -> Limits:
+        return Limits(max_requests=1 if script.requests else 9)
+
+    result = await run(script, "go", limits=limits)
+
+    assert (result.requests, result.outcome) == (1, "max_turns")
+
+
 async def test_s115_limits_raised_during_a_run_apply_to_the_next_request() -> None:
     current = [Limits(max_turns=1)]
 
