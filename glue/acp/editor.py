@@ -113,7 +113,7 @@ class _MultiRootTool(ToolWrapper):
 def editor_tools(
     tools: Iterable[Tool[..., Any]], root: str, editor: EditorConnection
 ) -> list[Tool[..., Any]]:
-    """Return the tools; tools for files and commands work through the editor if it offers that.
+    """Return the tools, some replaced by tools that use the editor's buffers and terminals.
 
     An editor may offer to read its buffers, to write them, and to run commands in its terminals.
     With terminals, the tool `shell_job` is left out.
@@ -369,7 +369,7 @@ class EditorPermission:
         return decision
 
     async def ask_once(self, request: PermissionRequest) -> Decision:
-        """Ask the user a question in the editor, such as of an MCP server; forget the answer."""
+        """Ask the user a question in the editor, and return the answer without remembering it."""
         call = ToolCall(id=f"{request.call_id}-question", name=request.tool, arguments="{}")
         return await self._request(request, ShownCall(call.id, call), ("allow_once", "reject_once"))
 

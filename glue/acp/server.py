@@ -183,10 +183,10 @@ class Server:
         }
 
     def _terminal_methods(self) -> list[dict[str, Any]]:
-        """Return the authentication method that asks for a key in a terminal of the editor.
+        """Return a list with the method to enter a key in a terminal of the editor, or [].
 
-        Return [] if no key is missing or the editor does not offer it. The editor starts this
-        program again with the argument `--setup`.
+        The list is empty if no key is missing or the editor offers no terminal for it. The editor
+        starts this program again with the argument `--setup`.
         """
         if not self._keys or self.offers("auth", "terminal") is not True:
             return []
@@ -364,7 +364,7 @@ class Server:
         return content if isinstance(content, dict) else None
 
     async def _report_finished(self, question: Question, id: str) -> None:
-        """Wait until the user has finished a page, and notify the editor."""
+        """Wait until the user has finished a page, and notify the editor; give up after a while."""
         with anyio.move_on_after(PAGE_SECONDS):
             await question.finished.wait()
             self.peer.notify("elicitation/complete", {"elicitationId": id})
@@ -428,7 +428,7 @@ class Server:
         return done
 
     def _set_title(self, opened: OpenSession, prompt: Sequence[Any]) -> None:
-        """Send the editor a title for a session: the first text of its first prompt."""
+        """Send the editor a title for a session, made from `prompt`; send no empty title."""
         title = one_line(title_of(prompt), 80)
         if title:
             opened.has_title = True
@@ -502,10 +502,7 @@ class Server:
         return state_dir() / "acp" / f"{id}.settings.json"
 
     def _forget(self, params: Params) -> OpenSession:
-        """Remove a session from the open sessions, and cancel its prompts.
-
-        Return the removed session.
-        """
+        """Remove a session from the open sessions, cancel its prompts, and return it."""
         opened = self._session(params)
         del self._sessions[opened.session.id]
         opened.cancel()

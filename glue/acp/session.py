@@ -220,11 +220,11 @@ class OpenSession:
             self.session.configure(instructions=given)
 
     async def confirm(self, question: Question) -> dict[str, Any] | None:
-        """Show the question of an MCP server as a permission request, for an editor without forms.
+        """Ask the question of an MCP server as a permission request; return the answer or None.
 
-        If the user allows it, return {} for a page, and for a form the value true for every
-        required field. Return None if the user declines, or if a required field is not a
-        yes-or-no field.
+        This is for an editor without forms. If the user allows it, return {} for a page, and for a
+        form the value true for every required field. Return None if the user declines, or if a
+        required field is not a yes-or-no field.
         """
         properties = question.schema.get("properties") or {}
         wanted = {name: properties.get(name, {}) for name in question.schema.get("required") or ()}
@@ -283,7 +283,7 @@ class OpenSession:
             self.session.configure(cache=saved["cache"])
 
     def commands(self) -> list[dict[str, Any]]:
-        """Return the slash commands and the prompts of MCP servers, in the form of the protocol."""
+        """Return slash commands for editors and prompts of MCP servers, as protocol objects."""
         prompts = self.servers.prompts if self.servers is not None else {}
         listed = [(each.name, each.help, each.argument) for each in COMMANDS if each.in_editor]
         listed += [(name, prompt.description, prompt.hint) for name, prompt in prompts.items()]
@@ -293,9 +293,9 @@ class OpenSession:
         ]
 
     async def command(self, parts: Sequence[str | Part]) -> str | Sequence[Any] | None:
-        """Return the answer to a slash command, or the messages of an MCP prompt.
+        """Return the answer to a slash command or the messages of an MCP prompt; None for others.
 
-        Return None if the parts are neither of them. If the command fails, return its error text.
+        If the command fails, return its error text.
         """
         text = parts[0].text if len(parts) == 1 and isinstance(parts[0], Text) else ""
         name, argument = parse(text)
@@ -395,6 +395,7 @@ def list_page(
     """Return one page of the list of sessions, the last changed first.
 
     Sessions without a prompt are left out, because editors open sessions that the user never uses.
+    So are sessions whose working directory is unknown.
 
     Args:
         sessions: all stored sessions.

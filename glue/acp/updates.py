@@ -118,7 +118,7 @@ def text_block(text: str) -> dict[str, Any]:
 
 
 def content_blocks(content: Iterable[Part]) -> list[dict[str, Any]]:
-    """Convert the texts and images of a message to content blocks; leave out all other parts."""
+    """Convert texts and images with data to content blocks; leave out all other parts."""
     blocks: list[dict[str, Any]] = []
     for part in content:
         if isinstance(part, Text) and part.text:
@@ -305,7 +305,7 @@ def edited_text(before: str, arguments: dict[str, Any]) -> str:
 
 
 def _title(name: str, arguments: dict[str, Any]) -> str:
-    """Return the title of a call: the tool's name, then its path, command, pattern or revision."""
+    """Return the title of a call: the tool, and the path, command, pattern or revision if any."""
     for key in ("path", "command", "pattern", "revision"):
         value = arguments.get(key)
         if value:
