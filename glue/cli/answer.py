@@ -140,7 +140,7 @@ def answer(
         if decision is not None:
             decisions[each.id] = decision
     if not decisions:
-        raise ConfigError("nothing was decided, so the calls wait as before")
+        raise ConfigError("nothing was decided, so nothing has changed")
     options = {**command.get("options", {}), **{k: v for k, v in given.items() if v}}
     wanted = {"session": session, "store": place or None, "on_question": None}
     sources = Sources(
@@ -230,7 +230,10 @@ def _agent_of(command: Mapping[str, Any]) -> str:
 
 
 def _enter_folder(command: Mapping[str, Any], *, must_exist: bool) -> None:
-    """Change to the folder of the command, in which the tools of the run work."""
+    """Change to the folder in which a stored command was started, if the command has one.
+
+    If the folder does not exist, do nothing, or raise ConfigError if it must exist.
+    """
     folder = command.get("folder")
     if not folder:
         return

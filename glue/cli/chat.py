@@ -271,16 +271,15 @@ class Chat:
         if self.portal.call(self.session.pending):
             code = self.answer_waiting()
             if code is None or self.portal.call(self.session.pending):
-                self.note("the prompt was not sent, because calls wait for an answer", "yellow")
+                self.note("the prompt was not sent, because a call waits for an answer", "yellow")
                 return code
         return self._turn(self._prompt, text, *parts)
 
     def _turn(
         self, work: Callable[..., Awaitable[Any]], *args: Any, later: Collection[str] = ()
     ) -> int | None:
-        """Start a run, wait for it and show how it ended; return its exit code.
+        """Start a run, wait and show how it ended; return its exit code, or None after two Ctrl-C.
 
-        Return None after a second Ctrl-C.
 
         `later` has the ids of calls that the user does not want to decide now.
         """
@@ -298,9 +297,9 @@ class Chat:
         return 1
 
     def answer_waiting(self, later: Collection[str] = ()) -> int | None:
-        """Ask the user about the waiting calls, except the ids in `later`, and continue the run.
+        """Ask the user about the waiting calls and continue the run; return the exit code.
 
-        Return the exit code, or None if the user interrupted twice.
+        Calls whose ids are in `later` are not asked about. Return None after two Ctrl-C.
         """
         calls = self.portal.call(self.session.pending)
         if not calls:
@@ -332,9 +331,9 @@ class Chat:
         return Outcome.PAUSED.exit_code
 
     def _wait(self, work: Callable[..., Awaitable[T]], *args: Any) -> T | None:
-        """Run `work` in the event loop of the other thread, and return its result.
+        """Run `work` in the other thread and return its result, or None after two Ctrl-C.
 
-        The first Ctrl-C cancels the work; after the second, return None without waiting.
+        The first Ctrl-C cancels the work; the second returns without waiting for its end.
         """
         cancel = self.run.cancel = Cancel()
 
@@ -567,7 +566,7 @@ class Chat:
         """
         session = self.session
         if self.portal.call(session.pending):
-            raise ConfigError("calls wait for an answer, so the session cannot be compacted now")
+            raise ConfigError("a call waits for an answer, so the session cannot be compacted now")
 
         async def compact() -> str:
             messages = [message for message in await session.load() if not message.excluded]

@@ -23,7 +23,7 @@ _SECONDS = 5.0  # timeout of a program
 
 
 def copy_text(text: str, out: Screen, environ: Mapping[str, str] = os.environ) -> str:
-    """Copy a text to the clipboard, and return the name of the program or protocol that was used.
+    """Copy a text to the clipboard; return the program or protocol used, or "" if none works.
 
     Without a program of the desktop, the terminal is asked (OSC 52), which also works over SSH but
     cannot be checked. Return "" if there is no terminal either.

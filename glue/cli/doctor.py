@@ -71,7 +71,7 @@ def doctor(reach: bool, names: tuple[str, ...]) -> None:
 
 
 def checks(reach: bool, names: tuple[str, ...]) -> Iterator[Check]:
-    """Run all checks; connect to servers only if `reach` is set or `names` are given."""
+    """Yield the result of each check; connect to servers only with `reach` or `names`."""
     system = "" if os.name == "posix" else " on a system that is not POSIX"
     yield Check("python", ".".join(map(str, sys.version_info[:3])) + system)
     yield from _package()
@@ -207,7 +207,8 @@ def _store() -> Check:
             )
         sessions, damaged = anyio.run(check_store, open_store(str(path)))
         if damaged:
-            return Check("store", str(path), f"{'; '.join(damaged)}; move these sessions away")
+            advice = "move unreadable sessions and other files out of the store"
+            return Check("store", str(path), f"{'; '.join(damaged)}; {advice}")
     except (GlueError, OSError) as error:
         return Check("store", "cannot be read", str(error))
     return Check("store", f"{path}, {count(sessions, 'session')}, all readable")
@@ -266,7 +267,7 @@ def reachable(names: Sequence[str]) -> list[tuple[str, str]]:
 
 
 async def _fault(name: str) -> str:
-    """Connect to the server of a provider; return the fault, or "" if the server responds."""
+    """Connect to the server of a provider, if it has one; return the fault, or "" for none."""
     where = name
     try:
         entry = lookup(name)

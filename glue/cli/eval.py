@@ -78,7 +78,9 @@ def eval() -> None:  # noqa: A001
     help="File for the evaluation. The page has its name with .html.",
 )
 @click.option(
-    "--resume", is_flag=True, help="Continue, and check finished trials again; begin if none was."
+    "--resume",
+    is_flag=True,
+    help="Continue an evaluation, and check its finished trials again. Starts it if it is new.",
 )
 @click.option("--overwrite", is_flag=True, help="Delete an existing evaluation and start again.")
 @click.option(
@@ -260,7 +262,7 @@ def _attach(root: Path) -> Callable[[str], Part]:
 
 
 def _around(given: Mapping[str, Any]) -> Around | None:
-    """Return the cassette of each model, or None."""
+    """Return a function that records or replays the cassette of a model, or None for neither."""
     folder, use = (
         (given["replay"], replay_from) if given["replay"] else (given["record"], record_to)
     )
@@ -276,7 +278,7 @@ def _print(
     page: Path,
     given: Mapping[str, Any],
 ) -> None:
-    """Print the table and the comparisons, and on stderr the failed cases and the files."""
+    """Print the table and the comparisons, and on stderr some failed cases and the file names."""
     if given["as_json"]:
         same, both = found.agreement()
         print_json(
@@ -311,16 +313,15 @@ def _print(
 
 
 def _changes(pairs: Sequence[Pair], old: str) -> list[str]:
-    """Return lines about the cases that became better or worse."""
+    """Return lines that compare each model with `old`, and name the better and worse cases."""
     lines = []
     for pair in pairs:
         lines.append(comparison.sentence(replace(pair, second=old)))
         for word, cases in (("better", pair.better), ("worse", pair.worse)):
             if cases:
                 lines.append(f"  {word}: {one_line(', '.join(cases), 400)}")
-        lines += (
-            [f"  {count(len(pair.unpaired), 'case')} only in one of them"] if pair.unpaired else []
-        )
+        if pair.unpaired:
+            lines.append(f"  {count(len(pair.unpaired), 'case')} in only one of the evaluations")
     return lines
 
 

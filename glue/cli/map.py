@@ -334,7 +334,7 @@ class Progress:
         return bar + ", ".join(pieces)
 
     def end(self) -> None:
-        """Print the incomplete rows and a summary."""
+        """Print the first incomplete rows and a summary, unless the map is quiet or failed."""
         self.line.hide()
         if self.quiet or self.job.error is not None:
             return
@@ -357,4 +357,4 @@ class Progress:
             )
         if self.job.unfinished:
             budget = " with a larger budget" if self.job.over_budget else ""
-            self.note(f"some rows were not run; --resume continues{budget}")
+            self.note(f"some rows were not run; --resume{budget} continues the map")

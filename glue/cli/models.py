@@ -82,9 +82,9 @@ def list_models(
 
 
 def _split_words(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    """Return the provider's name and the words to search for.
+    """Return the provider that the first word names, or "", and the words to search for.
 
-    The provider is "" if the first word does not name a provider; it is then a word to search for.
+    If the first word does not name a provider, it is a word to search for.
     """
     if words and words[0].lower() in (*known(), *aliases()):
         return lookup(words[0]).name, words[1:]

@@ -38,7 +38,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _check_folder(_: click.Context, __: click.Parameter, path: str | None) -> str | None:
-    """Return the path of a file to write; refuse the option if the file's folder does not exist."""
+    """Return `path` unchanged; raise BadParameter if the folder of the file does not exist."""
     folder = os.path.dirname(path or "") or "."
     if not os.path.isdir(folder):
         raise click.BadParameter(f"the folder {folder} does not exist")
@@ -74,7 +74,7 @@ def _budget(number: type[int] | type[float]) -> dict[str, Any]:
 
 
 def complete_model(text: str) -> list[str]:
-    """Return the providers whose names begin with the typed text."""
+    """Return the names of providers that begin with the typed text."""
     return [name for name in known() if name.startswith(text)]
 
 
@@ -494,7 +494,7 @@ class Sources:
     def _permission(
         self, own: Permission | None, ask: Callable[[PermissionRequest], Any] | None
     ) -> Permission:
-        """Return the permission policy: rules first, then the agent's own policy, then the user."""
+        """Return the permission policy: rules first, then --yes, the agent's policy or the user."""
         wanted = self._on_question(own, ask)
         if self.given.get("yes"):
             own = AllowAll()

@@ -163,9 +163,9 @@ def list_(name: str | None, engine: str, as_json: bool, watch: bool, every: floa
                 heartbeat = f"last heartbeat {format_seconds(worker['silent'])} ago"
                 click.echo(f"  {worker['id']}  runs {held} of {worker['concurrency']}, {heartbeat}")
             else:
-                click.echo(f"  {worker['id']}  stopped, had {held} rows")
+                click.echo(f"  {worker['id']}  stopped, had {count(held, 'row')}")
         for worker_id, held in state["held"].items():
-            click.echo(f"  {worker_id}  stopped, had {held} rows")
+            click.echo(f"  {worker_id}  stopped, had {count(held, 'row')}")
         if not state["slots"]:
             click.echo("  no worker is running; `glue worker AGENT.py --queue ...` starts one")
 

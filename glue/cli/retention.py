@@ -48,9 +48,10 @@ dry_run_option = click.option(
 async def prune_sessions(
     store: Store, older: float, outcomes: Sequence[str], *, dry_run: bool
 ) -> tuple[list[str], list[str]]:
-    """Delete sessions that have not changed for `older` seconds, and free their space.
+    """Delete sessions unchanged for `older` seconds; return deleted ids and skipped ids.
 
-    Sessions that wait for an answer are kept, unless `outcomes` names `paused`.
+    Sessions that wait for an answer are kept, unless `outcomes` names `paused`. If `outcomes` has
+    names, only sessions with these outcomes are deleted. `dry_run` deletes nothing.
 
     Returns:
         The ids of the deleted sessions, and the ids of old sessions that were skipped because they

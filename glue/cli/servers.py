@@ -77,7 +77,7 @@ def acp(
 
 
 def _set_up(model: str) -> None:
-    """Ask in the terminal which provider to use, and store its key like `glue keys set`."""
+    """Ask for the key of the model's provider, and store it; without a model, ask for both."""
     names = [name for name in known() if lookup(name).key and not lookup(name).quirks.local]
     provider = split(model)[0].partition(":")[0] if model else ""
     if not provider:
@@ -170,7 +170,8 @@ def mcp(
 ) -> None:
     """Serve the tools of FILE's agent, and the agent itself as a tool, as an MCP server.
 
-    The server speaks on standard input and output. The MCP client starts this command.
+    Without --http, the server speaks on standard input and output, and the MCP client starts this
+    command.
     """
     streams = take_stdout()  # before the user's code runs, because it may print
     agent = open_agent(file)

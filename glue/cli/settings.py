@@ -92,7 +92,7 @@ def user_file(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def find_project(folder: str = ".") -> Path | None:
-    """Return the nearest pyproject.toml in this folder or above, up to the top of the checkout."""
+    """Return the nearest pyproject.toml in a folder or above it in its checkout, or None."""
     here = Path(folder).resolve()
     for place in (here, *here.parents):
         if (place / "pyproject.toml").is_file():
@@ -103,7 +103,7 @@ def find_project(folder: str = ".") -> Path | None:
 
 
 def read_file(path: Path, *, trusted: bool = True) -> dict[str, Any]:
-    """Read and check `[tool.glue]` of a pyproject.toml, or all of a config.toml.
+    """Return the checked settings in `[tool.glue]` of a pyproject.toml, or in a config.toml.
 
     A project file is not trusted: the author of a checkout may be someone else than its user. So
     it can neither grant permissions, nor change the sandbox, nor define providers, nor store
@@ -165,7 +165,7 @@ def _check(name: str, value: Any, where: str) -> Any:
 
 
 def parse_setting(name: str, text: str, where: str) -> Any:
-    """Parse and check a setting that is given as text; commas separate the items of a list."""
+    """Return the checked value of a setting given as text; commas separate items of a list."""
     form, value = SETTINGS[name][0], text
     if form is bool:
         return _check(name, _BOOLEANS.get(text.lower(), text), where)

@@ -61,7 +61,7 @@ def view(target: str | None, output: str, show: bool, store: str | None) -> None
 
 
 def _write_index(output: str, named: str | None) -> Path:
-    """Write a page for each session and logged run, and an index page; return the index's path.
+    """Write pages of the newest sessions and runs, and an index page; return its path.
 
     If the output is a file such as page.html, the index is that file, and the pages are in the
     folder page_files in the same place. Otherwise the output is the folder for index and pages.

@@ -43,7 +43,7 @@ _KEPT = (
 
 
 def with_command(prompt: Any, sources: Sources) -> tuple[Message, ...]:
-    """Return the messages of a prompt; the first message keeps the command of the run in `meta`."""
+    """Return the messages of a prompt, with the command of the run in the `meta` of the first."""
     first, *others = prompt_messages(prompt)
     given = sources.given
     kept: dict[str, Json] = {name: given[name] for name in _KEPT if given.get(name)}
@@ -54,7 +54,7 @@ def with_command(prompt: Any, sources: Sources) -> tuple[Message, ...]:
 
 
 def command_of(messages: Iterable[Message]) -> Mapping[str, Any] | None:
-    """Return the command that the newest prompt keeps in its `meta`, or None if none does."""
+    """Return the command in the `meta` of the newest prompt that has one, or None."""
     found: Mapping[str, Any] | None = None
     for message in messages:
         if isinstance(message, UserMessage) and isinstance(message.meta, Mapping):
@@ -64,7 +64,7 @@ def command_of(messages: Iterable[Message]) -> Mapping[str, Any] | None:
 
 
 def shown(call: PendingCall, screen: Screen) -> str:
-    """Return the text that asks about a pending call: its sub-agents, question and reason."""
+    """Return the question about a pending call, after its sub-agents and before its reason."""
     request = call.request or PermissionRequest(
         tool=call.tool, action=call.tool, arguments=call.arguments
     )

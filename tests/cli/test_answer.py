@@ -296,5 +296,5 @@ def test_s154_the_events_of_a_paused_run_are_viewed_as_waiting(cli: Cli) -> None
 def test_s154_a_chat_does_not_compact_a_paused_session(paused: Cli) -> None:
     ran = paused("chat", "agent.py", "-s", "release", input="/compact\n")
 
-    assert "calls wait for an answer, so the session cannot be compacted" in ran.err
+    assert "a call waits for an answer, so the session cannot be compacted" in ran.err
     assert "c1: deploy 1.4" in paused("sessions", "pending").out

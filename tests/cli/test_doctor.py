@@ -85,7 +85,7 @@ def test_a_damaged_store_is_a_fault(stored: Cli) -> None:
     ran = stored("doctor")
 
     assert ran.code == 1
-    assert "1 of the files in the store are not sessions" in ran.out
+    assert "1 file in the store is not a session" in ran.out
 
 
 def test_servers_are_connected_to_only_on_request(

@@ -151,7 +151,7 @@ def test_a_map_with_a_spent_budget_exits_with_3_and_can_be_resumed(
     ran = work('"a"\n"b"\n"c"\n', "--usd-budget", "0.5", "-n", "1")
 
     assert ran.code == 3
-    assert "some rows were not run; --resume continues" in ran.err
+    assert "some rows were not run; --resume with a larger budget continues the map" in ran.err
     assert [row["text"] for row in output()] == ["<a>", "<b>"]
     assert work('"a"\n"b"\n"c"\n', "--resume", "--usd-budget", "0.75").code == 0
     assert [row["text"] for row in output()] == ["<a>", "<b>", "<c>"]
@@ -217,7 +217,7 @@ def test_a_map_without_rows_says_so(work: Callable[..., Any]) -> None:
 
     spent = work('"a"\n', "--token-budget", "0", "--overwrite")
     assert spent.code == 3
-    assert "some rows were not run; --resume continues with a larger budget" in spent.err
+    assert "some rows were not run; --resume with a larger budget continues the map" in spent.err
 
 
 def test_inputs_may_come_from_a_pipe(cli: Callable[..., Any]) -> None:
