@@ -113,7 +113,7 @@ class MapRun:
         self.cancel.cancel()
 
     def check(self, row: MapRow) -> None:
-        """Stop the map if a row failed with an error that every row would get: a bad key."""
+        """Stop the map if a row failed with an error that every row would get, as for a bad key."""
         if row.outcome == Outcome.FAILED and row.kind in FATAL:
             is_mistake = row.kind == "config"
             self.fail(
@@ -123,7 +123,7 @@ class MapRun:
             )
 
     def fail(self, error: Exception) -> None:
-        """Start no more rows, and raise the first such error after the running rows have ended."""
+        """Start no more rows; the map raises `error` after the running rows, unless it has one."""
         self.error = self.error or error
 
     def __await__(self) -> NoReturn:
@@ -243,7 +243,7 @@ class MapRun:
                     await self._send_in_order(row, out)
 
     async def _send_in_order(self, row: MapRow, out: MemoryObjectSendStream[MapRow]) -> None:
-        """Send a row to the caller after all earlier ones, or at once if the map is unordered."""
+        """Send a row to the caller when all earlier rows were sent, or at once if unordered."""
         if not self.ordered:
             self._pending.clear()
             await out.send(row)

@@ -110,7 +110,10 @@ class RateGate:
         self.notify()
 
     def passed(self, number: int) -> None:
-        """Widen the gate after a reply to a request that entered in round `number`."""
+        """Admit one more request at a time, after a reply to a request of round `number`.
+
+        A reply of an earlier round, which was requested before the last cooldown, is ignored.
+        """
         if self.width is None or number != self.round:
             return
         self.failures = 0
@@ -132,7 +135,7 @@ class Balance:
     mean_tokens: float = 0.0
 
     def expected(self, usd: float, tokens: float) -> tuple[float, float]:
-        """Return the expected cost of a request: the mean, and at least `usd` and `tokens`."""
+        """Return the expected dollars and tokens of a request: the mean, or more if given."""
         return max(usd, self.mean_usd), max(tokens, self.mean_tokens)
 
     def over(self, usd: float = 0.0, tokens: float = 0.0) -> BudgetExceeded | None:
@@ -236,7 +239,7 @@ class Ledger:
     # Rates ----------------------------------------------------------------------------------------
 
     async def slot(self, name: str, seconds: float, tokens: float = 0.0) -> tuple[float, float]:
-        """Reserve the next time slot of a rate limit.
+        """Reserve the next time slot of a rate limit; return the wait and the reserved tokens.
 
         Args:
             name: the rate limit.
@@ -253,7 +256,7 @@ class Ledger:
         return begins - now, reserved
 
     async def correct(self, name: str, seconds: float, reserved: float, used: float) -> None:
-        """Correct a slot for tokens after the usage of the request is known."""
+        """Correct the end of the last slot by the tokens that a request used, not reserved."""
         meter = self._meters.setdefault(name, Meter())
         meter.learn(used)
         meter.free_at = max(meter.free_at, self.clock()) + seconds * (used - reserved)
@@ -296,11 +299,14 @@ class Ledger:
                 await self._wait(gate, 1.0)
 
     async def probe(self, gate: RateGate) -> float:
-        """Return 0 if a request may test a provider after its cooldown, or the seconds to wait."""
+        """Return the seconds before a request may test a provider after its cooldown: here 0.
+
+        `SharedLedger` returns more if another worker tests the provider.
+        """
         return 0.0
 
     async def refuse(self, gate: RateGate, number: int, advised: float | None) -> None:
-        """Begin a cooldown after a refusal of a request that entered in round `number`."""
+        """Begin a cooldown, because the provider refused a request of round `number`."""
         if number != gate.round and advised is None:
             return  # sent before the cooldown, which has begun already
         if number == gate.round:
@@ -310,7 +316,7 @@ class Ledger:
         gate.close(self.clock() + delay)
 
     async def passed(self, gate: RateGate, number: int) -> None:
-        """Admit more requests after a reply to a request that entered in round `number`."""
+        """Admit one more request at a time, after a reply to a request of round `number`."""
         gate.passed(number)
 
     async def _wait(self, gate: RateGate, seconds: float) -> None:
@@ -400,7 +406,7 @@ class Metered(Wrapper):
     async def _slots(
         self, request: Request
     ) -> AsyncIterator[Callable[[Usage | None], Awaitable[None]]]:
-        """Wait for the rate limits; yield the function that corrects them with the usage."""
+        """Wait for the rate limits; yield a function that corrects them by the usage."""
         requests, tokens = self.rate.requests, self.rate.tokens
         wait, reserved, each = 0.0, 0.0, 60 / tokens if tokens is not None else 0.0
         if requests is not None:
@@ -430,7 +436,7 @@ def input_tokens(request: Request) -> int:
 
 
 class RowBudget(Policy):
-    """A policy that reserves each request of one row, and settles its usage."""
+    """A policy that reserves the cost of each request of a row, and counts the real cost."""
 
     place = "budgets"
 
@@ -469,7 +475,7 @@ class RowBudget(Policy):
         return None
 
     async def _settle(self, usage: Usage) -> None:
-        """Settle the usage of the run so far."""
+        """Count the usage of the run that was added since the last call."""
         before, self._counted = self._counted, usage
         more = difference(usage, before)
         if more.total or more.cost:
@@ -477,11 +483,11 @@ class RowBudget(Policy):
             await self.accounts.settle(self.row, more)
 
     def begin(self, usage: Usage) -> None:
-        """Begin a run whose usage starts at `usage`, which the accounts have already."""
+        """Begin a run that starts with `usage`, which is not counted again."""
         self._counted = usage
 
     async def end(self, usage: Usage | None) -> None:
-        """Settle the usage of a run that has ended; release the reservation of a lost request."""
+        """Count the usage of a run that has ended, and release a reservation that is left."""
         if usage is not None:
             await self._settle(usage)
         if self._is_reserved:

@@ -98,7 +98,7 @@ class QueueEngine:
         job.unfinished = job.unfinished or more or bool(self._out)
 
     async def _check_budget(self, job: MapRun) -> None:
-        """If the budget is spent, remove the rows from the queue that no worker has begun."""
+        """Read the spending of the map; if its budget is spent, remove rows that have not begun."""
         usd, tokens, is_over = await self._call(self.tables.spent, job.state.id)
         job.budget.usd, job.budget.tokens = usd, tokens
         job.over_budget = job.over_budget or is_over
@@ -143,7 +143,7 @@ class QueueEngine:
         return line is not None
 
     async def _check_workers(self) -> None:
-        """Set the window by the number of workers, and report a queue without workers."""
+        """Adapt the number of rows on the queue to its workers; report a queue without workers."""
         slots = await self._call(self.tables.slots, self.queue)
         self.window = max(_LEAST, _AHEAD * slots)
         if not slots and not self._unattended and self._out:

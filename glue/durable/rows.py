@@ -103,7 +103,10 @@ class MapRow:
 
 
 def input_lines(path: str) -> Iterator[InputLine]:
-    """Yield the lines of a file, or of stdin if the path is "-". Lines are read when needed."""
+    """Yield the lines of a file, or of stdin if the path is "-", without blank lines.
+
+    Lines are read when needed. A blank line is counted, too.
+    """
     try:
         with open(sys.stdin.fileno() if path == "-" else path, "rb", closefd=path != "-") as file:
             for number, line in enumerate(file, 1):
@@ -235,7 +238,7 @@ def invalid_row(line: InputLine, error: ValueError) -> MapRow:
 
 
 def error_kind(error: BaseException | None) -> str:
-    """Return the kind of a ProviderError, "config" if the user made a mistake, or ""."""
+    """Return the kind of a ProviderError, "config" for ConfigError and TypeError, else ""."""
     if isinstance(error, ProviderError):
         return error.kind
     return "config" if isinstance(error, (ConfigError, TypeError)) else ""
@@ -244,7 +247,7 @@ def error_kind(error: BaseException | None) -> str:
 def row_from_transcript(
     line: InputLine, id: Json, messages: Iterable[Message], session: str, output: Any = None
 ) -> MapRow:
-    """Return the row of a run whose process was killed after the last reply was stored.
+    """Return the result of a row, read from the transcript of a process that was killed.
 
     The transcript of such a run is complete, but its result was not stored.
     """
@@ -323,7 +326,7 @@ class MapState:
 
     @contextlib.contextmanager
     def opened(self, *, resume: bool, overwrite: bool = False) -> Iterator[None]:
-        """Open the file, or create it, and lock it for this process.
+        """Open or create the file, and lock it for this process, during a block.
 
         Raise ConfigError if the file exists, unless `resume` or `overwrite` is set.
         """

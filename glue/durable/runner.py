@@ -247,9 +247,9 @@ class Runner:
     async def _with_retries(
         self, run: Callable[[RunResult[Any] | None], Awaitable[RunResult[Any]]], retries: int
     ) -> tuple[RunResult[Any], int]:
-        """Run a row, and resume it after a transient failure of its provider.
+        """Run a row, and resume it after transient failures; return result and attempts.
 
-        Return the last result, with the usage and requests of all attempts, and their number.
+        The result is that of the last attempt, with the usage and requests of all attempts.
         """
         delay = max(self.retry_delay, MAX_DELAY)
         backoff = Backoff(first=self.retry_delay, cap=delay, attempts=retries + 1, jitter=0)
@@ -283,7 +283,7 @@ async def _history(store: Store, name: str) -> tuple[Message, ...]:
 
 
 def _decisions(row: Row, messages: Iterable[Message]) -> dict[str, Any]:
-    """Return the decisions on calls that still wait. Calls that have begun need none."""
+    """Return the decisions of a row, without those on calls that do not wait any more."""
     waiting = {call.id for call in pending_calls(tuple(messages))}
     return {key: each for key, each in row.decisions.items() if key in waiting}
 
@@ -293,7 +293,7 @@ def _replies(messages: Iterable[Message]) -> int:
 
 
 def _carried(messages: Iterable[Message]) -> Usage:
-    """Return the usage of the paused run that a resumed run continues to count, or nothing."""
+    """Return the usage so far of a paused run, which its resumed run includes; else zero."""
     messages = tuple(messages)
     if not messages or position_of(messages).step != "await":
         return NOTHING

@@ -87,7 +87,7 @@ class Durable(Generic[DepsT, OutputT]):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Stop the runs of this process; others continue them."""
+        """Stop the runs of this process, so that other processes can continue them."""
         self._is_entered = False
         with anyio.CancelScope(shield=True):
             self._scope.cancel()
@@ -118,7 +118,7 @@ class Durable(Generic[DepsT, OutputT]):
         on_event: Listener | None = None,
         unwrap: bool = True,
     ) -> RunResult[OutputT]:
-        """Continue a run that did not complete, such as one that waits for a decision.
+        """Continue a run that did not complete, such as a paused run, and return its result.
 
         Any process that opens the same engine under the same name may call it. If this process
         dies, another one continues with the same decisions.
@@ -180,7 +180,7 @@ class Durable(Generic[DepsT, OutputT]):
         return result.unwrap() if unwrap else result
 
     async def _ended(self, row_id: str, *, is_here: bool) -> RowRecord:
-        """Wait until a run has ended, in this process or in another one."""
+        """Wait until a run has ended, in this process or in another one, and return its record."""
         event = self._worker.finished[row_id]
         while True:
             if is_here:

@@ -159,7 +159,7 @@ class Tables:
 
     @property
     def _locked(self) -> str:
-        """The clause that locks the rows which a SELECT returns."""
+        """The SQL clause that locks the rows of a SELECT; "" for SQLite, which needs none."""
         return " FOR UPDATE" if self.store.notifies else ""
 
     def _notify(self, connection: Connection, *message: object) -> None:
@@ -271,9 +271,9 @@ class Tables:
         return (rows[0][0], _record(rows[0][1:])) if rows else None
 
     def take(self, worker: str, queue: str, row: RowRecord, states: Sequence[str] = ()) -> str:
-        """Store a row as running in this process and return its claim.
+        """Store a row as running in this process; return its claim, or "" if it may not run.
 
-        Return "" if the row exists in a state that is not in `states`.
+        A new row may run, and a stored row whose state is in `states`.
         """
         claim = f"{worker}-{new_id()}"
         insert = """
@@ -300,7 +300,7 @@ class Tables:
         self._fetch("UPDATE glue_rows SET lost = lost + 1 WHERE id = ?", id)
 
     def ended(self, map: str, most: int = 500) -> list[tuple[int, Mapping[str, Json]]]:
-        """Return the numbers and results of rows that have ended and were not returned yet."""
+        """Return number and result of up to `most` rows that ended and were not returned yet."""
         sql = "SELECT number, result FROM glue_rows WHERE map = ? AND state = 'ended' LIMIT ?"
         return [(number, loads(result)) for number, result in self._fetch(sql, map, most)]
 
@@ -357,9 +357,10 @@ class Tables:
         return {row[0] for row in self._fetch(sql, queue, worker)}
 
     def recover(self, queue: str) -> int:
-        """Put the rows of dead workers back on their queue, all at once; return their number.
+        """Put the rows of dead workers back on their queue, or give them up; return their number.
 
-        If another worker is recovering rows at the moment, do nothing.
+        A row that has lost too many workers is given up: it ends as failed. If another worker is
+        recovering rows at the moment, do nothing.
         """
         alive = f"""
             SELECT 1 FROM glue_workers AS w
@@ -423,7 +424,7 @@ class Tables:
         return [row[0] for row in self._fetch(sql)]
 
     def counts(self, queue: str) -> dict[str, Any]:
-        """Count the rows of a queue: by state, by outcome and by worker, and their cost."""
+        """Return counts of a queue's rows by state, outcome and worker, the cost and cooldowns."""
 
         def grouped(connection: Connection, column: str, where: str) -> dict[str, int]:
             sql = f"SELECT {column}, count(*) FROM glue_rows WHERE queue = ? AND {where} GROUP BY 1"
@@ -447,7 +448,7 @@ class Tables:
     def prune(
         self, queue: str, before: float, outcomes: Sequence[str] = (), *, dry_run: bool = False
     ) -> int:
-        """Delete rows that ended before a time, with their sessions; return their number.
+        """Delete rows that ended before a time, and their sessions; return the number of rows.
 
         Paused rows are kept, unless `outcomes` names them. `dry_run` only counts the rows.
         """
@@ -569,7 +570,7 @@ class Tables:
         self._transact(work)
 
     def probe(self, name: str) -> float:
-        """Return 0 if the caller may test a provider after its cooldown, or the seconds to wait."""
+        """Return the seconds until the caller may test a provider after its cooldown, or 0."""
         test = f"""
             UPDATE glue_cooldowns SET until = {self.store.now} + {PROBE_SECONDS}
             WHERE name = ? AND until <= {self.store.now}"""

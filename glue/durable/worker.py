@@ -182,7 +182,7 @@ class Worker:
             tasks.cancel_scope.cancel()
 
     async def _exchange(self) -> list[tuple[RowRecord, str]]:
-        """Store results and take rows; wait while the database does not respond."""
+        """Store results, claim rows and return them; wait while the database does not respond."""
         begun, self._begun = self._begun, []
         free = 0 if self._stopping else self.concurrency - len(self.running) - len(begun)
         ended, self._ended = self._ended, []
@@ -277,9 +277,9 @@ class Worker:
                 self._dead.set()
 
     def _recover(self) -> None:
-        """Put back the rows of dead workers, and rows that this worker took without noticing.
+        """Put rows back until the end: of dead workers, and claimed by this worker but not run.
 
-        A worker takes a row without noticing if it loses the database before the commit is
+        A worker claims a row without running it if it loses the database before the commit is
         confirmed. Such a row is put back when two checks have found it.
         """
         tables, idle = Tables(self.store.twin()), set[str]()
