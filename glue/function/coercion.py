@@ -27,9 +27,9 @@ _NUMBER = re.compile(r"-?\d{1,400}(\.\d{1,400})?([eE][+-]?\d{1,3})?")
 
 
 def coerce(validator: Validator, schema: Any, value: Json) -> Json:
-    """Convert a value to fit a schema, if its meaning is clear.
+    """Return a value converted to fit a schema, or unchanged if its meaning is not clear.
 
-    A value that fits the schema is returned unchanged. The result may still not fit.
+    A value that fits the schema is returned unchanged, too.
     """
     schema = validator.resolve(schema)
     if not isinstance(schema, Mapping):
@@ -56,9 +56,9 @@ def _coerce_union(validator: Validator, options: list[Any], value: Json) -> Json
 
 
 def _coerce_enum(allowed: Any, value: Json) -> Json:
-    """Return the member of `allowed` whose JSON is the text `value`, such as 2 for "2".
+    """Return the member of `allowed` whose JSON is the text `value`, or else `value`.
 
-    If there is no such member, return `value`.
+    For example, return 2 for "2".
     """
     if not isinstance(value, str) or value in allowed:
         return value
@@ -103,9 +103,9 @@ def _from_text(kind: Any, text: str) -> Json:
 
 
 def _to_text(validator: Validator, schema: Schema, number: float) -> Json:
-    """Return a number as text, if the schema is that of a decimal number or of a duration.
+    """Return a number as text for the schema of a decimal or a duration, else the number.
 
-    A duration is in seconds. For any other schema, return the number.
+    A duration is in seconds.
     """
     text = json.dumps(number)
     if schema.get("format") == "duration":

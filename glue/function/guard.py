@@ -101,9 +101,9 @@ async def _ask_permission(tool: Tool[..., Any], step: Step) -> ToolResult | None
 
 
 async def _try_confined(tool: Tool[..., Any], step: Step) -> ToolResult | None:
-    """Run a call confined, without permission, and return its result.
+    """Try a call without permission, but confined; return its result, or None.
 
-    Return None if the call turns out to need permission.
+    None means that the call turned out to need permission.
     """
     assert tool.trial is not None
     try:
@@ -152,9 +152,9 @@ def denied(request: PermissionRequest, decision: Decision) -> ToolResult:
 
 
 def _permission_request(tool: Tool[..., Any], step: Step) -> PermissionRequest | None:
-    """Return the permission request for a call.
+    """Return the permission request for a call, or None if this call needs no permission.
 
-    Return None if the tool's function `target` returns None: this call needs no permission.
+    A call needs no permission if the tool's function `target` returns None for it.
     """
     target: Any = tool.target
     if callable(target):

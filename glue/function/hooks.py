@@ -95,10 +95,9 @@ class ToolHook:
 
 
 async def run_before(step: Step) -> ToolResult | None:
-    """Call `before` of each hook, which may replace the arguments in `step`.
+    """Call `before` of each hook; return the result of one that skips the tool, else None.
 
-    If a hook skips the tool, return the result that the hook supplies. Otherwise return None: the
-    tool shall run.
+    A hook may also replace the arguments in `step`. None means that the tool shall run.
     """
     for hook in step.context.host.hooks:
         answer = await _call_hook(hook, "before", step)

@@ -75,10 +75,9 @@ class _Counts:
 
 
 def _count(tokens: Iterable[_Token], is_repeated: bool, counts: _Counts) -> bool:
-    """Add the ways to match and the unlimited repetitions of a parsed pattern to `counts`.
+    """Add the counts of a parsed pattern to `counts`; return False if it may be slow.
 
-    Return False if the pattern may be slow: if a repetition contains a part that can match in
-    several ways.
+    A pattern may be slow if a repetition contains a part that can match in several ways.
     """
     for kind, value in tokens:
         if kind == _REPEAT:
@@ -202,9 +201,9 @@ class _Parser:
         return _CHARACTER, None if char.isalnum() else char
 
     def _set(self) -> str | None:
-        """Skip a set of characters such as `[a-z]`, up to and including its closing bracket.
+        """Skip a set such as `[a-z]`; return "[]" if it surely has several characters, else None.
 
-        Return "[]" if the set surely contains several characters, else None.
+        The closing bracket is skipped, too.
         """
         is_negated = self.pattern.startswith("^", self.at)
         if is_negated:
@@ -234,7 +233,7 @@ class _Parser:
         return _OPENINGS.get(opening) or _GROUP, inner
 
     def _bounds(self) -> tuple[int, float] | None:
-        """Read a quantifier such as `*` or `{2,3}`, and return its least and greatest count.
+        """Read a quantifier such as `{2,3}`; return its least and greatest count, or None.
 
         Return None if no quantifier follows.
         """

@@ -422,9 +422,9 @@ class Describer:
         return schema, make
 
     def _record(self, hint: Any, kind: Any, args: tuple[Any, ...]) -> Described | None:
-        """Return the schema and the builder of a class with named fields, such as a dataclass.
+        """Return the schema and the builder of a class with named fields, or None for others.
 
-        Return None if the class has no named fields.
+        Such a class is, for example, a dataclass or a TypedDict.
         """
         if _is_a(kind, "pydantic", "BaseModel"):
             return self._named(hint, kind.__name__, lambda: _pydantic(self, hint))
@@ -599,7 +599,10 @@ _DURATION = re.compile(
 
 
 def _scalar(kind: Any) -> Described | None:
-    """Return the schema and the builder of a class whose values are texts in JSON, or None."""
+    """Return schema and builder of an Enum, or a class such as datetime that is text in JSON.
+
+    Return None for any other class.
+    """
     if issubclass(kind, Enum):
         plain = all(type(member.value) in (str, int, float, bool) for member in kind)
         table = {(member.value if plain else member.name): member for member in kind}

@@ -49,7 +49,10 @@ class Spool:
         return self._temporary
 
     def write(self, text: str) -> str:
-        """Write a text to a new file and return its address."""
+        """Write a text to a new file and return its address, such as "spool:ID.txt".
+
+        If there are too many files, the oldest is deleted.
+        """
         name = f"{os.urandom(8).hex()}.txt"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE_FLAGS
         with open(os.open(os.path.join(self.directory, name), flags, 0o600), "wb") as file:
