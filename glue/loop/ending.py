@@ -108,7 +108,7 @@ def _reply_notices(state: State) -> list[str]:
 
 
 async def _keep_partial(state: State) -> None:
-    """Store the text that was streamed of a reply before a cancellation or the time limit."""
+    """Store the streamed text of a reply that was interrupted, unless the text is blank."""
     text, state.partial = "".join(state.partial), []
     if text.strip():
         state.answer = [*state.answer, text] if state.in_chain else [text]
@@ -159,9 +159,10 @@ async def _keep_position(state: State) -> None:
 
 
 async def _exclude(state: State, outcome: Outcome) -> str:
-    """Exclude a refused run, or a prompt that exceeds the context window, from later requests.
+    """Exclude a refused run or too long a prompt from later requests; return a notice or "".
 
-    The messages stay in the transcript and in the journal. Return a notice for the user, or "".
+    The messages stay in the transcript and in the journal. The notice tells the user that the
+    prompt exceeds the context window.
     """
     run = state.messages[run_start(state.messages) :] if state.resumed else state.new
     overlong = outcome is Outcome.CONTEXT_WINDOW and not any(

@@ -38,11 +38,11 @@ _SPENDING = ("requests", "tokens_in", "tokens_out", "usd")
 def question(
     state: State, call: ToolCall
 ) -> Callable[[PermissionRequest, Awaitable[Decision]], Awaitable[Decision]] | None:
-    """Return a function that awaits a decision on a call, or None if there is no journal.
+    """Return a function that records the decision on a call, or None without a journal.
 
-    The question is in the journal before the person is asked, and the consent is in the journal
-    before the call runs. If the process dies in between, another process can ask again, and no call
-    runs twice.
+    The function awaits the decision and returns it. The question is in the journal before the
+    person is asked, and the consent is in the journal before the call runs. If the process dies in
+    between, another process can ask again, and no call runs twice.
     """
     if state.recorder.journal is None:
         return None

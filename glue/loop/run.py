@@ -95,7 +95,7 @@ async def run(
     cancel: Cancel | None = None,
     journal: Journal | None = None,
 ) -> RunResult[None]:
-    """Send messages to the model, run the tools that it calls, and repeat until it calls none.
+    """Ask the model, run the tools that it calls, repeat until it calls none; return the result.
 
     This is the bare loop, without an agent:
 
@@ -156,7 +156,7 @@ async def resume(
     journal: Journal | None = None,
     decisions: Decisions | None = None,
 ) -> RunResult[None]:
-    """Continue the last run of a transcript, without a new prompt.
+    """Continue the last run of a transcript, without a new prompt, and return its result.
 
     The parameters are those of `run`, and `decisions` on pending calls, by call id:
 
@@ -194,9 +194,10 @@ async def drive(
     telemetry: bool | OpenTelemetry | None = None,
     keep_prompt: bool = True,
 ) -> RunResult[None]:
-    """Run the loop to its end. The transcript and the journal are valid after any failure.
+    """Run the loop to its end, and return the result of the run.
 
-    `state` comes from `start_run`. If `keep_prompt`, the prompt is written to the journal.
+    The transcript and the journal are valid after any failure. `state` comes from `start_run`. If
+    `keep_prompt`, the prompt is written to the journal.
     """
     with _traced(state, telemetry):
         try:

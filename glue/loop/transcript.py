@@ -56,7 +56,7 @@ class History:
         self._last: Messages | None = None
 
     def begin(self, messages: Sequence[Message], *, resumed: bool) -> list[Message]:
-        """Return the transcript `messages` as a list that a run may change, a new one if necessary.
+        """Return `messages` as a list that a run may change: the last run's list, or a new one.
 
         If the transcript has only grown since the last run began, and the new messages are those of
         that run, return the list of that run. Otherwise return a new list, as for a resumed run,

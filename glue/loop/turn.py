@@ -54,7 +54,7 @@ class Answered:
 
 
 async def send(state: State, request: Request) -> Answered:
-    """Send one request, and stream its reply until it is complete or the run is cancelled."""
+    """Send one request; return the reply, or the error or Stop that came instead."""
     if not state.turn_open:
         state.turn_open = state.turns + 1
         state.emit(TurnStart(turn=state.turn_open))
@@ -168,7 +168,7 @@ _UNKNOWN = (None, "", 0.0)  # values of an attempt that are not stored
 
 
 def _with_attempts(message: AssistantMessage, tried: Sequence[Attempt]) -> AssistantMessage:
-    """Return a copy of the reply whose `meta` contains the failed attempts `tried`."""
+    """Return the reply with the failed attempts `tried`, if there are any, in its `meta`."""
     if not tried:
         return message
     attempts: list[dict[str, Json]] = []
@@ -180,9 +180,9 @@ def _with_attempts(message: AssistantMessage, tried: Sequence[Attempt]) -> Assis
 
 
 def _count_attempt(state: State, attempt: Attempt) -> Stop | None:
-    """Record a failed attempt, and count the next attempt as a request.
+    """Record a failed attempt; return a Stop if the limits allow no other, else None.
 
-    Return a Stop if the limits do not allow another request.
+    If they allow it, the next attempt is counted as a request.
     """
     state.attempts.append(attempt)
     state.charge_lost(attempt.usage)
@@ -291,7 +291,10 @@ def _groups(state: State, calls: Sequence[ToolCall]) -> list[list[int]]:
 
 
 async def _run_group(state: State, batch: Batch, group: Sequence[int]) -> None:
-    """Run the calls of a group in parallel, at most `parallel_tools` at a time."""
+    """Run the calls of a group in parallel, at most `parallel_tools` at a time.
+
+    If an earlier call was deferred, the calls are put off until the run is resumed.
+    """
     limit = state.limits.parallel_tools
     if len(group) <= 1 or limit == 1 or batch.waiting:
         for index in group:
