@@ -101,9 +101,9 @@ def _drop_overruled(votes: Sequence[Vote], tools: frozenset[str]) -> list[Vote]:
 
 
 def join(votes: Sequence[Vote]) -> tuple[frozenset[str], str]:
-    """Return the tools that all gates allow. If there are none, return the tools of one gate.
+    """Return the tools that all gates allow and "", or the tools and the name of one gate.
 
-    In the second case, also return the name of that gate, else "". It is the gate with the highest
+    One gate decides if the gates have no tool in common. It is the gate with the highest
     priority, then with the fewest tools, then with the first name in the alphabet. If no gate
     allows a tool, return no tools and "".
     """

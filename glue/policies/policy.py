@@ -56,7 +56,7 @@ class Poll:
     sent: Callable[[UserMessage], object] | None = None
 
     def say(self, waiting: Waiting) -> Say:
-        """Convert `waiting`, which the source returned, to a Say with these messages."""
+        """Return a Say with the messages in `waiting`, which the source returned."""
         given = (waiting,) if isinstance(waiting, str | UserMessage) else waiting or ()
         messages = [user(each) if isinstance(each, str) else each for each in given]
         # Only the prompt of a run has the origin "user".
