@@ -15,6 +15,7 @@ from glue.stores.memory import MemoryStore
 from glue.stores.records import Record
 from glue.stores.search import SearchHit
 from glue.stores.store import SessionInfo, Store, copy, lineage
+from glue.text import count
 
 __all__ = [
     "FileStore",
@@ -88,9 +89,9 @@ def open_store(name: str = "") -> Store:
 
 
 async def check_store(store: Store) -> tuple[int, list[str]]:
-    """Read every session of a store.
+    """Read every session of a store; return their number, and a line about each problem.
 
-    Return the number of sessions, and a line of text for each session that cannot be read.
+    A problem is a session that cannot be read. Without any, it is files that are not sessions.
     """
     infos, damaged = await store.list(), list[str]()
     for info in infos:
@@ -100,14 +101,15 @@ async def check_store(store: Store) -> tuple[int, list[str]]:
             damaged.append(f"{info.id}: {error}")
     others = len(store.paths()) - len(infos) if isinstance(store, FileStore) else 0
     if others > 0 and not damaged:
-        damaged.append(f"{others} of the files in the store are not sessions")
+        one, many = "file in the store is not a session", "files in the store are not sessions"
+        damaged.append(count(others, one, many))
     return len(infos), damaged
 
 
 def read_session_file(path: Path) -> tuple[Record, Sequence[Message], Mapping[str, float]] | None:
-    """Return the header, the messages and their storage times from the file of a session.
+    """Return header, messages and storage times of a session file; None for other files.
 
-    Return None if the file is not a session. Raise StoreError if the file is a SQLite store.
+    Raise StoreError if the file is a SQLite store.
     """
     database = b"SQLite format 3\0"
     with path.open("rb") as file:

@@ -75,9 +75,10 @@ def pread(fd: int, start: int, stop: int) -> bytes:
 
 
 def read_only_reason(id: str, path: os.PathLike[str], error: OSError) -> str:
-    """Return the reason why a session is read-only, if opening its file for writing failed.
+    """Return a text that a session is read-only, or raise StoreError for other errors.
 
-    `error` is the error of opening. If it is not about a missing permission, raise StoreError.
+    `error` is the error of opening the file for writing. The session is read-only if the file must
+    not be written.
     """
     if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
         raise cannot_open(id, path, error) from error

@@ -326,7 +326,7 @@ def records_in(data: bytes) -> Iterator[tuple[Record, int]]:
 
 
 def lines_of_fork(data: bytes, at: int | None) -> tuple[list[bytes], int] | None:
-    """Return the lines of a session file to copy to a fork, and the session's message count.
+    """Return the lines to copy to a fork and the session's message count, or None.
 
     The lines are the first `at` messages, and the records that change fields of messages or exclude
     messages. Return None if a record inserts or removes messages: then the session has to be
@@ -400,7 +400,7 @@ def search_file(path: Path, query: Query) -> list[SearchHit]:
 
 
 def _changes(data: bytes) -> tuple[bool, set[str]]:
-    """Return whether a record in `data` changes a message's text, and ids of dropped messages."""
+    """Return whether a record in `data` changes a text, and the ids of dropped messages."""
     marks = (b'"type":"amend"', b'"type":"drop"')
     changes: list[Record] = []
     for mark in marks:

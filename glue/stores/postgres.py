@@ -419,7 +419,10 @@ class _Writer(SQLWriter):
         return self.load_into(stored, found)
 
     def _take(self, connection: Connection, holder: str) -> tuple[int, Found]:
-        """Take the lease of the session, which is created if needed; return its token."""
+        """Lease the session, which is created if needed; return the token and the session.
+
+        Raise SessionBusy if another writer has the lease.
+        """
         row = connection.execute(
             _TAKE,
             {

@@ -105,9 +105,9 @@ class Query:
         return hits
 
     def snippet(self, text: str) -> str | None:
-        """Return the part of the text around the first match, with the matches in [brackets].
+        """Return the text around the first match, with matches in [brackets]; None without one.
 
-        Return None if the text does not match the query.
+        A text matches if it contains all terms of the query.
         """
         matches = [pattern.search(text) for pattern in self.patterns]
         starts = [match.start() for match in matches if match is not None]

@@ -99,10 +99,7 @@ class SQLStore(BlockingStore):
         raise NotImplementedError
 
     def _change(self, id: str, work: Callable[[Connection], T]) -> T:
-        """Call `work` with a connection in a transaction, while the session `id` is locked.
-
-        Return the result of `work`.
-        """
+        """Call `work` in a transaction while the session `id` is locked; return its result."""
         raise NotImplementedError
 
     # The methods of a store -----------------------------------------------------------------------
@@ -241,7 +238,7 @@ class SQLStore(BlockingStore):
         return number, head, changes, self.execute(connection, sql, number).fetchall()
 
     def messages(self, rows: Sequence[Any]) -> list[Message]:
-        """Return the messages in database rows. Rows that a newer version wrote are skipped."""
+        """Return the messages in database rows; skip damaged rows and rows of a newer version."""
         with collector_paused():
             decoded = [self._decode(*body) for _, _, *body in rows]
         return [message for message in decoded if message is not None]
@@ -360,7 +357,7 @@ class SQLWriter:
         return self.store.find(connection, self.id, (self.head, self.changes))
 
     def open_read_only(self, stored: StoredSession, reason: str, cause: Exception) -> None:
-        """Load a session that cannot be written into `stored`, and set `stored.read_only`.
+        """Load into `stored` a session that must not be changed, and set `stored.read_only`.
 
         A reason that the session already has is kept; otherwise the value is `reason`. If the
         session cannot be loaded, raise StoreError with `reason` as its message.

@@ -67,7 +67,7 @@ class Store(Protocol):
         since: float | None = None,
         until: float | None = None,
     ) -> tuple[SearchHit, ...]:
-        """Return messages that contain every term of the query.
+        """Return hits for the newest messages that contain every term, at most `limit` hits.
 
         Args:
             query: words, "phrases in quotes" and prefixes such as `word*`.
@@ -213,9 +213,9 @@ async def copy(
 
 
 def lineage(sessions: Sequence[SessionInfo]) -> tuple[tuple[int, SessionInfo], ...]:
-    """Return sessions in the order of a tree: forks follow their parents.
+    """Return sessions with their depth in the tree of forks; forks follow their parents.
 
-    Each session is returned with its depth in the tree, 0 for a session without a parent.
+    The depth of a session without a parent is 0.
     """
     known = {info.id for info in sessions}
     children: dict[str, list[SessionInfo]] = {}

@@ -66,7 +66,7 @@ async def test_check_store_reports_files_that_are_not_sessions(tmp_path: Path) -
 
     store.path("bad").write_text("my shopping list\n")
 
-    assert await check_store(store) == (1, ["1 of the files in the store are not sessions"])
+    assert await check_store(store) == (1, ["1 file in the store is not a session"])
 
 
 async def test_a_session_file_is_read_with_its_header_and_times(tmp_path: Path) -> None:
