@@ -211,9 +211,10 @@ class OpenTelemetry:
 
 
 def _parent() -> Any:
-    """Return the trace context in the variable TRACEPARENT, which CI or a parent process sets.
+    """Return the trace context in the variable TRACEPARENT, or None.
 
-    Return None if the variable is not set, or if there is a current span, which is the parent then.
+    CI or a parent process sets the variable. Return None if it is not set, or if there is a current
+    span, which is the parent then.
     """
     if "TRACEPARENT" not in os.environ or trace.get_current_span().get_span_context().is_valid:
         return None
