@@ -110,7 +110,7 @@ class Cassette:
         return self._begun
 
     def add(self, exchange: Mapping[str, Json]) -> None:
-        """Write an exchange to the file, after its reply has ended. Without a file, keep it."""
+        """Append an exchange, whose reply has ended, to the file, or to `exchanges` without one."""
         if self.path is None:
             self.exchanges.append(exchange)
         self._write(exchange, os.O_APPEND)
@@ -301,7 +301,7 @@ def request_hash(request: Mapping[str, Json]) -> str:
 
 
 def difference(recorded: Json, now: Json, path: str = "") -> str:
-    """Return a text with the path of the first difference of two JSON values, and both values.
+    """Return where two different JSON values first differ, and both values, as a text.
 
     >>> difference({"system": "a", "tools": []}, {"system": "b", "tools": []})
     'system: recorded "a", now "b"'
