@@ -16,7 +16,7 @@ MAX_COLUMNS = 250  # if there are more replies, several share a column
 
 
 def bar(reply: ShownReply, longest: float) -> str:
-    """Return the time of one reply as an SVG bar; `longest` seconds fill the whole width."""
+    """Return the time of a reply as an SVG bar of at most `longest` seconds, or "" if unknown."""
     if not reply.seconds or not longest:
         return ""
     model = 100 * (reply.model_seconds or 0.0) / longest
@@ -30,9 +30,10 @@ def bar(reply: ShownReply, longest: float) -> str:
 
 
 def strip(replies: Sequence[ShownReply]) -> str:
-    """Return a bar chart of the replies as HTML: seconds if any are known, otherwise tokens.
+    """Return a bar chart of the replies as HTML, or "" for fewer than two replies.
 
-    In a long run a bar is the sum of several replies. Return "" for fewer than two replies.
+    It shows seconds if any are known, otherwise tokens. In a long run a bar is the sum of several
+    replies.
     """
     timed = any(reply.seconds for reply in replies)
     size = -(-len(replies) // MAX_COLUMNS) or 1  # replies in a column, rounded up

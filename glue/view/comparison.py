@@ -101,7 +101,10 @@ def sentence(pair: Pair) -> str:
 
 
 def comparison_page(evaluation: Evaluation, title: str) -> str:
-    """Return the HTML page of an evaluation: table, chart, notes and transcripts by case."""
+    """Return the HTML page of an evaluation: table, chart, notes and transcripts by case.
+
+    If there are too many transcripts, those of the last cases are left out, with a note.
+    """
     trials: dict[str, list[CaseTrial]] = {}
     for trial in evaluation.trials:
         trials.setdefault(trial.case, []).append(trial)

@@ -126,7 +126,7 @@ def _inline(text: str) -> str:
 
 
 def _marked(text: str) -> str:
-    """Escape a text without code, and render its Markdown for bold and italics."""
+    """Escape a text that contains no code, and render its Markdown for bold and italics."""
     text = escape(text)
     for pattern, tags in _MARKS:
         text = pattern.sub(tags, text)

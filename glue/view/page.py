@@ -300,7 +300,7 @@ def moment(at: float) -> str:
 def _spent(
     replies: Sequence[ShownReply], messages: Sequence[ShownMessage]
 ) -> list[tuple[str, str]]:
-    """Return the facts "tokens" and "cost", summed over replies, failed attempts and sub-agents."""
+    """Return the facts "tokens" and "cost" of replies, failed attempts and sub-agents, or []."""
     values = [reply.message.usage for reply in replies]
     values += [attempt.usage for reply in replies for attempt in reply.shown.attempts]
     values += [
@@ -442,7 +442,7 @@ def _hash(text: str) -> str:
 
 
 def _setting(transcript: Transcript) -> str:
-    """Return the folded HTML of a transcript's instructions and tools, as far as known."""
+    """Return the folded HTML of a transcript's instructions and tools, or "" if unknown."""
     out = tools = ""
     if transcript.system:
         size = count(len(transcript.system), "character")
@@ -467,7 +467,7 @@ def article(kind: str, id: str, is_problem: bool, rail: str, body: str) -> str:
 
 
 def _rail(shown: ShownMessage, start: float | None) -> str:
-    """Return the HTML of the time from the start to a message, for the margin of the page."""
+    """Return the HTML of the time from the start to a message, or "" if it is unknown."""
     if shown.at is None or start is None:
         return ""
     offset = shown.at - start
