@@ -107,10 +107,7 @@ def _start(
     store: Store | None,
     session: str,
 ) -> Events[Any]:
-    """Start a new run with the last message, or continue a paused run with `decisions`.
-
-    Return the events of the run.
-    """
+    """Run the last message, or continue a paused run with `decisions`; return the events."""
     if decisions:
         if store is None:
             raise ValueError("an approval needs a store: pass store= to this endpoint")
@@ -235,7 +232,7 @@ def _media(url: str, media_type: str, name: str) -> Part:
 
 
 def _vercel_message(given: Mapping[str, Any]) -> Iterator[Message]:
-    """Convert a UI message; a UI reply contains several replies and the results of their calls."""
+    """Convert a UI message; a UI reply may yield several replies and the results of calls."""
     role, parts = given.get("role"), _list(given, "parts")
     if role == "user":
         wanted = [part for part in parts if part.get("type") in ("text", "file")]

@@ -263,7 +263,7 @@ class _Site:
         return _SiteResponse(events, live, lambda: self._ended(name, live))
 
     def _permission(self, live: _LivePage) -> Permission:
-        """Return the policy that asks in the page about calls that no rule decides."""
+        """Return the policy for a run: rules and questions in the page, or the given policy."""
         ask = Ask(live.ask)
         if isinstance(self.rules, Rules):
             return Rules(allow=self.rules.allowed, deny=self.rules.denied, otherwise=ask)
@@ -289,7 +289,7 @@ class _Site:
         return JSONResponse({})
 
     async def stop(self, request: Request) -> Response:
-        """Cancel the running prompt of a session."""
+        """Cancel the running prompt of a session, and answer whether there was one."""
         try:
             name = _text(await _body(request), "session")
         except ValueError as error:
