@@ -92,7 +92,7 @@ def read_cases(
 
 
 def _lines(source: str | Path | Iterable[Any]) -> Iterator[tuple[int, Any]]:
-    """Yield the cases of a source with their numbers; the cases of a file are JSON texts."""
+    """Yield each case of a source with its number: a line of a file, or an item of an iterable."""
     if not isinstance(source, (str, Path)):
         yield from enumerate(source, 1)
         return
@@ -178,7 +178,7 @@ def _matches(wanted: Json, result: RunResult[Any]) -> str:
 
 
 def _value(result: RunResult[Any]) -> Json:
-    """Return the output of a run, or the JSON in its text; None if there is none."""
+    """Return the output of a run, or else the JSON in its text, or None if it has neither."""
     if result.output is not None:
         return result.output
     try:

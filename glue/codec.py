@@ -283,10 +283,9 @@ def _read_record(cls: Any, data: Json) -> Any:
 
 @functools.cache
 def _plan(cls: Any) -> tuple[dict[str, Reader | None], bool, frozenset[str]]:
-    """Return a plan for decoding a dataclass from JSON.
+    """Return decoders of a dataclass by field, whether it is open, and JSON keys to ignore.
 
-    The plan is: the functions that decode the fields, by name; whether the class is open; and the
-    keys to ignore, which name the class, as in `TaggedUnion`. Instead of a function, a field has
+    The ignored keys name the class, as in `TaggedUnion`. Instead of a function, a field has
     None if its JSON value is used unchanged.
     """
     fields = [
@@ -301,9 +300,9 @@ def _plan(cls: Any) -> tuple[dict[str, Reader | None], bool, frozenset[str]]:
 
 @functools.cache
 def _reader(hint: Any, is_open: bool = False) -> Reader | None:
-    """Return the function that decodes values of the type `hint` from JSON.
+    """Return the function that decodes JSON to the type `hint`, or None if none is needed.
 
-    Return None if the JSON value needs no decoding. If `is_open`, the types of numbers and texts
+    If `is_open`, the types of numbers and texts
     are not checked.
     """
     origin, args = typing.get_origin(hint), typing.get_args(hint)

@@ -121,9 +121,9 @@ def size(state: State, request: Request) -> int:
 
 
 async def compact(state: State) -> bool:
-    """Shorten the transcript after a provider has rejected it as too long.
+    """Shorten a transcript that was rejected as too long; return whether a policy did so.
 
-    Return True if a policy shortened the transcript. A second call in the same run returns False.
+    A second call in the same run returns False.
     """
     if state.compacted:
         return False
@@ -186,7 +186,7 @@ def _collapse(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def _chain_start(messages: Sequence[Message]) -> AssistantMessage | None:
-    """Return the last reply if the message after it asks the model to continue, or else None."""
+    """Return the last reply if `messages` ends with a request to continue it, or else None."""
     if len(messages) < 2:
         return None
     reply, prompt = messages[-2:]

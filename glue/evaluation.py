@@ -181,7 +181,7 @@ class Evaluation:
         ]
 
     def agreement(self) -> tuple[int, int]:
-        """Return how often the judge and the plain checks agree, and how often both judged."""
+        """Return in how many trials judge and plain checks agree, and how many trials have both."""
         both = [
             (trial.plain >= 1) == (trial.judged >= 1)
             for trial in self.trials
@@ -217,7 +217,7 @@ def _pair(
 
 
 def differences(new: Evaluation, old: Evaluation) -> list[Pair]:
-    """Compare each model with itself in an earlier evaluation.
+    """Return comparisons of the models in both evaluations, each with its earlier self.
 
     If both have one model only, these are compared. Raise ConfigError if no model is in both.
     """
@@ -354,7 +354,7 @@ def _name(model: Model) -> str:
 
 
 def _variant(model: Model | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the name of a model in the table, and its settings."""
+    """Return the name under which the table shows a model, and the settings of its runs."""
     if not isinstance(model, Mapping):
         return _name(model), {"model": model}
     settings = dict(model)
@@ -370,7 +370,7 @@ def _check_cases(
     factory: object,
     functions: Mapping[str, Function],
 ) -> None:
-    """Raise ConfigError if a case needs something that is not there."""
+    """Raise ConfigError if a case needs a judge, function, tool or folder that is missing."""
     tools = {tool.spec.name: tool for tool in agent.settings.tools or ()}
     has_subagents = any(hasattr(tool, "agent") for tool in tools.values())
     for case in cases:
@@ -395,7 +395,7 @@ def _check_cases(
 def _home(
     stack: ExitStack, state: str | os.PathLike[str] | None, *, resume: bool, overwrite: bool
 ) -> Path:
-    """Return the folder of the progress, which exists."""
+    """Return the folder that stores the progress, which is created if needed."""
     if state is None:
         return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="glue-eval-")))
     home = Path(state).absolute()
@@ -430,7 +430,7 @@ class _Runner:
         settings: dict[str, Any],
         state: str = "",
     ) -> list[tuple[MapRow, tuple[Message, ...]]]:
-        """Run inputs on a model, and return the rows with their transcripts."""
+        """Run inputs on a model, and return the finished rows with their transcripts."""
         if self.unfinished or not inputs:
             return []
         path = self.home / f"{file_name(state or label)}.db"
@@ -493,7 +493,7 @@ class _World(Policy):
         self.tools: dict[str, dict[str, AnyTool]] = {}  # of the agents in working folders
 
     def inputs(self) -> list[dict[str, Json]]:
-        """Return an input of `glue.map` for each trial. Ids are stable, so that it can resume."""
+        """Return an input of `glue.map` for each trial; its id is stable, so a map can resume."""
         return [
             {
                 "id": name,
@@ -505,7 +505,7 @@ class _World(Policy):
         ]
 
     def settings(self, agent: Agent[Any, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings of the map that runs one model."""
+        """Return the settings for the runs of a model, with the hook and policy of this object."""
         merged = agent.merge(settings)
         tools = merged.tools or ()
         return {
@@ -531,7 +531,7 @@ class _World(Policy):
         return Skip(as_result(step.name, answers[step.name])) if step.name in answers else None
 
     def tool(self, session: str, tool: AnyTool) -> AnyTool:
-        """Return a tool as the agent in the working folder of a session has it."""
+        """Return the tool of the same name for the folder of a session, or `tool` without one."""
         if self.factory is None or (folder := self.folder(session)) is None:
             return tool
         if session not in self.tools:
@@ -541,7 +541,7 @@ class _World(Policy):
         return self.tools[session].get(tool.spec.name, tool)
 
     def folder(self, session: str, case: Case | None = None) -> Path | None:
-        """Return the working folder of a session, or None. It is written at the first call."""
+        """Return the working folder of a session, created if needed; None if its case has none."""
         case = case or self.sessions[session]
         folder = self.home / file_name(session)
         if not case.has_folder:
@@ -576,7 +576,7 @@ async def _trial(
     world: _World,
     functions: Mapping[str, Function],
 ) -> CaseTrial:
-    """Check the result of a row."""
+    """Check the result of a row, and return it as a trial with its score."""
     case, number = world.trials[str(row.id)]
     case = replace(case, folder=world.folder(row.session, case))
     replies = [message for message in messages if isinstance(message, AssistantMessage)]
@@ -641,7 +641,7 @@ async def _judge(
 
 
 def _judged(trial: CaseTrial, rows: Sequence[MapRow]) -> CaseTrial:
-    """Return a trial with the verdicts of the judge."""
+    """Return a copy of a trial with the verdicts of the judge, which may set its score to 0."""
     failed = [row for row in rows if not row.complete or not row.output["passes"]]
     costs = [row.cost for row in rows if row.cost is not None]
     return replace(

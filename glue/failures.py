@@ -41,7 +41,7 @@ def failure_result(error: Exception, what: str = "") -> ToolResult:
 
 
 def report_bug(what: str, error: Exception, *, once: bool = False) -> None:
-    """Log an exception, or print one line to stderr if logging is not configured.
+    """Log an exception that is a bug, or print it to stderr if logging is not configured.
 
     Errors that are not bugs are ignored: a GlueError such as ToolError or UnsafePath, and an
     OSError of a tool of glue, for example because a file does not exist. If `once` is True, the
@@ -70,9 +70,9 @@ def report_bug(what: str, error: Exception, *, once: bool = False) -> None:
 
 
 def warn_once(line: str) -> None:
-    """Log a warning, or print it to stderr if logging is not configured.
+    """Log a warning once in a process, or print it to stderr if logging is not configured.
 
-    The same line is logged or printed only once in a process.
+    A line that was logged or printed before is ignored.
     """
     if line in _printed:
         return

@@ -133,9 +133,9 @@ def _fits(part: re.Pattern[str] | str | None, name: str) -> bool:
 
 
 def _component(part: str, strict: bool) -> re.Pattern[str] | str:
-    """Return the regular expression for one component of a pattern.
+    """Return the regular expression for a component of a pattern, or the component itself.
 
-    A component without special characters is returned as a string. If `strict`, the expression for
+    A component without special characters is returned as it is. If `strict`, the expression for
     a malformed component matches nothing.
     """
     if not SPECIAL.search(part):
@@ -166,10 +166,10 @@ def _component(part: str, strict: bool) -> re.Pattern[str] | str:
 
 
 def _bracket(part: str, spot: int) -> tuple[str, int] | None:
-    """Translate the bracket expression whose body starts at `spot`, such as `a-z]` of `[a-z]`.
+    """Return the regex of the bracket expression at `spot` and its end; None if malformed.
 
-    Return the regular expression and the position after the closing bracket. Return None if the
-    bracket expression is malformed.
+    `spot` is the position after the opening bracket, such as that of `a-z]` in `[a-z]`. The end is
+    the position after the closing bracket.
     """
     negated = part[spot : spot + 1] in ("!", "^")
     spot += negated

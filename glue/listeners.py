@@ -95,9 +95,9 @@ def write_tool(file: TextIO, event: Event) -> None:
 
 
 def join(given: Iterable[Listener | None]) -> Listener | None:
-    """Return one listener that calls all listeners in `given`.
+    """Return one listener that calls all listeners in `given`, or None if there are none.
 
-    Values of None in `given` are ignored. If no listener is left, return None.
+    Values of None in `given` are ignored.
     """
     found = [listener for listener in given if listener is not None]
     if len(found) <= 1:

@@ -225,10 +225,9 @@ class Reask(Policy):
         return None
 
     def finish(self, state: State, stop: Stop) -> Stop:
-        """Parse the last text as the answer, if the run ends without a valid answer or an error.
+        """Return `stop`, or a Stop with an OutputError if the run ends without a valid answer.
 
-        If the text is not a valid answer, return a Stop with an OutputError. Otherwise return
-        `stop` unchanged.
+        If the run has no answer and no error yet, its last text is parsed as the answer.
         """
         answer = self.answer
         if answer.found or stop.error is not None:

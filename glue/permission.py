@@ -182,7 +182,9 @@ class Rules:
         return answer
 
     def _follow(self, request: PermissionRequest) -> tuple[Decision | None, str, str, Permission]:
-        """Apply these rules to a request, then the rules of `otherwise` if it is a `Rules` too.
+        """Return the decision of the rules on a request, and details for the case of no decision.
+
+        If these rules do not decide, those of `otherwise` are applied, if it is a `Rules` too.
 
         Returns:
             The decision of the rules, or None if they do not decide.
@@ -298,14 +300,14 @@ class _Command:
         return self.words is not None and matches_text(shellwords.join(self.words), pattern)
 
     def nearly_allows(self, pattern: str) -> bool:
-        """Return whether the line begins with the pattern's program, but is not one command."""
+        """Return whether a line that is not one plain command begins with the pattern's program."""
         first = self.text.split(maxsplit=1)[:1]
         return self.words is None and matches_text("".join(first), pattern.partition(" ")[0])
 
     def forbids(self, pattern: str) -> bool | str:
-        """Return whether the pattern matches the command.
+        """Return whether the pattern matches the command, or the reason why it may match.
 
-        If the line may contain a command that the pattern matches, return the reason as a text.
+        The reason is a text. It is returned if the line may contain a matching command.
         """
         program, *others = pattern.split() or [""]
         if self.words is not None:

@@ -52,7 +52,7 @@ class Project:
 
 
 def load_project(root: str | os.PathLike[str]) -> Project:
-    """Read AGENTS.md and the skills in the folder `root`, if they exist.
+    """Return the text of AGENTS.md and the skills in the folder `root`, if they exist.
 
     Raise ConfigError if the folder does not exist.
     """
@@ -89,9 +89,9 @@ def _folder(path: str | os.PathLike[str], option: str) -> Path:
 
 
 def load_roles(folder: str | os.PathLike[str]) -> Mapping[str, Role]:
-    """Return a role for each `*.md` file in a folder, by the file's name without `.md`.
+    """Return a role for each readable `*.md` file in a folder, by its name without `.md`.
 
-    Raise ConfigError if the folder does not exist.
+    Links are skipped. Raise ConfigError if the folder does not exist.
     """
     roles = {}
     for path in _entries(_folder(folder, "roles")):
@@ -160,7 +160,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _read(path: Path) -> str | None:
-    """Return the text of a regular file, cut at MAX_BYTES with a note.
+    """Return the text of a regular file, cut at MAX_BYTES with a note, or None.
 
     Return None if the file cannot be opened or is not a regular file, such as a link.
     """

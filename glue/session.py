@@ -134,7 +134,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
         self._follow_ups: deque[str | UserMessage] = deque()
 
     def _description(self) -> dict[str, Any] | None:
-        """Return the instructions and tools, which the store saves with the transcript."""
+        """Return the instructions and tools to store with a transcript; None if both are empty."""
         settings = self.settings
         said = instructions_text(settings.instructions)[0]
         tools = [
@@ -605,10 +605,10 @@ class Session(Closeable, Generic[DepsT, OutputT]):
 
     @asynccontextmanager
     async def _open(self, cancel: Cancel) -> AsyncIterator[Log | None]:
-        """Lock the conversation in the store, so that no other object or process can write to it.
+        """Lock the conversation in the store during a block, and yield its log.
 
-        If it is locked already, raise SessionBusy, or wait if `queue` is True. Yield the log, or
-        None if the prompt was cancelled while it waited.
+        No other object or process can write to it then. If it is locked already, raise SessionBusy,
+        or wait if `queue` is True. Yield None if the prompt was cancelled while it waited.
         """
         entered, failures = False, 0
         while not entered:

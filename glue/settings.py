@@ -405,7 +405,7 @@ def tool_table(tools: Iterable[AnyTool]) -> dict[str, AnyTool]:
 
 
 def _tool_hint(value: Any) -> str:
-    """Return advice for an error message about a value that is not a tool."""
+    """Return advice for an error message about a value that is not a tool, or ""."""
     if isinstance(value, str):
         return "; pass the tool itself, not its name"
     if isinstance(value, (list, tuple)):
@@ -446,7 +446,7 @@ def prompt_messages(prompt: Prompt) -> tuple[Message, ...]:
 
 
 def _message_hint(items: Sequence[object]) -> str:
-    """Return advice for an error message about values that are not messages."""
+    """Return advice for an error message about values that are not messages, or ""."""
     if any(isinstance(item, Mapping) for item in items):
         return "; a message is made by glue.user('...')"
     if any(isinstance(item, os.PathLike) for item in items):
@@ -472,7 +472,7 @@ def check_history(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def with_meta(messages: Sequence[Message], identity: Mapping[str, str]) -> tuple[Message, ...]:
-    """Return the messages, with `identity` added to the `meta` of the last user message.
+    """Return the messages, with `identity` added to the last one's `meta` if the user sent it.
 
     `identity` is the name and version of the instructions, or {}.
     """

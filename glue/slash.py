@@ -60,9 +60,9 @@ def parse(text: str) -> tuple[str, str]:
 async def answer(
     session: Session[Any, Any], name: str, argument: str, requests: int = 0, usage: Usage = NOTHING
 ) -> str | None:
-    """Run /model, /limits, /usage or /tools, and return the text to show.
+    """Run /model, /limits, /usage or /tools, and return the text to show; None for others.
 
-    Return None for all other commands, which the chat implements itself.
+    The chat implements all other commands itself.
 
     Args:
         session: the conversation.

@@ -124,7 +124,7 @@ def sign_flip_p(differences: Sequence[float]) -> float:
 
 
 def cases_needed(differences: Sequence[float]) -> int | None:
-    """Return how many cases would show a difference of this size, or None if the mean is 0.
+    """Return how many cases an evaluation needs to find this mean difference; None if it is 0.
 
     With so many cases, four of five evaluations find the difference (80 % power, p below 0.05).
     """
