@@ -302,8 +302,7 @@ def _plan(cls: Any) -> tuple[dict[str, Reader | None], bool, frozenset[str]]:
 def _reader(hint: Any, is_open: bool = False) -> Reader | None:
     """Return the function that decodes JSON to the type `hint`, or None if none is needed.
 
-    If `is_open`, the types of numbers and texts
-    are not checked.
+    If `is_open`, the types of numbers and texts are not checked.
     """
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):

@@ -217,7 +217,7 @@ def _pair(
 
 
 def differences(new: Evaluation, old: Evaluation) -> list[Pair]:
-    """Return comparisons of the models in both evaluations, each with its earlier self.
+    """Return the comparison of each model in both evaluations with its earlier result.
 
     If both have one model only, these are compared. Raise ConfigError if no model is in both.
     """
@@ -526,12 +526,12 @@ class _World(Policy):
         return None
 
     def answer(self, step: Step) -> Skip | None:
-        """Answer a call from the case, if the case has an answer for the tool."""
+        """Return the case's answer to a call as a Skip, or None if the case has no answer."""
         answers = self.sessions[step.context.scope].answers
         return Skip(as_result(step.name, answers[step.name])) if step.name in answers else None
 
     def tool(self, session: str, tool: AnyTool) -> AnyTool:
-        """Return the tool of the same name for the folder of a session, or `tool` without one."""
+        """Return the tool of the same name for a session's folder, or `tool` if there is none."""
         if self.factory is None or (folder := self.folder(session)) is None:
             return tool
         if session not in self.tools:
@@ -657,6 +657,6 @@ def _judged(trial: CaseTrial, rows: Sequence[MapRow]) -> CaseTrial:
 
 
 def question(task: str, criterion: str, answer: str) -> str:
-    """Return the prompt of a judge."""
+    """Return the prompt that asks a judge whether an answer meets a criterion."""
     parts = {"criterion": criterion, "task": task, "answer": answer}
     return "\n\n".join(f"<{name}>\n{text}\n</{name}>" for name, text in parts.items())

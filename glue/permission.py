@@ -165,7 +165,7 @@ class Rules:
         remember_decision(self.otherwise, request, decision)
 
     def needs_person(self, request: PermissionRequest) -> bool:
-        """Return whether a person must decide: no rule decides, and `otherwise` asks a person."""
+        """Return whether a person must decide: rules leave it to `otherwise`, which asks one."""
         decision, doubt, _, policy = self._follow(request)
         return decision is None and not doubt and needs_person(policy, request)
 

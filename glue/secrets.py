@@ -119,7 +119,7 @@ def _reportable() -> tuple[list[_Shape], re.Pattern[str]]:
 
 
 def mask_values(text: str, values: Iterable[str], mask: str = MASK) -> str:
-    """Replace each of the values in the text with `mask`, in the order of `values`."""
+    """Return the text with each of the values replaced by `mask`, in the order of `values`."""
     for value in values:
         text = text.replace(value, mask)
     return text

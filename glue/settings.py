@@ -472,7 +472,7 @@ def check_history(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def with_meta(messages: Sequence[Message], identity: Mapping[str, str]) -> tuple[Message, ...]:
-    """Return the messages, with `identity` added to the last one's `meta` if the user sent it.
+    """Return the messages, with `identity` in the `meta` of the last if it is a UserMessage.
 
     `identity` is the name and version of the instructions, or {}.
     """

@@ -60,7 +60,7 @@ def parse(text: str) -> tuple[str, str]:
 async def answer(
     session: Session[Any, Any], name: str, argument: str, requests: int = 0, usage: Usage = NOTHING
 ) -> str | None:
-    """Run /model, /limits, /usage or /tools, and return the text to show; None for others.
+    """Run /model, /limits, /usage or /tools, and return the text to show, or else None.
 
     The chat implements all other commands itself.
 

@@ -42,7 +42,10 @@ def clean_text(text: str, *, drop: bool = False) -> str:
 
 
 def one_line(text: str, width: int = 0, *, drop: bool = False) -> str:
-    """Return a text cleaned by `clean_text`, on one line of at most `width` columns."""
+    """Return a cleaned text on one line, cut to `width` columns unless `width` is 0.
+
+    See `clean_text` for the cleaning.
+    """
     text = " ".join(clean_text(" ".join(text.split()), drop=drop).split())
     return cut(text, width) if width else text
 

@@ -293,7 +293,7 @@ class OpenSession:
         ]
 
     async def command(self, parts: Sequence[str | Part]) -> str | Sequence[Any] | None:
-        """Return the answer to a slash command or the messages of an MCP prompt; None for others.
+        """Return the answer to a slash command, or the messages of an MCP prompt, or else None.
 
         If the command fails, return its error text.
         """

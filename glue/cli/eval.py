@@ -262,7 +262,7 @@ def _attach(root: Path) -> Callable[[str], Part]:
 
 
 def _around(given: Mapping[str, Any]) -> Around | None:
-    """Return a function that records or replays the cassette of a model, or None for neither."""
+    """Return a function that records or replays a model's cassette, or None if not asked for."""
     folder, use = (
         (given["replay"], replay_from) if given["replay"] else (given["record"], record_to)
     )
@@ -334,7 +334,7 @@ class TrialCount:
         self.line = ProgressLine(Screen(sys.stderr), wanted=not quiet)
 
     def add(self, label: str, row: MapRow) -> None:
-        """Count a trial that ended."""
+        """Count a trial that ended, and show the count."""
         self.ended[label] += 1
         of = f" of {self.total:,}" if label != "judge" else ""
         self.line.draw(f"{label}: {self.ended[label]:,}{of} trials")

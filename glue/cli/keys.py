@@ -95,10 +95,9 @@ def _write_keys(found: Mapping[str, str]) -> None:
 
 
 def _key_variable(name: str) -> str:
-    """Return the environment variable that `name`, a provider or a variable, means for a key.
+    """Return the key variable of the provider `name`; a `name` in capitals is a variable itself.
 
-    A `name` in capitals is a variable and is returned unchanged. Raise ConfigError if the
-    provider needs no key.
+    Raise ConfigError if the provider needs no key.
     """
     if re.fullmatch(r"[A-Z][A-Z0-9_]+", name):
         return name

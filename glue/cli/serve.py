@@ -50,8 +50,7 @@ def serve(
     """Serve the agent of FILE as a page in the browser, with streaming, questions and sessions.
 
     The page is reached only with the token in its address and, without --host, only from this
-    machine. A run is
-    cancelled when its page is closed. Conversations are kept in the store.
+    machine. A run is cancelled when its page is closed. Conversations are kept in the store.
     """
     is_local = host in ("127.0.0.1", "localhost", "::1")
     if not is_local and not token:

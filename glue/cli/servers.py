@@ -77,7 +77,7 @@ def acp(
 
 
 def _set_up(model: str) -> None:
-    """Ask for the key of the model's provider, and store it; without a model, ask for both."""
+    """Ask for the key of the model's provider and store it; ask for the provider if unknown."""
     names = [name for name in known() if lookup(name).key and not lookup(name).quirks.local]
     provider = split(model)[0].partition(":")[0] if model else ""
     if not provider:

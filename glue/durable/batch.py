@@ -123,7 +123,7 @@ class MapRun:
             )
 
     def fail(self, error: Exception) -> None:
-        """Start no more rows; the map raises `error` after the running rows, unless it has one."""
+        """Start no more rows; after the running rows, the map raises the first `error` given."""
         self.error = self.error or error
 
     def __await__(self) -> NoReturn:

@@ -110,7 +110,7 @@ class RateGate:
         self.notify()
 
     def passed(self, number: int) -> None:
-        """Admit one more request at a time, after a reply to a request of round `number`.
+        """Allow one more parallel request, after a reply to a request of round `number`.
 
         A reply of an earlier round, which was requested before the last cooldown, is ignored.
         """
@@ -135,7 +135,7 @@ class Balance:
     mean_tokens: float = 0.0
 
     def expected(self, usd: float, tokens: float) -> tuple[float, float]:
-        """Return the expected dollars and tokens of a request: the mean, or more if given."""
+        """Return the expected dollars and tokens of a request: the mean, but at least the given."""
         return max(usd, self.mean_usd), max(tokens, self.mean_tokens)
 
     def over(self, usd: float = 0.0, tokens: float = 0.0) -> BudgetExceeded | None:
@@ -256,7 +256,7 @@ class Ledger:
         return begins - now, reserved
 
     async def correct(self, name: str, seconds: float, reserved: float, used: float) -> None:
-        """Correct the end of the last slot by the tokens that a request used, not reserved."""
+        """Correct the last slot by the difference between the used and the reserved tokens."""
         meter = self._meters.setdefault(name, Meter())
         meter.learn(used)
         meter.free_at = max(meter.free_at, self.clock()) + seconds * (used - reserved)
@@ -316,7 +316,7 @@ class Ledger:
         gate.close(self.clock() + delay)
 
     async def passed(self, gate: RateGate, number: int) -> None:
-        """Admit one more request at a time, after a reply to a request of round `number`."""
+        """Allow one more parallel request, after a reply to a request of round `number`."""
         gate.passed(number)
 
     async def _wait(self, gate: RateGate, seconds: float) -> None:

@@ -126,7 +126,7 @@ class Runner:
             await self.agent.aclose()
 
     def check_price(self) -> None:
-        """Raise ConfigError if a budget in dollars cannot be kept."""
+        """Raise ConfigError if the model's price is unknown, so a dollar budget cannot be kept."""
         check_price(self._opened, self._prices)
 
     async def run(
@@ -247,9 +247,10 @@ class Runner:
     async def _with_retries(
         self, run: Callable[[RunResult[Any] | None], Awaitable[RunResult[Any]]], retries: int
     ) -> tuple[RunResult[Any], int]:
-        """Run a row, and resume it after transient failures; return result and attempts.
+        """Run a row with retries; return the result and the number of attempts.
 
-        The result is that of the last attempt, with the usage and requests of all attempts.
+        A retry resumes the row after a transient failure of its provider. The result is that of the
+        last attempt, with the usage and requests of all attempts.
         """
         delay = max(self.retry_delay, MAX_DELAY)
         backoff = Backoff(first=self.retry_delay, cap=delay, attempts=retries + 1, jitter=0)

@@ -277,7 +277,7 @@ class Worker:
                 self._dead.set()
 
     def _recover(self) -> None:
-        """Put rows back until the end: of dead workers, and claimed by this worker but not run.
+        """Put back rows of dead workers, and rows that this worker claimed but does not run.
 
         A worker claims a row without running it if it loses the database before the commit is
         confirmed. Such a row is put back when two checks have found it.

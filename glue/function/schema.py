@@ -422,7 +422,7 @@ class Describer:
         return schema, make
 
     def _record(self, hint: Any, kind: Any, args: tuple[Any, ...]) -> Described | None:
-        """Return the schema and the builder of a class with named fields, or None for others.
+        """Return the schema and the builder of a class with named fields, or else None.
 
         Such a class is, for example, a dataclass or a TypedDict.
         """

@@ -75,7 +75,7 @@ def pread(fd: int, start: int, stop: int) -> bytes:
 
 
 def read_only_reason(id: str, path: os.PathLike[str], error: OSError) -> str:
-    """Return a text that a session is read-only, or raise StoreError for other errors.
+    """Return the message that a session is read-only, or raise StoreError for other errors.
 
     `error` is the error of opening the file for writing. The session is read-only if the file must
     not be written.

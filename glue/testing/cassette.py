@@ -110,7 +110,7 @@ class Cassette:
         return self._begun
 
     def add(self, exchange: Mapping[str, Json]) -> None:
-        """Append an exchange, whose reply has ended, to the file, or to `exchanges` without one."""
+        """Append an exchange whose reply has ended to the file, or to `exchanges` in memory."""
         if self.path is None:
             self.exchanges.append(exchange)
         self._write(exchange, os.O_APPEND)

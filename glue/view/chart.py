@@ -16,7 +16,7 @@ MAX_COLUMNS = 250  # if there are more replies, several share a column
 
 
 def bar(reply: ShownReply, longest: float) -> str:
-    """Return the time of a reply as an SVG bar of at most `longest` seconds, or "" if unknown."""
+    """Return an SVG bar of a reply's time, or ""; `longest` seconds fill the whole width."""
     if not reply.seconds or not longest:
         return ""
     model = 100 * (reply.model_seconds or 0.0) / longest

@@ -192,7 +192,7 @@ class _Site:
         return JSONResponse({"html": rows or none, "count": len(infos)})
 
     async def transcript(self, request: Request) -> Response:
-        """Return the transcript of a session as HTML, with its facts and pending calls."""
+        """Return JSON with the HTML of a session: its transcript, facts and pending calls."""
         return JSONResponse(await self._main(request.query_params.get("session", "")))
 
     async def _main(self, name: str) -> dict[str, Any]:
