@@ -89,7 +89,7 @@ class CaseTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """The figures of one model. Costs, tokens and seconds are those of one trial."""
+    """The figures of one model. Costs and tokens are means; p50 and p95 are in seconds."""
 
     model: str
     score: float  # the mean over cases, from 0 to 1
@@ -129,7 +129,7 @@ class Evaluation:
     unfinished: str = ""  # the reason, if some trials were not run
 
     def scores(self, model: str) -> dict[str, float]:
-        """Return the mean score of each case."""
+        """Return the mean score of a model in each case, by the id of the case."""
         found: dict[str, list[float]] = {}
         for trial in self.trials:
             if trial.model == model:
@@ -190,7 +190,7 @@ class Evaluation:
         return sum(both), len(both)
 
     def assert_passed(self, at_least: float = 1.0) -> None:
-        """Raise AssertionError if the score of a model is below `at_least`."""
+        """Raise AssertionError if a score is below `at_least`, or the evaluation is unfinished."""
         for summary, model in zip(self.summaries(), self.models, strict=True):
             if summary.score < at_least or self.unfinished:
                 failed = [
@@ -474,7 +474,7 @@ class _Runner:
 
 
 class _World(Policy):
-    """The surroundings of the trials of one model: answers of tools, and working folders.
+    """A policy for the trials of one model, with their tool answers and working folders.
 
     The id of a prompt names its trial. As a policy, this object learns which session runs it.
     """
@@ -617,7 +617,7 @@ async def _trial(
 async def _judge(
     runner: _Runner, judge: Model, trials: list[CaseTrial], cases: Mapping[str, Case]
 ) -> list[CaseTrial]:
-    """Ask the judge about the trials of cases with criteria, and return the judged trials."""
+    """Ask the judge about cases with criteria; return the trials, except those it left open."""
     criteria = [as_list(cases[trial.case].checks.get("judge", [])) for trial in trials]
     inputs = [
         {"id": at, "prompt": question(cases[trial.case].prompt, criterion, trial.text)}

@@ -60,7 +60,7 @@ def interval(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Two models on the same cases. `better` and `worse` are counts of cases of the first."""
+    """Two models on the same cases. In `better` cases the first one wins, in `worse` it loses."""
 
     better: int
     worse: int
@@ -76,7 +76,7 @@ class Comparison:
 
 
 def compare(first: Sequence[float], second: Sequence[float]) -> Comparison:
-    """Compare the scores of two models on the same cases, in the same order.
+    """Return the comparison of two models by their scores on the same cases, in one order.
 
     >>> pair = compare([1, 1, 1, 1, 1, 1, 1, 1, 0, 1], [0, 0, 0, 0, 0, 0, 0, 0, 1, 1])
     >>> pair.better, pair.worse, round(pair.p, 2)

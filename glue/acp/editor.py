@@ -356,7 +356,7 @@ class EditorPermission:
         return mode != "read" and self._policy(mode).needs_person(request)
 
     async def decide(self, request: PermissionRequest) -> Decision:
-        """Decide whether a call may run; show an allowed call as running in the editor."""
+        """Return whether a call may run; show an allowed call as running in the editor."""
         mode = self._mode()
         if mode == "read":
             return deny("the session is read-only")

@@ -228,7 +228,7 @@ class Server:
         return self._opened({"sessionId": session_id}, opened)
 
     async def _fork(self, params: Params) -> Response:
-        """Copy a stored session under a new id, and open the copy."""
+        """Copy a stored session under a new id, open the copy, and return the answer."""
         cwd, session_id = _directory(params.get("cwd"), "cwd"), new_id()
         name = cast(str, params.get("sessionId"))  # the store checks it
         self._refuse_busy(self._sessions.get(name) if isinstance(name, str) else None)
@@ -244,7 +244,7 @@ class Server:
         return self._opened({"sessionId": session_id}, opened)
 
     async def _load(self, params: Params, *, replays: bool = True) -> Response:
-        """Open a stored session; if `replays` is true, send its conversation to the editor."""
+        """Open a stored session, send its conversation if `replays`, and return the answer."""
         cwd = _directory(params.get("cwd"), "cwd")
         name = cast(str, params.get("sessionId"))  # the store checks it
         try:
@@ -281,7 +281,7 @@ class Server:
         return Response(result, then)
 
     async def _open(self, id: str, cwd: str, params: Params) -> OpenSession:
-        """Open a session with its agent, settings and MCP servers."""
+        """Open a session with its agent, settings and MCP servers, and return it."""
         self._refuse_busy(self._sessions.get(id))
         more = params.get("additionalDirectories") or ()
         if not isinstance(more, (list, tuple)):

@@ -88,7 +88,7 @@ class OpenSession:
         await self.closed.wait()
 
     def add_prompt(self) -> PendingPrompt:
-        """Add a prompt to the queue; raise RpcError if the queue is full."""
+        """Add a prompt to the queue and return it; raise RpcError if the queue is full."""
         if len(self.prompts) > MAX_QUEUED:
             message = f"the session is busy: {MAX_QUEUED} prompts wait; cancel them or wait"
             raise RpcError(INVALID_REQUEST, message)
@@ -328,7 +328,7 @@ class OpenSession:
             self.closed.set()
 
     def server_configs(self, given: Any) -> list[ServerConfig]:
-        """Read the editor's list of MCP servers; skip an invalid server and note the problem."""
+        """Return the MCP servers in the editor's list; skip an invalid one and note the problem."""
         if given is not None and not isinstance(given, list):
             raise RpcError(INVALID_PARAMS, "mcpServers must be a list")
         configs: dict[str, ServerConfig] = {}

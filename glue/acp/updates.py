@@ -256,7 +256,7 @@ def touched_path(root: str, path: str) -> str:
 
 
 def edited_path(shown: ShownCall) -> str:
-    """Return the path of the file that a call changes, relative to its root.
+    """Return the path of the file that a call changes, relative to its root, or "".
 
     The path is empty if the call changes no file or if its root is unknown.
     """
@@ -276,7 +276,7 @@ def disk_text(root: str, path: str) -> str | None:
 
 
 def diff_of(shown: ShownCall, before: str | None) -> dict[str, Any] | None:
-    """Return a diff of the whole file before and after a call, or None if the call changes no file.
+    """Return a diff of the file before and after a call, or None if no diff can be made.
 
     `before` is the text of the file before the call, or None if it is unknown. If the edit cannot
     be applied to that text, the diff shows the arguments `old` and `new`.

@@ -135,7 +135,7 @@ class Chat:
         return cut(one_line("  ·  ".join(words)), self.printer.out.width - 1)
 
     def recap(self) -> None:
-        """Show the last prompt and the last answer of a session that is continued."""
+        """Show the last prompt and the beginning of the last answer of a continued session."""
         loaded = self.portal.call(self.session.load)
         messages = [message for message in loaded if not message.excluded]
         prompts = [message.text for message in messages if _is_prompt(message)]
@@ -550,7 +550,7 @@ class Chat:
         self.answer_waiting()
 
     def do_tree(self, argument: str) -> None:
-        """List the stored sessions, forks below their parents."""
+        """List the newest stored sessions, forks below their parents."""
         found = self.portal.call(self.store.list)
         for depth, info in sort_by_tree(found[:50]):
             mark = "*" if info.id == self.saved_as else " "

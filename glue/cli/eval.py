@@ -236,7 +236,7 @@ def parse_model(text: str) -> dict[str, Any]:
 
 
 def find_functions(cases: Sequence[Case], own: ModuleType, folder: Path) -> dict[str, Function]:
-    """Return the functions that cases name: of the agent's file, or as FILE.py:NAME beside it."""
+    """Return the functions of "python" checks by name, from the agent's file or FILE.py:NAME."""
     found: dict[str, Function] = {}
     for case in cases:
         for named in as_list(case.checks.get("python", [])):

@@ -16,7 +16,7 @@ MAX_BYTES = 8 * 1024 * 1024
 
 
 def read_source(path: str | os.PathLike[str]) -> str:
-    """Return the source text of an agent file, without running the file."""
+    """Return the source text of an agent file, at most MAX_BYTES, without running the file."""
     try:
         with open(path, "rb") as file:
             return file.read(MAX_BYTES).decode("utf-8", "replace").replace("\r\n", "\n")

@@ -537,15 +537,16 @@ class Sources:
 
 
 async def deny_unattended(request: PermissionRequest) -> Decision:
-    """Deny a permission request, because no user can be asked; name the flags that would help."""
+    """Return a denial, because no user can be asked, that names the flags which would help."""
     decision = await deny_unattended_now(request)
     return deny(f"{decision.reason}, --session NAME --on-question defer lets a person answer later")
 
 
 async def deny_unattended_now(request: PermissionRequest) -> Decision:
-    """Deny a permission request if the command cannot defer it; name the flag that would allow it.
+    """Return a denial, because no user can be asked, that names the flag which would help.
 
-    The reason is part of the text that the model receives.
+    It is for commands that cannot defer a question. The reason is part of the text that the model
+    receives.
     """
     if request.reason:  # a rule may forbid the call; then no flag helps, only another rule
         return deny(f"{request.reason}, and no user can be asked")

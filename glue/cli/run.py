@@ -176,9 +176,9 @@ def execute(
 def run_to_the_end(
     run: Run, prompt: Any = None, *, decisions: Mapping[str, Any] | None = None
 ) -> int:
-    """Run a prompt, or continue a paused run with `decisions`; print the result.
+    """Run a prompt, or continue a paused run; print the result and return the exit code.
 
-    Return the exit code.
+    A run continues with `decisions`, which answer its pending calls.
     """
     try:
         result = anyio.run(run.attended, prompt, decisions)

@@ -1,4 +1,4 @@
-"""Many runs with `map`, durable runs that another process can resume, and `run_row`."""
+"""Runs on many inputs (`map`), runs that survive a crash (`Durable`), one row (`run_row`)."""
 
 from glue.durable.batch import MapRun, map  # noqa: A004
 from glue.durable.ledger import Rate

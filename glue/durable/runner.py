@@ -335,7 +335,7 @@ async def run_row(
     patience: float = PATIENCE,
     deps: Any = None,
 ) -> MapRow:
-    """Run a row once and return its result, in any process that can reach the store.
+    """Run or continue a row and return its result, in any process that can reach the store.
 
         store = glue.stores.PostgresStore("postgresql://me@host/db")
         result = await run_row(agent, store, Row(id="order-17", prompt="Handle order 17"))

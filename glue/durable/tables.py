@@ -515,7 +515,7 @@ class Tables:
         return self._run(connection, sql, row).fetchone() or (None, 0.0, 0.0)
 
     def settle(self, row: str, map: str, usage: Usage | None) -> None:
-        """Replace the reservation of a row by the usage of its reply; None if it got no reply."""
+        """Replace the reservation of a row by `usage`, which is None if the row got no reply."""
         used = (0.0, 0, 0) if usage is None else (usage.cost or 0.0, usage.total, 1)
         clear = "UPDATE glue_rows SET request = NULL, held_usd = 0, held_tokens = 0 WHERE id = ?"
         add = """

@@ -234,7 +234,7 @@ class Validator:
         return counted
 
     def errors(self, value: Json) -> ValidationError | None:
-        """Return all faults of a value, or None if it fits."""
+        """Return the faults of a value as one error, or None if the value fits."""
         if self.check(self.schema)(value):
             return None
         found: dict[tuple[Path, str], None] = {}  # without repeats, in order

@@ -147,7 +147,7 @@ class State:
             above = above.host.parent
 
     def may_ask(self, requests: int = 1) -> bool:
-        """Return whether the limits of this run and of its callers allow `requests` more."""
+        """Return whether the limits of this run and its callers allow `requests` more requests."""
         return all(
             limits.max_requests is None or spending.requests + requests <= limits.max_requests
             for spending, limits in self.budgets()

@@ -201,7 +201,7 @@ def unanswered(messages: Sequence[Message], reason: str) -> list[ToolMessage]:
 
 
 def last_reply(messages: Sequence[Message]) -> AssistantMessage | None:
-    """Return the last reply of a transcript that is not excluded, or None."""
+    """Return the last reply in `messages` that is not excluded, or None."""
     for message in reversed(messages):
         if isinstance(message, AssistantMessage) and not message.excluded:
             return message

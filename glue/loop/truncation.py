@@ -44,7 +44,7 @@ def is_whole(call: ToolCall) -> bool:
 
 
 def judge_cut(state: State, reply: AssistantMessage) -> Verdict:
-    """Decide on a cut reply: run its complete calls, ask for the rest, or end the run."""
+    """Return the verdict on a cut reply: run its whole calls, ask for the rest, or end the run."""
     whole = [call for call in reply.calls if is_whole(call)]
     partial = [call for call in reply.calls if not is_whole(call)]
     if whole and not (partial and state.limits.truncated_batch == "void"):

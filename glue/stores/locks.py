@@ -83,9 +83,9 @@ class SessionLocks:
 
 
 def hold(path: Path, id: str) -> SessionLocks:
-    """Lock the session `id` of the database file `path`.
+    """Lock the session `id` of a database file; return an object that unlocks it if closed.
 
-    Closing the returned object unlocks the session. Raise SessionBusy if it is locked already.
+    Raise SessionBusy if it is locked already.
     """
     locks = SessionLocks(lock_path(path))
     locks.open()

@@ -90,7 +90,7 @@ _ORIGINS = {
 
 
 def part(item: Part) -> str:
-    """Return the HTML of a part of a message; "" for a tool call, which `call` shows."""
+    """Return the HTML of a part of a message; "" for a blank text or a tool call."""
     if isinstance(item, Text):
         return prose(item.text) if item.text.strip() else ""
     if isinstance(item, Thinking):

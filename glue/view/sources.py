@@ -341,7 +341,7 @@ class _Conversation:
     unmatched: bool = False  # the last reply has not been in a request yet
 
     def add_request(self, request: Mapping[str, Json]) -> None:
-        """Add the messages of a request that no earlier exchange contained."""
+        """Add those messages of a request that are not in an earlier exchange."""
         for value in request["messages"]:
             message = message_from_json(value)
             if message.id in self.ids:
