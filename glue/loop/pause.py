@@ -140,7 +140,7 @@ async def stop_paused(state: State) -> Stop:
 
 
 def restore(state: State) -> None:
-    """Set the counters, the spending and the id of the run to those of the paused run."""
+    """Set counters, spending and id of the run to those of the paused run, if recorded."""
     spent = (last_reply_of(state).meta or {}).get(SPENT)
     if not spent:
         return
