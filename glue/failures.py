@@ -26,6 +26,7 @@ _OTHER_THREAD = (
     "or make the tool an async function"
 )
 _printed: set[str] = set()
+_shows_notices = False  # whether the program shows `result.notice` itself
 
 
 def failure_result(error: Exception, what: str = "") -> ToolResult:
@@ -82,6 +83,21 @@ def warn_once(line: str) -> None:
         log.warning("%s", line)
     elif sys.stderr is not None:
         print(f"glue: {line}", file=sys.stderr, flush=True)
+
+
+def show_notices_yourself() -> None:
+    """Suppress the warnings of `warn_of_notice` in this process: the caller shows the notices."""
+    global _shows_notices
+    _shows_notices = True
+
+
+def warn_of_notice(text: str) -> None:
+    """Warn once of a notice of a reply, for example that no model wrote the reply.
+
+    Do nothing if the program shows `result.notice` itself, as the command `glue` does.
+    """
+    if not _shows_notices:
+        warn_once(text)
 
 
 def _find_place(error: BaseException) -> tuple[str, bool]:

@@ -9,10 +9,12 @@ import json
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from glue.codec import to_plain
+from glue.codec import Json, to_plain
 from glue.context import Context, Host, ToolResult, error_result, text_result
 from glue.errors import GlueError, MaxTurnsExceeded, ToolError
 from glue.limits import Outcome
+from glue.loop.ending import reply_notices
+from glue.loop.truncation import NOTICE
 from glue.messages import ToolCall, ToolSpec, Usage, messages_from_json, user
 from glue.pending import CallDeferred
 from glue.perform import perform
@@ -65,7 +67,13 @@ class AgentTool:
             for name, value in asdict(result.usage).items()
             if value is not None and name != "extra"
         }
-        meta = {"agent": self.spec.name, "outcome": str(result.outcome), "usage": usage}
+        meta: dict[str, Json] = {
+            "agent": self.spec.name,
+            "outcome": str(result.outcome),
+            "usage": usage,
+        }
+        if written := reply_notices(result.new_messages):
+            meta["notice"] = "; ".join(written)  # for people: it is added to the parent's notice
         return replace(_tool_result(result, self.agent.output), meta=meta)
 
 
@@ -88,7 +96,8 @@ def _tool_result(result: RunResult[Any], output: object) -> ToolResult:
         return error_result(f"the agent did not finish ({result.outcome}): {why}{said}")
     if output is not None:
         return text_result(json.dumps(to_plain(result.output), ensure_ascii=False))
-    return text_result("\n".join(part for part in (result.text, result.notice) if part))
+    cut = NOTICE if result.outcome is Outcome.TRUNCATED else ""
+    return text_result("\n".join(part for part in (result.text, cut) if part))
 
 
 def _reason(error: GlueError) -> str:

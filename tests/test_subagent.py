@@ -25,6 +25,7 @@ from glue.errors import (
 )
 from glue.events import Event, MessageEnd, RunStart, ToolUpdate
 from glue.provider import TextDelta
+from glue.providers.offline import NOTICE, STAND_IN
 from glue.testing import Script, call, calls, fail, repeat, say, shape
 
 
@@ -196,3 +197,31 @@ async def test_a_sub_agent_runs_with_a_context_made_by_the_caller() -> None:
     result = await Agent(Script("hello")).as_tool("inner").invoke(asked, Context(call=asked))
 
     assert (result.text, result.is_error) == ("hello", False)
+
+
+async def test_the_notice_of_a_sub_agent_is_for_people_and_not_for_the_model() -> None:
+    child = Agent("offline", name="helper", output=int)
+    plain = Agent("offline", name="plain")
+    parent = Agent(
+        Script(calls(call("helper", {"prompt": "x"}), call("plain", {"prompt": "x"})), "done"),
+        tools=[child.as_tool(description="Help."), plain.as_tool(description="Help.")],
+    )
+
+    result = await parent.run("x")
+
+    texts = [message.text for message in result.messages if isinstance(message, ToolMessage)]
+    assert texts == ["1", STAND_IN]
+    assert result.notice == NOTICE
+
+
+async def test_the_model_is_told_that_the_answer_of_a_sub_agent_is_cut() -> None:
+    cut = say("half", stop="max_tokens")
+    parent = Agent(
+        Script(ask_helper(), "done"),
+        tools=[helper(repeat(cut)).as_tool(description="Help.")],
+    )
+
+    result = await parent.run("x")
+
+    [message] = [each for each in result.messages if isinstance(each, ToolMessage)]
+    assert message.text.endswith("The answer is incomplete: the model reached its output limit.")

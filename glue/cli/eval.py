@@ -29,6 +29,7 @@ from glue.context import Cancel
 from glue.durable import MapRow
 from glue.errors import ConfigError
 from glue.evaluation import Around, Evaluation, Pair, differences, evaluate, load, save
+from glue.failures import show_notices_yourself
 from glue.limits import Outcome
 from glue.messages import Part
 from glue.paths import write_private
@@ -170,6 +171,7 @@ def run(file: str, cases: str, **given: Any) -> int:
                 around=_around(given),
             )
 
+    show_notices_yourself()
     try:
         found = anyio.run(work)
     finally:

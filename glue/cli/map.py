@@ -28,6 +28,7 @@ from glue.durable.ledger import PATIENCE
 from glue.durable.queue import QueueEngine
 from glue.durable.rows import Reader, input_lines
 from glue.errors import ConfigError
+from glue.failures import show_notices_yourself
 from glue.limits import Outcome
 from glue.messages import Part, Usage
 from glue.providers import is_stand_in, lookup, no_key
@@ -165,6 +166,7 @@ def map(file: str, inputs: str, **given: Any) -> None:  # noqa: A001
         engine=engine,
         **map_settings(agent, file, given),
     )
+    show_notices_yourself()
     total = None
     if os.path.isfile(inputs):  # stdin and pipes can be read only once
         with open(inputs, "rb") as lines:

@@ -24,6 +24,7 @@ from glue.durable.ledger import PATIENCE
 from glue.durable.tables import Tables, engine_store
 from glue.durable.worker import Worker
 from glue.errors import ConfigError
+from glue.failures import show_notices_yourself
 from glue.text import cost_text, count, format_seconds
 
 engine_option = click.option(
@@ -89,6 +90,7 @@ def worker(file: str, queue: str, engine: str, **given: Any) -> None:
     its rows. --rpm and --tpm limit all workers together.
     """
     agent = open_agent(file)
+    show_notices_yourself()  # `glue map` shows the notices of rows
     running = Worker(
         agent,
         store=engine_store(engine, given["lease"]),

@@ -42,6 +42,7 @@ from glue.errors import (
     ProviderError,
     RunPaused,
 )
+from glue.failures import show_notices_yourself
 from glue.limits import Outcome
 from glue.listeners import join
 from glue.messages import Request
@@ -224,6 +225,7 @@ class Run:
         *,
         defers: bool = False,
     ) -> None:
+        show_notices_yourself()
         self.sources, self.printer, self.wrap = sources, printer, wrap
         self.session_id = ""
         self.log: RunLog | None = None  # set if the setting `log` is on

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 
 from glue.errors import Cancelled, EmptyReply
 from glue.events import RunEnd, TurnEnd
+from glue.failures import warn_of_notice
 from glue.limits import Outcome, StopReason
 from glue.loop.pause import last_reply_of
 from glue.loop.position import ASK, JOIN, OVER, POSITION, position_of, say
 from glue.loop.state import State
 from glue.loop.transcript import OURS, next_result, run_start, unanswered
 from glue.loop.truncation import NOTICE, end_chain
-from glue.messages import AssistantMessage, Messages, Text, UserMessage, new_id
+from glue.messages import AssistantMessage, Message, Messages, Text, UserMessage, new_id
 from glue.policies import Stop
 from glue.result import RunResult
 
@@ -56,7 +58,10 @@ async def end(state: State, stop: Stop) -> RunResult[None]:
     await _keep_position(state)
     if stop.outcome is Outcome.TRUNCATED:
         notice = NOTICE
-    notice = "; ".join(filter(None, (notice, *_reply_notices(state))))
+    written = reply_notices(state.new)
+    for text in written:
+        warn_of_notice(text)
+    notice = "; ".join(filter(None, (notice, *written)))
     if state.chain is not None:
         end_chain(
             state,
@@ -97,13 +102,17 @@ async def end(state: State, stop: Stop) -> RunResult[None]:
     return state.result
 
 
-def _reply_notices(state: State) -> list[str]:
-    """Return the notices in the `meta` of the run's replies, without duplicates.
+def reply_notices(messages: Iterable[Message]) -> list[str]:
+    """Return the notices in the `meta` of replies and of sub-agents' results, without duplicates.
 
     A notice is a text for people that a provider wrote.
     """
-    replies = (message for message in state.new if isinstance(message, AssistantMessage))
-    found = (str((reply.meta or {}).get("notice") or "") for reply in replies)
+    metas = (
+        message.meta or {}
+        for message in messages
+        if isinstance(message, AssistantMessage) or "agent" in (message.meta or {})
+    )
+    found = (str(meta.get("notice") or "") for meta in metas)
     return list(dict.fromkeys(filter(None, found)))
 
 

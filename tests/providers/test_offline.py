@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -353,3 +355,35 @@ async def test_the_stand_in_does_not_invent_an_object(monkeypatch: pytest.Monkey
 
     with pytest.raises(MissingKey, match="set ACME_API_KEY"):
         await Agent(StandIn(MISSING), output=Place).run("Where is Oslo?")
+
+
+@pytest.mark.parametrize("code", ["Agent('offline')", "Agent(default())"])
+def test_a_program_prints_once_that_no_model_answered(code: str) -> None:
+    program = f"""
+from glue import Agent
+from glue.providers import default
+agent = {code}
+for _ in range(2):
+    print(agent.run_sync("How old is Ada?", output=int).output)
+"""
+
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "GLUE_MODEL": "offline"},
+    )
+
+    assert (done.stdout, done.stderr) == ("1\n1\n", f"glue: {NOTICE}\n")
+
+
+def test_the_command_prints_once_that_no_model_answered() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "glue", "run", "-m", "offline", "hello"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stderr == f"glue: {NOTICE}\n"
