@@ -146,6 +146,7 @@ def map(file: str, inputs: str, **given: Any) -> None:  # noqa: A001
             retries=given["retries"],
             notice=lambda text: progress.note(text),
         )
+    settings = map_settings(agent, file, given)
     job = durable_map(
         agent,
         input_lines(inputs),
@@ -164,7 +165,7 @@ def map(file: str, inputs: str, **given: Any) -> None:  # noqa: A001
         rate=parse_rates(given),
         patience=given["patience"],
         engine=engine,
-        **map_settings(agent, file, given),
+        **({} if engine is not None else settings),  # the workers find their own settings
     )
     show_notices_yourself()
     total = None

@@ -60,8 +60,13 @@ class QueueEngine:
         self._unattended = False  # the queue had no worker at the last check
 
     async def run(self, job: MapRun, lines: AsyncIterator[InputLine], put: Put) -> None:
-        if job.rate or job.deps is not None:
-            raise ConfigError("with a queue, rate and deps are arguments of its workers")
+        others = {"rate": job.rate or None, "deps": job.deps}
+        names = [*job.settings, *(name for name, value in others.items() if value is not None)]
+        if names:
+            raise ConfigError(
+                f"with a queue, glue.map does not take {', '.join(names)}: "
+                "the agent and the arguments of its workers decide"
+            )
         budget = job.budget
         begin = (job.state.id, self.queue, budget.usd_budget, budget.token_budget)
         await finish_in_thread(self.tables.begin_map, *begin)

@@ -24,6 +24,7 @@ from fakes.postgres import Postgres
 import glue
 from glue.durable.queue import QueueEngine
 from glue.durable.tables import Tables, engine_store
+from glue.errors import ConfigError
 from glue.testing import Script
 
 GLUE = [sys.executable, "-c", "from glue.cli.app import main; main()"]
@@ -264,6 +265,18 @@ async def test_the_rows_on_a_queue_follow_the_slots_of_its_workers(
     assert read == 240  # four for each slot
     assert tables.counts("rows")["states"] == {}  # rows that no worker had begun are taken back
     tables.close()
+
+
+async def test_a_map_over_a_queue_refuses_settings_that_its_workers_decide(
+    tmp_path: Path,
+) -> None:
+    engine = QueueEngine(f"sqlite:///{tmp_path / 'jobs.db'}", "rows", poll=0.01)
+    agent = glue.Agent(Script())
+    limits = glue.Limits(max_turns=3)
+
+    with pytest.raises(ConfigError, match="does not take model, limits, deps: the agent and"):
+        async for _ in glue.map(agent, ["x"], engine=engine, model="a", limits=limits, deps=1):
+            pass
 
 
 def test_rows_wait_for_a_worker_and_a_resumed_map_collects_them(
