@@ -45,12 +45,12 @@ def report_bug(what: str, error: Exception, *, once: bool = False) -> None:
     """Log an exception that is a bug, or print it to stderr if logging is not configured.
 
     Errors that are not bugs are ignored: a GlueError such as ToolError or UnsafePath, and an
-    OSError of a tool of glue, for example because a file does not exist. If `once` is True, the
-    same line is printed only once in a process.
+    OSError that glue's own code raised, for example in `safe_open` because a file does not exist.
+    If `once` is True, the same line is printed only once in a process.
     """
     cause = innermost(error)
-    place, is_users = _find_place(cause)
-    if isinstance(cause, GlueError) or (isinstance(cause, OSError) and not is_users):
+    place, is_ours = _find_place(cause)
+    if isinstance(cause, GlueError) or (isinstance(cause, OSError) and is_ours):
         return
     bound = type(cause).__module__ == "sqlite3" and "same thread" in str(cause)
     log = logging.getLogger("glue.tools")
@@ -101,21 +101,25 @@ def warn_of_notice(text: str) -> None:
 
 
 def _find_place(error: BaseException) -> tuple[str, bool]:
-    """Return the "file:line" that raised the error, and whether this line is the user's code.
+    """Return the "file:line" to look at, and whether glue's own code raised the error.
 
     The line is that of the innermost frame of user code. If every frame belongs to glue or to a
     library, the line is that of the innermost frame. If the error has no traceback, return "".
+    Libraries do not count: an error in a library was raised by the code that called the library.
     """
-    place, is_users = "", False
+    place, is_users, is_raised_by_us = "", False, True
     for frame, line in traceback.walk_tb(error.__traceback__):
         name = str(frame.f_globals.get("__name__", ""))
         path = frame.f_code.co_filename
         is_ours = name == "glue" or name.startswith("glue.")
-        if is_ours or path.startswith((*_libraries(), "<frozen")):
+        is_library = not is_ours and path.startswith((*_libraries(), "<frozen"))
+        if not is_library:
+            is_raised_by_us = is_ours
+        if is_ours or is_library:
             place = place if is_users else f"{path}:{line}"
         else:
             place, is_users = f"{path}:{line}", True
-    return place, is_users
+    return place, is_raised_by_us
 
 
 @cache

@@ -41,6 +41,19 @@ def escape() -> str:
     raise glue.errors.UnsafePath("../x is outside")
 
 
+@glue.tool
+def open_safely() -> str:
+    """Open a missing file below the folder."""
+    from glue.tools import safe_open
+    return safe_open(".", "missing.txt").read().decode()
+
+
+@glue.tool
+def open_plainly() -> str:
+    """Open a missing file."""
+    return open("missing.txt").read()
+
+
 def parse(text):
     import json
     return json.loads(text)
@@ -61,7 +74,7 @@ class Guard:
         raise LookupError("no guard")
 
 
-TOOLS = [divide, refuse, escape, broken]
+TOOLS = [divide, refuse, escape, broken, open_safely, open_plainly]
 '''
 
 
@@ -96,17 +109,31 @@ def test_the_line_names_the_users_frame_and_not_the_librarys(tmp_path: Path) -> 
 
     assert len(err) == 1
     assert err[0].startswith("glue: tool broken raised JSONDecodeError: ")
-    assert err[0].endswith("app.py:31)")
+    assert err[0].endswith("app.py:44)")
 
 
 @pytest.mark.parametrize(
     ("name", "arguments"),
-    [("refuse", "{}"), ("escape", "{}"), ("divide", "{'number': 'x'}"), ("unknown", "{}")],
+    [
+        ("refuse", "{}"),
+        ("escape", "{}"),
+        ("open_safely", "{}"),
+        ("divide", "{'number': 'x'}"),
+        ("unknown", "{}"),
+    ],
 )
 def test_a_refusal_prints_nothing(tmp_path: Path, name: str, arguments: str) -> None:
     err, out = run_script(tmp_path, one_call(name, arguments))
 
     assert err == []
+    assert out == "ok\n"
+
+
+def test_a_missing_file_that_a_tool_opens_itself_is_reported(tmp_path: Path) -> None:
+    err, out = run_script(tmp_path, one_call("open_plainly"))
+
+    assert len(err) == 1
+    assert err[0].startswith("glue: tool open_plainly raised FileNotFoundError: ")
     assert out == "ok\n"
 
 
