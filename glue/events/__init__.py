@@ -20,7 +20,7 @@ from glue.messages import Message, Request, ToolCall, ToolMessage, Usage
 from glue.provider import Attempt, Notice, TextDelta, ThinkingDelta, ToolCallDelta
 
 if TYPE_CHECKING:
-    from glue.decision import PendingCall
+    from glue.decision import PendingCall as PendingCall
     from glue.events.explanations import Compacted as Compacted
     from glue.events.explanations import ContextChanged as ContextChanged
     from glue.events.explanations import ContinuationAttempt as ContinuationAttempt
@@ -46,7 +46,7 @@ _HOMES = {
         "GateConflict GateList Guardrail LimitReached Nudge OutputCapEscalated "
         "ToolPayloadRepair WrapUp"
     ),
-    "union": "Event Explanation Listener event_to_json",
+    "union": "Event Explanation Listener PendingCall event_to_json",
 }
 __all__ = [
     *" ".join(_HOMES.values()).split(),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from glue.codec import Json, to_plain
+from glue.decision import PendingCall as PendingCall
 from glue.events import (
     Attempt,
     MessageEnd,

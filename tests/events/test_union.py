@@ -9,12 +9,12 @@ import sys
 import pytest
 
 import glue
-from glue import Request, Usage, user
+from glue import Agent, Request, Usage, events, tool, user
 from glue.codec import to_plain
 from glue.events import RequestStart, ToolEnd, ToolUpdate, TurnStart
 from glue.events.union import event_to_json, snake
 from glue.messages import Text, ToolMessage, ToolSpec
-from glue.testing import call
+from glue.testing import Script, call, calls
 
 
 def test_events_and_objects_become_plain_json() -> None:
@@ -71,3 +71,16 @@ def test_every_public_name_of_the_package_exists() -> None:
         assert getattr(glue.events, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
         glue.events.Nonsense  # type: ignore[attr-defined]  # noqa: B018
+
+
+@tool(external=True)
+def deploy() -> str:
+    """Deploy."""
+    return ""
+
+
+def test_the_type_of_pending_calls_is_a_public_name() -> None:
+    result = Agent(Script(calls(call("deploy"))), tools=[deploy]).run_sync("go", unwrap=False)
+
+    assert "PendingCall" in events.__all__
+    assert [type(each) for each in result.pending] == [events.PendingCall]
