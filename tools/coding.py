@@ -19,6 +19,8 @@ from glue.tools.sandbox import Sandbox
 from glue.tools.shell import Questions
 from glue.tools.shell import tools as shell_tools
 
+__all__ = ["prompt", "tools"]
+
 
 def tools(
     root: str | os.PathLike[str],

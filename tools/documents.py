@@ -16,6 +16,8 @@ from glue.errors import ToolError
 from glue.tasks import StopFlag
 from glue.tools.process import run
 
+__all__ = ["read_pdf"]
+
 PDF = b"%PDF-"
 SECONDS = 10.0
 MEMORY = 1024 * 1024 * 1024

@@ -37,6 +37,8 @@ from glue.tools.documents import MAX_PICTURE, PDF, picture_type, read_pdf
 from glue.tools.fs.files import Pager
 from glue.tools.html import html_to_text
 
+__all__ = ["fetch_url", "tools", "web_search"]
+
 SECONDS = 20.0  # for all requests of a call, name lookups and redirects included
 BYTES = 5 * 1024 * 1024  # of a response, after decompression
 REDIRECTS = 5

@@ -33,6 +33,8 @@ from glue.tools import confine
 from glue.tools.git.layout import Layout
 from glue.tools.landlock import is_known_linux
 
+__all__ = ["Sandbox"]
+
 PROGRAMS = "/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin"
 # Folders of the system that every command may read.
 SYSTEM = tuple(

@@ -32,6 +32,8 @@ from glue.tools.fs.root import Root
 from glue.tools.process import run
 from glue.tools.sandbox import PROGRAMS, Sandbox, SandboxRunner, open_sandbox
 
+__all__ = ["docker", "tool", "tools"]
+
 SECONDS = 120.0
 LONGEST = 600.0  # seconds that a model may ask for, unless the tool's own limit is higher
 BACKGROUND_SECONDS = 3600.0
