@@ -35,6 +35,7 @@ class Printer:
     _new_message: bool = False  # the next text belongs to a new message, on a new line
     _was_cut: bool = False  # the reply was cut off; the next message continues it on the same line
     _tools: dict[str, str] = field(default_factory=dict)  # names of running tools, by call id
+    _faults: set[str] = field(default_factory=set)  # failed attempts of this run that were printed
 
     def __post_init__(self) -> None:
         self.progress = ProgressLine(self.err, wanted=not self.quiet)
@@ -70,16 +71,25 @@ class Printer:
             case events.ToolEnd():
                 self._result(event)
             case Attempt() if not self.quiet:
-                when = f"in {format_seconds(event.delay)}" if event.delay else "now"
-                fault = one_line(event.detail or event.kind, 300)
-                self.note(f"! {fault}; next attempt {when}", "yellow")
+                self._attempt(event)
             case events.RunEnd():
+                self._faults.clear()
                 self.progress.stop()
                 self.progress.tokens = 0  # in a chat, another run follows
             case _ if self.verbose and isinstance(event, events.GateApplied | events.Explanation):
                 names = type(event).__dataclass_fields__
                 values = ", ".join(f"{name}={getattr(event, name)!r}" for name in names)
                 self.note(one_line(f"- {type(event).__name__}: {values}", 300))
+
+    def _attempt(self, attempt: Attempt) -> None:
+        """Print a failed attempt. A failure that the run has printed already is shortened."""
+        when = f"in {format_seconds(attempt.delay)}" if attempt.delay else "now"
+        fault = one_line(attempt.detail or attempt.kind, 300)
+        if fault in self._faults:
+            fault = f"{one_line(attempt.provider, 80)}: failed again"
+        else:
+            self._faults.add(fault)
+        self.note(f"! {fault}; next attempt {when}", "yellow")
 
     def note(self, text: str, colour: str = "dim") -> None:
         """Write a line on stderr; end an unfinished line first."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from glue import Agent, StopReason, tool
+from glue import Agent, Outcome, StopReason, Usage, tool
 from glue.cli.printer import Printer, tool_line, usage_line
 from glue.cli.screen import Screen
-from glue.events import MessageEnd, RequestStart, ToolEnd, ToolStart
+from glue.events import MessageEnd, RequestStart, RunEnd, ToolEnd, ToolStart
 from glue.messages import AssistantMessage, Request, Text, ToolMessage
 from glue.provider import Attempt, TextDelta
 from glue.testing import Script, call, calls, say
@@ -113,6 +114,25 @@ def test_a_failed_attempt_is_printed() -> None:
     view(Attempt(provider="groq", kind="auth"))
 
     assert err.getvalue() == "! groq: slow down; next attempt in 2.0 s\n! auth; next attempt now\n"
+
+
+def test_a_failure_that_is_repeated_in_a_run_is_printed_in_full_once() -> None:
+    err = io.StringIO()
+    view = Printer(Screen(io.StringIO(), ENVIRON), Screen(err, ENVIRON))
+    failed = Attempt(provider="groq", kind="transient", detail="groq: cannot connect", delay=2)
+
+    view(failed)
+    view(replace(failed, delay=4))
+    view(
+        RunEnd(run_id="1", outcome=Outcome.FAILED, usage=Usage(), turns=1, requests=1, seconds=6.0)
+    )
+    view(failed)
+
+    assert err.getvalue().splitlines() == [
+        "! groq: cannot connect; next attempt in 2.0 s",
+        "! groq: failed again; next attempt in 4.0 s",
+        "! groq: cannot connect; next attempt in 2.0 s",
+    ]
 
 
 @pytest.mark.parametrize(
