@@ -108,10 +108,12 @@ def check_price(provider: Provider, prices: Prices) -> None:
 def priced(message: AssistantMessage, prices: Prices) -> AssistantMessage:
     """Return a reply with its cost, which is computed from `prices`.
 
-    If the provider reported a cost or no usage, or if the price is unknown, return it unchanged.
+    A price that the user has set replaces the cost of the provider, whether the provider computed
+    it from the known prices or the server sent it. Cached tokens cost as much as other tokens.
+    If `prices` has no price for the model, or the reply has no usage, return it unchanged.
     """
     usage, price = message.usage, price_of(prices, message.provider, message.model)
-    if usage is None or usage.cost is not None or price is None:
+    if usage is None or price is None:
         return message
     cost = (usage.input * price[0] + usage.output * price[1]) / 1_000_000
     return replace(message, usage=replace(usage, cost=cost))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glue.errors import ToolError
-from glue.tools.fs.edit import LADDER, Edited, Replacement, edit_all
+from glue.tools.fs.edit import LADDER, Edited, Replacement, compare, edit_all
 
 CODE = "def f(x):\n    if x:\n        return 1\n    return 2\n"
 
@@ -480,3 +480,20 @@ def test_lines_left_out_by_dots_stay_if_the_extent_is_certain(
 def test_an_uncertain_extent_of_dots_is_refused(content: str, old: str, new: str) -> None:
     with pytest.raises(ToolError):
         edit(content.encode(), old, new)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "lines"),
+    [
+        ("", "a\nb\n", ["@@ -0,0 +1,2 @@", "+a", "+b"]),
+        ("", "a", ["@@ -0,0 +1 @@", "+a"]),
+        ("a\n", "", ["@@ -1 +0,0 @@", "-a"]),
+        ("a", "", ["@@ -1 +0,0 @@", "-a"]),
+        ("", "", []),
+        ("a", "a\n", ["@@ -1 +1,2 @@", " a", "+"]),
+    ],
+)
+def test_the_diff_of_an_empty_or_new_file_has_no_empty_line(
+    old: str, new: str, lines: list[str]
+) -> None:
+    assert compare(old, new).splitlines() == lines

@@ -119,8 +119,8 @@ def test_a_write_keeps_the_mode_and_creates_folders(tools: Tools, tmp_path: Path
     (tmp_path / "run.sh").write_text("old")
     (tmp_path / "run.sh").chmod(0o6755)  # a write drops the set-user-ID and set-group-ID bits
 
-    assert tools["write_file"]("run.sh", "new\n") == "replaced run.sh: 4 bytes, 1 lines"
-    assert tools["write_file"]("a/b/new", "x") == "created a/b/new: 1 bytes, 1 lines"
+    assert tools["write_file"]("run.sh", "new\n") == "replaced run.sh: 4 bytes, 1 line"
+    assert tools["write_file"]("a/b/new", "x") == "created a/b/new: 1 byte, 1 line"
     assert stat.S_IMODE((tmp_path / "run.sh").stat().st_mode) == 0o755
     umask = os.umask(0)
     os.umask(umask)
