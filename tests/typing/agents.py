@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypedDict, assert_type
+from typing import Any, Literal, TypedDict, assert_type
 
 from glue import Agent, AssistantMessage, Context, Image, RunResult, Session, Tool, tool, user
 from glue.streams import Events
@@ -73,6 +73,10 @@ async def outputs() -> None:
     assert_type((await plain.run("x", output={"type": "object"})).output, Any)
     assert_type(plain.run_sync("x", output=Forecast).output, Forecast)
     assert_type((await typed.run("x", output=Mood)).output, Mood)
+
+    form: Any = Literal["a", "b"]  # a special form is not a class
+    chosen: Agent[None, Literal["a", "b"]] = Agent("openai", output=form)
+    assert_type((await chosen.run("x")).output, Literal["a", "b"])
 
     async with typed.stream("x") as events:
         assert_type(events, Events[Forecast])
