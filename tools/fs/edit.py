@@ -621,6 +621,8 @@ def _join_by_line(flat: _Text, spans: list[Span]) -> Iterator[Span]:
 def compare(old: str, new: str) -> str:
     """Return a unified diff of two texts, or "" if they are too long to compare."""
     before, after = old.split("\n"), new.split("\n")
+    if not old or not new:  # an empty file has no lines, and neither side has a change at its end
+        before, after = (_split_lines(text) if text else [] for text in (old, new))
     if len(before) * len(after) > 100 * MAX_COMPARED:
         return ""
     made = unified_diff(before, after, n=2, lineterm="")

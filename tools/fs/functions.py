@@ -21,6 +21,7 @@ from glue.function.spool import current_spool
 from glue.globs import parse_globs
 from glue.permission import PermissionTarget
 from glue.tasks import in_stoppable_thread
+from glue.text import count
 from glue.tools.documents import (
     MAX_PDF,
     MAX_PICTURE,
@@ -296,7 +297,7 @@ def functions(
             guard = permit.guard(path, old, mark)
             new, made = files.write(root, path, data, guard=guard, mark=mark, is_new=mark is None)
             note(path, made)
-        size = f"{len(data)} bytes, {files.count_lines(data)} lines"
+        size = f"{count(len(data), 'byte')}, {count(files.count_lines(data), 'line')}"
         return f"{'created' if new else 'replaced'} {show_name(path)}: {size}"
 
     def edit_file(
