@@ -787,8 +787,11 @@ def test_two_models_are_compared_on_the_same_cases(play: Play, bare: Path) -> No
         answer = repeat(lambda request: say(good[request.messages[0].text], usage=paid))
         return Script(answer, name=name)
 
-    ran = play("compare_two_models", "cases.jsonl", "openai", "groq", model=model)
-    same = play("compare_two_models", "cases.jsonl", "openai", "openai", model=model)
+    # Without prices of the user, which would replace the costs above.
+    ran = play("compare_two_models", "cases.jsonl", "openai", "groq", model=model, GLUE_PRICES="")
+    same = play(
+        "compare_two_models", "cases.jsonl", "openai", "openai", model=model, GLUE_PRICES=""
+    )
 
     assert_shown("compare-two-models", ran.out)
     assert (ran.code, same.code) == (0, 0)

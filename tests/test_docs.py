@@ -184,8 +184,7 @@ def environment(home: Path) -> dict[str, str]:
     keep = {
         name: os.environ[name] for name in ("PATH", "LANG", "VIRTUAL_ENV") if name in os.environ
     }
-    prices = {"GLUE_PRICES": "script-1=0/0"}  # of the replaced model
-    return {**keep, **prices, "HOME": str(home), "PYTHONUTF8": "1", "GIT_CONFIG_NOSYSTEM": "1"}
+    return {**keep, "HOME": str(home), "PYTHONUTF8": "1", "GIT_CONFIG_NOSYSTEM": "1"}
 
 
 def plain(text: str) -> list[str]:
