@@ -137,7 +137,7 @@ class Evaluation:
         return {case: mean(scores) for case, scores in found.items()}
 
     def summaries(self) -> list[Summary]:
-        """Return the figures of each model."""
+        """Return a Summary for each model: its score, costs, times, tokens and outcomes."""
         return [self._summary(model) for model in self.models]
 
     def _summary(self, model: str) -> Summary:
@@ -251,7 +251,7 @@ def load(path: Path) -> Evaluation:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, TypeError, KeyError, AttributeError, StoreError) as error:
-        raise ConfigError(f"{path} is not a file of glue eval: {error}") from None
+        raise ConfigError(f"{path} is not an evaluation by glue eval: {error}") from None
 
 
 # Running ------------------------------------------------------------------------------------------

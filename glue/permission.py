@@ -325,7 +325,7 @@ class _Command:
         if variable := shellwords.code_variable(self.text):
             return f"it sets {variable}, which can make a program run code"
         if self.words is None and not required:
-            return "it is not one plain command"
+            return "the line is not one plain command"
         if shellwords.may_hide(self.words or self.text, program.rpartition("/")[2]):
             return "its special characters may hide a command"
         return False

@@ -313,7 +313,7 @@ def _stop_workers() -> None:
 
 @contextlib.contextmanager
 def _polling_for_signals() -> Iterator[None]:
-    """Wake asyncio regularly during a block, so that it handles signals that did not wake it.
+    """Wake the event loop regularly in a block, since a signal does not always wake it.
 
     A signal that arrives just before asyncio begins to wait does not wake it. An event loop of
     `run_blocking` does not need this, because of `_woken_by_signals`. But the user may have started

@@ -438,7 +438,7 @@ class Decoder:
     # For subclasses
 
     def _event(self, event: Json, events: list[ProviderEvent]) -> None:
-        """Decode one event; the caller turns an exception of BAD_SHAPE into a protocol error."""
+        """Decode one event; the caller turns the exceptions in BAD_SHAPE into protocol errors."""
         raise NotImplementedError
 
     def _whole(self, reply: Json) -> None:

@@ -646,7 +646,7 @@ def test_a_denied_pattern_of_several_words_asks_if_all_occur(
         (
             {"deny": ["shell:rm *"]},
             "ls | head",
-            "the rule 'shell:rm *' may forbid it: it is not one plain command",
+            "the rule 'shell:rm *' may forbid it: the line is not one plain command",
         ),
         (
             {"deny": ["shell:git push*"]},

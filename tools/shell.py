@@ -128,7 +128,7 @@ def tools(
     if questions == "writes" and (runner is not None or sandbox == "off"):
         raise ValueError("questions='writes' needs a sandbox")
     if not 0 < timeout < float("inf"):
-        raise ValueError(f"timeout must be a number of seconds above 0, not {timeout!r}")
+        raise ValueError(f"timeout must be a finite number of seconds above 0, not {timeout!r}")
     home = os.path.realpath(root)
     if not os.path.isdir(home):
         raise ValueError(f"root {os.fspath(root)!r} is not a directory")

@@ -181,7 +181,7 @@ def differences(old: ReviewRun, new: ReviewRun) -> list[str]:
 
 
 def _by_code(run: ReviewRun) -> dict[tuple[str, str, str], str]:
-    """Return the findings of a review as lines of text.
+    """Return a dict with a line of text for each finding of a review.
 
     The keys are the path, the rule or category, and the quoted code. Of findings with the same key,
     the last one is returned.

@@ -264,7 +264,7 @@ def _attach(root: Path) -> Callable[[str], Part]:
 
 
 def _around(given: Mapping[str, Any]) -> Around | None:
-    """Return a function that records or replays a model's cassette, or None if not asked for."""
+    """Return a function that opens the cassette of a model; None without --record and --replay."""
     folder, use = (
         (given["replay"], replay_from) if given["replay"] else (given["record"], record_to)
     )

@@ -98,7 +98,9 @@ question_option = click.option(
 )
 @batch_options("row")
 @question_option
-@click.option("-q", "--quiet", is_flag=True, help="Print only errors: no progress, no summary.")
+@click.option(
+    "-q", "--quiet", is_flag=True, help="Print no progress, no incomplete rows and no summary."
+)
 def map(file: str, inputs: str, **given: Any) -> None:  # noqa: A001
     """Run the agent of AGENT.py on every line of INPUTS.jsonl.
 

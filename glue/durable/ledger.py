@@ -168,7 +168,10 @@ class Accounts(Protocol):
         """Drop the reservation of a row whose request got no reply."""
 
     def add_earlier(self, usage: Usage) -> None:
-        """Count the usage of a row that an earlier process ran, if it is not counted yet."""
+        """Add what a row used in an earlier process. Each call adds, so call it once for a row.
+
+        A budget that is stored in tables already includes it, and ignores the call.
+        """
 
 
 class Ledger:

@@ -43,9 +43,7 @@ class Replace:
 
     def __init__(self, arguments: dict[str, Any]) -> None:
         if not isinstance(arguments, dict):
-            raise TypeError(
-                f"arguments must be a mapping of names to values, not {show(arguments)}"
-            )
+            raise TypeError(f"arguments must be a dict of names to values, not {show(arguments)}")
         self.arguments = arguments
 
 

@@ -291,7 +291,7 @@ class Database:
             return self.connection
 
     def close(self) -> None:
-        """Close the connection. SQLite then moves its write-ahead log into the database file."""
+        """Close the connection. The last connection to close empties the write-ahead log."""
         with self._commit_lock, self._connection_lock, store_errors(self.path):
             if self.connection is not None:
                 with self.locks.writing():

@@ -217,7 +217,7 @@ def test_a_judge_has_a_column_and_its_agreement_is_printed(cli: Cli, cases: str)
         (("agent.py", "cases.jsonl", "--resume", "--overwrite"), "exclude each other"),
         (("agent.py", "cases.jsonl", "--record", "a", "--resume"), "--record needs a new"),
         (("agent.py", "cases.jsonl", "--baseline", "none"), "does not exist"),
-        (("diff", "agent.py", "cases.jsonl"), "agent.py is not a file of glue eval"),
+        (("diff", "agent.py", "cases.jsonl"), "agent.py is not an evaluation by glue eval"),
     ],
 )
 def test_a_mistake_prints_one_line_and_exits_with_2(

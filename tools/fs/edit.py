@@ -174,9 +174,10 @@ def refuse_placeholder(new: str, known: str) -> None:
 
 
 def _locate(flat: _Text, given: Replacement) -> tuple[int, list[Span]]:
-    """Return the number of the first rung of LADDER that finds a quote, and the spans it found.
+    """Return the index of the first matcher in LADDER that finds `given.old`, and the spans.
 
-    Raise ToolError if no rung finds the quote, or if a rung finds several places.
+    The index is len(LADDER) if only a quote with lines left out by `...` matches. Raise ToolError
+    if nothing matches, or if several places do and `replace_all` is not set.
     """
     if not given.old:
         raise ToolError("old is empty; quote the text to be replaced, or use write_file")

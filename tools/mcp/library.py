@@ -156,7 +156,7 @@ class Library:
             return types.ReadResourceResult(contents=[found])
 
     async def complete(self, reference: Any, name: str, value: str) -> types.CompleteResult:
-        """Return suggestions for an argument: versions, paths or sessions that match `value`."""
+        """Return suggestions for an argument: versions, paths, sessions beginning with `value`."""
         values: Iterable[str] = ()
         if getattr(reference, "type", "") == "ref/prompt":
             catalog = next((each for each in self.catalogs if each.name == reference.name), None)

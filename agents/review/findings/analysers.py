@@ -481,7 +481,7 @@ def _before(bundle: Bundle, path: str) -> str:
 
 
 def _taken(left: Counter[tuple[str, str]], mark: tuple[str, str]) -> bool:
-    """Decrement the count of `mark` in `left`; return whether the count was positive."""
+    """Subtract 1 from `left[mark]`; return whether the count was above 0 before that."""
     left[mark] -= 1
     return left[mark] >= 0
 

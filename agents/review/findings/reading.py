@@ -113,7 +113,7 @@ def _key(name: object) -> str:
 
 
 def _fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a report with the names of our fields; a model may have used other names.
+    """Return a copy of a model's report whose keys are our field names, not the model's own.
 
     Each value is used for one field only. Values without a known name are left out.
     """
