@@ -5,8 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from fakes.wires import played
 
-from glue import Agent, AssistantMessage, Limits, Outcome, StopReason, Text, Usage, run, tool
+from glue import (
+    Agent,
+    AssistantMessage,
+    Limits,
+    Outcome,
+    StopReason,
+    Text,
+    Usage,
+    providers,
+    run,
+    tool,
+)
 from glue.errors import BudgetExceeded, ConfigError
 from glue.events import Event, LimitReached, WrapUp
 from glue.messages import UserMessage
@@ -75,11 +87,25 @@ def test_the_cost_of_a_reply_is_computed_from_its_tokens() -> None:
     assert message.usage.cost == 3.0
 
 
-@pytest.mark.parametrize("usage", [None, Usage(input=1, cost=0.5)])
-def test_a_reply_without_usage_or_with_a_cost_is_not_changed(usage: Usage | None) -> None:
+@pytest.mark.parametrize("name", ["m", "acme:m"])
+def test_a_price_of_the_user_replaces_the_cost_of_the_provider(name: str) -> None:
+    message = priced(reply(Usage(input=1_000_000, output=500_000, cost=0.5)), {name: (1.0, 4.0)})
+
+    assert message.usage is not None
+    assert message.usage.cost == 3.0
+
+
+@pytest.mark.parametrize(
+    ("usage", "prices"),
+    [(None, {"m": (1.0, 4.0)}), (Usage(input=1, cost=0.5), {"other:m": (1.0, 4.0)})],
+    ids=["no usage", "price of another provider"],
+)
+def test_a_reply_without_usage_or_without_a_price_is_not_changed(
+    usage: Usage | None, prices: dict[str, tuple[float, float]]
+) -> None:
     message = reply(usage)
 
-    assert priced(message, {"m": (1.0, 4.0)}) is message
+    assert priced(message, prices) is message
 
 
 @pytest.mark.parametrize(
@@ -293,6 +319,25 @@ async def test_s131_a_price_of_the_agent_or_the_environment_is_used(
     monkeypatch.setenv("GLUE_PRICES", "script-1=cheap")
     with pytest.raises(ConfigError, match="GLUE_PRICES must be like"):
         await run(Script("x"), "go")
+
+
+@pytest.mark.parametrize("name", ["claude-haiku-4-5", "anthropic:claude-haiku-4-5"])
+@pytest.mark.parametrize("where", ["agent", "environment"])
+async def test_s131_a_price_of_the_user_replaces_the_known_price_of_a_model(
+    loopback: Any, name: str, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if where == "environment":
+        monkeypatch.setenv("GLUE_PRICES", f"{name}=100000/200000")
+    prices = {name: (100_000.0, 200_000.0)} if where == "agent" else None
+    server = loopback(played("anthropic"))  # 3 tokens of input, 2 of output
+    model = providers.new("anthropic:claude-haiku-4-5", base_url=server.url, key="k")
+
+    result = await Agent(model, prices=prices, limits=Limits(usd_budget=0.5)).run(
+        "go", unwrap=False
+    )
+
+    assert result.outcome is Outcome.BUDGET
+    assert result.cost == pytest.approx(0.7)
 
 
 async def test_s131_a_price_of_zero_is_accepted() -> None:
