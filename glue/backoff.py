@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class Backoff:
     factor: float = 2.0
     attempts: int | None = None  # all attempts, including the first attempt; None for no limit
     jitter: float = 0.25  # random share of the delay, so that clients do not all return at once
-    random: Callable[[], float] = random.random
+    random: Callable[[], float] = field(default=random.random, repr=False)
 
     def delay(self, failures: int, advised: float | None = None) -> float | None:
         """Return the seconds to wait before the next attempt, or None to give up.

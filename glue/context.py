@@ -201,7 +201,8 @@ class Context(Generic[DepsT]):
     host: Host = field(default_factory=Host)
     cancel: Cancel = field(default_factory=Cancel)
     spending: Spending = field(default_factory=Spending)
-    report: Callable[[str, Any, Any], None] = _ignore  # called with text, data, sub-agent's event
+    # Called with text, data, sub-agent's event. A factory, so that the signature shows no address.
+    report: Callable[[str, Any, Any], None] = field(default_factory=lambda: _ignore)
     limits: Limits = field(default_factory=Limits)  # of the run, when the call began
     turns_left: int | None = None  # None if the run has no max_turns
     # Awaits a person's decision, and writes the question to the journal for other processes.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cache
 from typing import Any, TypeAlias
@@ -133,15 +133,16 @@ class Limits:
     # Until the model has called a tool: "auto", "required", "none" or the name of a tool.
     tool_choice: str = "auto"
     parallel_tools: int = 8  # calls that run at the same time
-    estimator: Callable[[str], int] = estimate_tokens  # estimates the tokens of a text
+    # Estimates the tokens of a text. A factory, so that the signature shows no address.
+    estimator: Callable[[str], int] = field(default_factory=lambda: estimate_tokens)
     repeat_nudge: int | None = 3  # turns in a row with the same call and no other call
     repeat_halt: int | None = 5
     error_nudge: int | None = 3  # turns in a row in which every call failed
     error_halt: int | None = 6
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            _check(field.name, getattr(self, field.name))
+        for each in fields(self):
+            _check(each.name, getattr(self, each.name))
 
 
 _COUNTS = ("repeat_nudge", "repeat_halt", "error_nudge", "error_halt")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
 from glue.closing import Closeable as Closeable
@@ -136,8 +136,12 @@ class Capabilities:
     input_price: float | None = None  # dollars per million tokens; None if unknown
     output_price: float | None = None
     # takes_output(schema, tools=True): whether the wire can force a reply to match a JSON schema,
-    # in a request with or without tools.
-    takes_output: Callable[..., bool] = lambda schema, *, tools=False: False
+    # in a request with or without tools. A factory, so that the signature shows no address.
+    takes_output: Callable[..., bool] = field(default_factory=lambda: _takes_no_output)
+
+
+def _takes_no_output(schema: object, *, tools: bool = False) -> bool:
+    return False
 
 
 def capabilities(provider: object) -> Capabilities:

@@ -147,7 +147,7 @@ class HTTP:
         query: Sequence[tuple[str, str]] = (),
         secrets: Sequence[str] = (),
         deadlines: Deadlines | None = None,
-        environ: Mapping[str, str] = os.environ,
+        environ: Mapping[str, str] | None = None,
         engine: str = "",
         transport: Transport | None = None,
         resolve: Resolve | None = None,
@@ -163,7 +163,7 @@ class HTTP:
         self._engine = engine
         self.transport = transport
         self._exchange = Exchange if transport is None else Delegated
-        self._proxy = proxy_for(self.address, environ)
+        self._proxy = proxy_for(self.address, os.environ if environ is None else environ)
         self._resolve = resolve
         # A connection is reused only if the same function has checked its address.
         self._key = (self.address.origin, self._proxy, engine, resolve)

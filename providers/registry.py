@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from os import environ
 from typing import Any, TypeAlias
 
 # Opening a provider needs anyio and the HTTP client, listing names does not. So the functions that
@@ -221,8 +221,9 @@ def plugins() -> tuple[str, ...]:
     return tuple(name for name in _entry_points() if name not in _registry)
 
 
-def key_available(name: str, environ: Mapping[str, str] = environ) -> bool:
+def key_available(name: str, environ: Mapping[str, str] | None = None) -> bool:
     """Return whether a provider can be used: its key or login is set, or it needs no key."""
+    environ = os.environ if environ is None else environ
     entry = lookup(name)
     if not entry.key or entry.quirks.local or any(environ.get(each) for each in entry.key):
         return True
@@ -251,7 +252,7 @@ def capabilities(spec: str) -> Capabilities:
     return found[0] if len(found) == 1 else common(found)
 
 
-def default(environ: Mapping[str, str] = environ, *, otherwise: str = "") -> str:
+def default(environ: Mapping[str, str] | None = None, *, otherwise: str = "") -> str:
     """Return the default model: GLUE_MODEL, or the first provider with a key, or `otherwise`.
 
     Raise MissingKey if none of them is set.
@@ -260,6 +261,7 @@ def default(environ: Mapping[str, str] = environ, *, otherwise: str = "") -> str
     `otherwise="offline:stand-in"` is for programs that people try without a key: a stand-in answers
     on a terminal, and everywhere else the missing key is an error when the model is first used.
     """
+    environ = os.environ if environ is None else environ
     if named := environ.get("GLUE_MODEL", "").strip():
         return named
     for name, entry in _entries_with_key():

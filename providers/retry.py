@@ -59,7 +59,7 @@ def with_retries(
     attempts: int = 5,
     first: float = 2.0,
     cap: float = 30.0,
-    sleep: Sleep = anyio.sleep,
+    sleep: Sleep | None = None,
     jitter: Callable[[], float] | None = None,
 ) -> Retries:
     """Return a provider that repeats a failed request if the failure may pass.
@@ -89,11 +89,11 @@ def with_retries(
         attempts: attempts in all while no reply begins, the first one included.
         first: seconds to wait after the first of these failures.
         cap: seconds to wait at most.
-        sleep: awaited with the seconds to wait.
+        sleep: awaited with the seconds to wait; None is `anyio.sleep`.
         jitter: returns a number from 0 to 1; a quarter of it is taken off each wait.
     """
     backoff = Backoff(first=first, cap=cap, attempts=attempts, random=jitter or random.random)
-    return Retries(provider, backoff, sleep)
+    return Retries(provider, backoff, anyio.sleep if sleep is None else sleep)
 
 
 class Retries(Wrapper):

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import glob
 import inspect
 import re
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +19,8 @@ from glue.events import TextDelta
 from glue.session import Session
 from glue.testing import Script, calls
 
+ROOT = Path(__file__).resolve().parents[1]
+
 
 @tool
 def noop() -> str:
@@ -22,6 +29,46 @@ def noop() -> str:
 
 
 FORMS = {"run_sync": "RunResult", "stream": "Events", "stream_sync": "SyncEvents"}
+
+
+def modules_with_public_names() -> list[str]:
+    """Return the names of the modules that list their public names in `__all__`."""
+    found = []
+    # glob follows the links to the folders beside glue/, and Path.rglob does not.
+    for path in sorted(glob.glob("glue/**/*.py", root_dir=ROOT, recursive=True)):
+        if re.search(r"^__all__ = ", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE):
+            name = path.removesuffix(".py").removesuffix("/__init__")
+            found.append(name.replace("/", "."))
+    return found
+
+
+def signatures(name: str, value: Any) -> Iterator[str]:
+    """Yield the signatures of a function, or of a class and its public methods."""
+    members = vars(value).items() if inspect.isclass(value) else ()
+    public = [(each, member) for each, member in members if each[0] != "_" and callable(member)]
+    for called, member in ((name, value), *public):
+        with suppress(TypeError, ValueError):  # not every value has a signature
+            yield f"{called}{inspect.signature(member)}"
+
+
+@pytest.mark.parametrize("module", modules_with_public_names())
+def test_no_public_signature_shows_the_environment_or_an_address(module: str) -> None:
+    public = import_module(module)
+    own = [
+        (name, value)
+        for name, value in ((name, getattr(public, name)) for name in public.__all__)
+        if getattr(value, "__module__", "").startswith("glue")  # not from another package
+    ]
+
+    shown = [text for name, value in own for text in signatures(name, value)]
+
+    assert [text for text in shown if "environ(" in text or " at 0x" in text] == []
+
+
+def test_modules_with_public_names_are_found_in_every_folder() -> None:
+    assert {"glue", "glue.providers", "glue.tools.mcp", "glue.provider"} <= set(
+        modules_with_public_names()
+    )
 
 
 @pytest.mark.parametrize("owner", [Agent, Session, glue])

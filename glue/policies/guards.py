@@ -116,13 +116,14 @@ def looks_like_refusal(text: str) -> bool:
 class RefusalDetector(Policy):
     """A policy that ends the run as refused if a reply without calls looks like a refusal.
 
-    `detect` returns whether a text is a refusal. Providers that report refusals need no detector.
+    `detect` returns whether a text is a refusal; None is `looks_like_refusal`. Providers that
+    report refusals need no detector.
     """
 
     place = "refusal"
 
-    def __init__(self, detect: Callable[[str], bool] = looks_like_refusal) -> None:
-        self.detect = detect
+    def __init__(self, detect: Callable[[str], bool] | None = None) -> None:
+        self.detect = looks_like_refusal if detect is None else detect
 
     def on_reply(self, state: State, reply: AssistantMessage) -> Hook:
         if reply.calls or not self.detect(reply.text):

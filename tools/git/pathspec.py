@@ -65,6 +65,9 @@ class Scope:
         self.included = [_glob(spec) for spec in self.pathspec if spec.startswith(":(glob)")]
         self.excluded = [_glob(spec) for spec in self.pathspec if spec.startswith(":(exclude")]
 
+    def __repr__(self) -> str:
+        return f"Scope({', '.join(self.pathspec)})"
+
     def covers(self, path: str) -> bool:
         """Return whether a file is included and not excluded."""
         names = path.split("/")

@@ -76,13 +76,14 @@ class ServerConfig:
 
 
 def read_config(
-    source: str | os.PathLike[str] | Mapping[str, Any], environ: Mapping[str, str] = os.environ
+    source: str | os.PathLike[str] | Mapping[str, Any], environ: Mapping[str, str] | None = None
 ) -> tuple[ServerConfig, ...]:
     """Return the configuration of each server in a JSON file, or in a dict of the same form.
 
     `${NAME}` and `${NAME:-default}` are replaced by environment variables. Servers with
     `"disabled": true` are left out.
     """
+    environ = os.environ if environ is None else environ
     where, content = "the MCP configuration", source
     if not isinstance(source, Mapping):
         where = os.fspath(source)
