@@ -133,7 +133,8 @@ def unpriced(model: str, *, counted: bool = True) -> ConfigError:
     if not counted:
         why = (
             f"{model} does not report how many tokens it used; "
-            "use usd_budget=None (--usd-budget none), or token_budget= instead"
+            "use usd_budget=None (--usd-budget none), or token_budget= instead; "
+            "in a test, add usage=glue.Usage(cost=0.01) to each step of the Script"
         )
     return ConfigError(f"usd_budget cannot be checked: {why}")
 

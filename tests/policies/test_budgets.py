@@ -139,7 +139,8 @@ def test_the_error_without_a_price_tells_how_to_set_one() -> None:
     )
     assert str(unpriced("", counted=False)) == (
         "usd_budget cannot be checked: this model does not report how many tokens it used; "
-        "use usd_budget=None (--usd-budget none), or token_budget= instead"
+        "use usd_budget=None (--usd-budget none), or token_budget= instead; "
+        "in a test, add usage=glue.Usage(cost=0.01) to each step of the Script"
     )
 
 
