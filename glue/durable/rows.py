@@ -401,7 +401,7 @@ class MapState:
         if digest != line.digest:
             raise ConfigError(
                 f"line {line.number} has changed since it was run;"
-                " use another output, or start the map from the beginning"
+                " use another output, or start from the beginning (--overwrite on the command line)"
             )
         return row
 

@@ -98,7 +98,9 @@ def test_a_row_is_the_same_after_encoding_and_decoding() -> None:
 async def test_resume_rejects_an_input_that_has_changed(tmp_path: Path) -> None:
     await rows(glue.map(agent(), ["a"], state=tmp_path / "s.db"))
 
-    with pytest.raises(ConfigError, match="line 1 has changed since it was run"):
+    with pytest.raises(
+        ConfigError, match=r"line 1 has changed since it was run; .*--overwrite on the"
+    ):
         await rows(glue.map(agent(), ["b"], state=tmp_path / "s.db", resume=True))
 
 
