@@ -58,7 +58,10 @@ def pending(session: str | None, store: str | None, as_json: bool) -> None:
         if session:
             _enter_folder(command_of(found[name]) or {}, must_exist=False)
             out.write("".join(f"{shown(call, out)}\n" for call in calls))
-        for line in waiting_lines(calls, name, ["--store", store] if store else ()):
+        options = ["--store", store] if store else []
+        if command_of(found[name]) is None:  # a Python program started the run
+            options += ["--agent", "FILE.py"]
+        for line in waiting_lines(calls, name, options):
             out.line(line)
     if not waiting:
         click.echo("no call waits for an answer", err=True)

@@ -205,9 +205,11 @@ def test_a_session_of_a_program_needs_the_agent_by_name(cli: Cli) -> None:
     session = open_agent("agent.py").session("s", store=open_store(), permission=DeferAll())
     session.run_sync("go", unwrap=False)
 
+    listed = cli("sessions", "pending")
     missing = cli("sessions", "answer", "s", "--allow")
     named = cli("sessions", "answer", "s", "--allow", "--agent", "agent.py")
 
+    assert "\n    glue sessions answer s c1 --agent FILE.py --allow\n" in listed.out
     assert missing.code == 2
     assert "add --agent FILE.py, or --model NAME" in missing.err
     assert (named.code, deployed()) == (0, "1.4\n")
