@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -187,6 +188,9 @@ class Script:
         else:
             del self._steps[0]
         while not isinstance(step, (str, Reply, Exception)):
+            if inspect.iscoroutine(step):
+                step.close()  # otherwise Python warns that it was never awaited
+                raise TypeError("a step that is a function of the request must not be async")
             if not callable(step):
                 raise TypeError(
                     f"a step must be a text, a Reply, an exception or a function, not {step!r}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -109,6 +110,20 @@ async def test_an_invalid_step_is_reported() -> None:
 
     with pytest.raises(TypeError, match="a step must be a text, a Reply"):
         await ask(Script(wrong))
+
+
+@pytest.mark.filterwarnings("error")
+async def test_an_async_function_is_refused_as_a_step() -> None:
+    async def answer(request: Request) -> str:
+        return "late"
+
+    wrong: Any = answer
+    made: Any = answer(Request())
+
+    for step in (wrong, repeat(wrong), made):
+        with pytest.raises(TypeError, match="a function of the request must not be async"):
+            await ask(Script(step))
+    gc.collect()  # a coroutine that was never awaited warns when it is deleted
 
 
 def test_arguments_of_a_call_are_json_except_for_a_string() -> None:
