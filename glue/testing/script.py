@@ -7,7 +7,7 @@ import itertools
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import anyio
 
@@ -101,8 +101,12 @@ def calls(*named: ToolCall | str, text: str = "", stop: str = "tool_use", **opti
 def fail(kind: ErrorKind, message: str = "scripted failure", **details: Any) -> ProviderError:
     """Return an error that the scripted provider raises.
 
-    The details are the parameters of `ProviderError`, such as `status` and `retry_after`.
+    The details are the parameters of `ProviderError`, such as `status` and `retry_after`. Raise
+    ValueError if `kind` is not a kind of error.
     """
+    kinds = get_args(ErrorKind)
+    if kind not in kinds:
+        raise ValueError(f"kind must be one of {', '.join(kinds)}, not {kind!r}")
     return ProviderError(message, kind=kind, provider=details.pop("provider", "script"), **details)
 
 

@@ -126,6 +126,13 @@ async def test_an_async_function_is_refused_as_a_step() -> None:
     gc.collect()  # a coroutine that was never awaited warns when it is deleted
 
 
+def test_a_failure_of_an_unknown_kind_is_refused_with_the_known_kinds() -> None:
+    wrong: Any = "auht"
+
+    with pytest.raises(ValueError, match=r"kind must be one of auth, quota, .*, not 'auht'"):
+        fail(wrong)
+
+
 def test_arguments_of_a_call_are_json_except_for_a_string() -> None:
     assert call("look").arguments == "{}"
     assert call("look", {"x": 1}, id="c1").arguments == '{"x": 1}'
