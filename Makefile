@@ -71,13 +71,24 @@ docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q --strict
 	@echo "site/index.html is ready"
 
-# make mutants MODULES="tools/process.py tools/shell.py" NUMBER=12 SEED=7; without MODULES the loop,
-# with MODULES=everything all shipped modules.
+# make mutants MODULES="tools/process.py tools/git/*" NUMBER=12 SEED="7 8"; without MODULES the loop,
+# with MODULES=everything all shipped modules. In an environment of its own, because it adds a start
+# file for every Python process; the map of lines and the results are in .mutants/.
 MODULES ?=
 NUMBER ?= 12
 SEED ?= 1
-mutants: $(STAMP)
-	$(BIN)/python bench/mutants.py $(MODULES) -n $(NUMBER) --seed $(SEED)
+OPTIONS ?=
+$(VENV)-mutants/.ready: pyproject.toml $(CONSTRAINTS)
+	@test -x $(VENV)-mutants/bin/python || $(PYTHON) -m venv $(VENV)-mutants
+	@echo "installing the tools of the mutation tests into $(VENV)-mutants ..."
+	@$(VENV)-mutants/bin/python -m pip install -qq --disable-pip-version-check "pip>=25.1"
+	@$(VENV)-mutants/bin/python -m pip install -qq --disable-pip-version-check $(PINS) \
+		-e ".[review]" --group dev --group mutants
+	@touch $@
+
+mutants: $(VENV)-mutants/.ready
+	$(VENV)-mutants/bin/python bench/mutants.py $(foreach each,$(MODULES),'$(each)') -n $(NUMBER) \
+		$(addprefix --seed ,$(SEED)) $(OPTIONS)
 
 soak: $(STAMP)
 	$(BIN)/pytest -q -m soak
