@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import pytest
 from glue.errors import ToolError
 from glue.tasks import StopFlag, in_stoppable_thread
 from glue.tools.process import run
+from glue.tools.process_group import find_marked
 
 
 def python(code: str, **options: Any) -> Any:
@@ -33,13 +34,110 @@ def test_run_does_not_wait_for_a_grandchild_that_keeps_the_pipe_open(tmp_path: P
     done = python(code)
 
     assert (done.reason, done.out) == ("", b"x\n")
-    subprocess.run(["true"], check=True)
 
 
 def test_a_child_that_closes_its_pipes_is_still_stopped_at_the_deadline() -> None:
     done = python("import os, time; os.close(1); os.close(2); time.sleep(60)", deadline=0.5)
 
     assert done.reason == "deadline"
+
+
+def test_a_stopped_child_is_killed_before_it_ends_by_itself(tmp_path: Path) -> None:
+    stop, waiting = StopFlag(), "import time; print('begun', flush=True); time.sleep(15)"
+
+    def cancel(block: bytes) -> bool:
+        stop.set()
+        return True
+
+    done = python(f"{waiting}; open('ended', 'w')", cwd=str(tmp_path), sink=cancel, stop=stop)
+
+    assert (done.reason, done.code, done.out) == ("cancelled", -9, b"")
+    assert not (tmp_path / "ended").exists()
+
+
+def test_a_sink_that_has_enough_ends_the_child() -> None:
+    blocks: list[bytes] = []
+
+    def take(block: bytes) -> bool:
+        blocks.append(block)
+        return False
+
+    done = python("while True: print('x' * 100)", sink=take)
+
+    assert (done.reason, len(blocks)) == ("enough", 1)
+
+
+def test_a_child_that_ends_by_itself_has_its_code_and_no_reason() -> None:
+    done = python("import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)")
+
+    assert (done.code, done.out, done.err, done.reason) == (3, b"out\n", b"err\n", "")
+    assert done.left == ()
+    assert 0 < done.seconds < 20
+
+
+def test_errors_are_added_to_the_output_only_if_merged() -> None:
+    code = "import sys; sys.stderr.write('err')"
+
+    assert (python(code, merged=True).out, python(code, merged=True).err) == (b"err", b"")
+    assert (python(code).out, python(code).err) == (b"", b"err")
+
+
+def test_only_the_first_64_kib_of_errors_are_kept() -> None:
+    done = python("import sys; sys.stderr.write('e' * 200_000); print('done')")
+
+    assert (done.out, done.err, done.reason) == (b"done\n", b"e" * 64 * 1024, "")
+
+
+def test_output_of_exactly_the_cap_ends_the_child() -> None:
+    done = python("import sys, time; sys.stdout.write('x' * 10); sys.stdout.flush()", cap=10)
+
+    assert (done.reason, done.out) == ("cap", b"x" * 10)
+
+
+def test_output_just_below_the_cap_is_complete() -> None:
+    done = python("print('x' * 8)", cap=10)
+
+    assert (done.reason, done.out, done.code) == ("", b"x" * 8 + b"\n", 0)
+
+
+def test_a_marked_child_may_clean_up_after_sigterm_and_its_escaped_children_are_killed(
+    tmp_path: Path,
+) -> None:
+    mark = f"GLUE_TEST={os.urandom(8).hex()}"
+    name, _, value = mark.partition("=")
+    code = (
+        "import signal, subprocess, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.1), sys.exit(7)))\n"
+        "subprocess.Popen(['sleep', '61'], start_new_session=True)\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    stop = StopFlag()
+
+    def cancel(block: bytes) -> bool:
+        stop.set()
+        return True
+
+    env = {name: value, "PATH": os.environ["PATH"]}
+    done = python(code, env=env, sink=cancel, stop=stop, mark=mark)
+
+    assert (done.reason, done.code) == ("cancelled", 7)
+    assert done.left == ("sleep 61",)
+    assert find_marked(mark) == {}
+
+
+def test_a_child_without_a_mark_is_killed_without_warning(tmp_path: Path) -> None:
+    code = (
+        "import signal, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: open('warned', 'w'))\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+
+    done = python(code, cwd=str(tmp_path), sink=lambda block: False)
+
+    assert (done.reason, done.code) == ("enough", -9)
+    assert not (tmp_path / "warned").exists()
 
 
 def test_large_input_and_output_do_not_block_each_other() -> None:

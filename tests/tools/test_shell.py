@@ -6,11 +6,12 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from glue.errors import ConfigError, ToolError
@@ -72,10 +73,44 @@ async def test_processes_that_a_command_leaves_running_are_killed(tmp_path: Path
 
 
 async def test_a_cancelled_command_leaves_no_process(tmp_path: Path) -> None:
-    with anyio.move_on_after(0.3):
-        await shell.tool(tmp_path, sandbox="off")("echo $$ > pid; exec sleep 60")
+    command = "echo $$ > new; mv new pid; sleep 20; touch ended"
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(shell.tool(tmp_path, sandbox="off"), command)
+        while not (tmp_path / "pid").exists():
+            await anyio.lowlevel.checkpoint()
+        tasks.cancel_scope.cancel()
 
     assert not alive(tmp_path)
+    assert not (tmp_path / "ended").exists()  # the cancellation did not wait for the command
+
+
+class EndedRunner:
+    """A runner that records the commands that it was asked to end."""
+
+    def __init__(self) -> None:
+        self.ended: list[str] = []
+
+    def __call__(self, argv: Sequence[str], root: str) -> list[str]:
+        return list(argv)
+
+    def end(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        self.ended.append(argv[-1])
+
+
+async def test_a_runner_ends_a_command_that_is_cancelled_but_not_one_that_has_ended(
+    tmp_path: Path,
+) -> None:
+    runner = EndedRunner()
+    run = shell.tool(tmp_path, runner=runner)
+
+    await run("true")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run, "touch begun; sleep 20")
+        while not (tmp_path / "begun").exists():
+            await anyio.lowlevel.checkpoint()
+        tasks.cancel_scope.cancel()
+
+    assert runner.ended == ["touch begun; sleep 20"]
 
 
 def alive(folder: Path) -> bool:
