@@ -104,6 +104,12 @@ def test_values_whose_meaning_is_not_clear_are_faults(annotation: Any, value: An
     assert faults(annotation, value)
 
 
+def test_a_null_for_an_optional_property_does_not_drop_those_after_it() -> None:
+    value = {"children": None, "name": "a", "born": "2024-05-06"}
+
+    assert read(Node, value) == Node("a", born=datetime.date(2024, 5, 6))
+
+
 def test_a_value_that_fits_is_not_changed() -> None:
     assert read(int | str, "3") == "3"
     assert read(str | int, "3") == "3"

@@ -738,6 +738,7 @@ def test_a_complete_message_in_place_of_a_stream_is_decoded() -> None:
     data = {
         "id": "m",
         "type": "message",
+        "model": "claude-y",
         "content": content,
         "stop_reason": "tool_use",
         "usage": {"output_tokens": 3},
@@ -747,6 +748,9 @@ def test_a_complete_message_in_place_of_a_stream_is_decoded() -> None:
     assert decoder.feed(json.dumps(data).encode()) == []
     message = decoder.finish().message
 
+    assert message.usage == Usage(output=3, cache_read=0, cache_write=0)
+    assert (message.stop_reason, message.raw_stop_reason) == ("tool_use", "tool_use")
+    assert message.meta == {"id": "m", "model": "claude-y"}
     assert message.content[:2] == (signed("hm", "s"), Text(text="yes"))
     assert decoder.late == [
         ThinkingDelta(text="hm"),

@@ -276,6 +276,21 @@ def test_refused_inline_comment_is_listed_in_the_sticky_comment(github: FakeForg
     assert "thrown away" in stickies(github)[0]["body"]
 
 
+@pytest.mark.parametrize("action", ["denied", "error"])
+def test_review_that_fails_with_403_or_500_is_not_posted_comment_by_comment(
+    github: FakeForge, action: Action
+) -> None:
+    github.fail(action, match="POST .*/reviews", times=99)
+
+    done = send(github, review(*FINDINGS))
+
+    assert done.verdict.exit_code == 4
+    assert any(reason.startswith("not delivered: POST ") for reason in done.verdict.reasons)
+    assert github.pulls[1].inline == []
+    posted = {call.path.rpartition("/")[2] for call in github.calls if call.method == "POST"}
+    assert posted - {"graphql"} == {"reviews"}
+
+
 def test_nothing_is_posted_if_the_head_has_moved(forge: FakeForge) -> None:
     forge.pulls[1].head = "d" * 40
 

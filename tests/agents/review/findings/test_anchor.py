@@ -311,6 +311,14 @@ def test_suggestions_in_other_languages_are_checked(
     assert (suggested(suggestion, path, 2, bundle) == "") is ok
 
 
+def test_a_suggestion_on_a_last_line_without_a_newline_is_checked() -> None:
+    bundle = from_texts({"a.py": "x = 1\ny = 1"}, {"a.py": "x = 1\ny = 2"})
+
+    assert suggested("y = 3", "a.py", 2, bundle) == ""
+    assert "changes nothing" in suggested("y = 2", "a.py", 2, bundle)
+    assert "repeats the line above" in suggested("x = 1\ny = 3", "a.py", 2, bundle)
+
+
 def test_suggestions_that_relax_a_test_are_recognised() -> None:
     bundle = from_texts({}, {"test_a.py": "def test_a():\n    assert total([]) == 0\n"})
     finding = Finding(
