@@ -15,6 +15,7 @@ from glue.errors import GlueError, ToolError, UnsafePath
 from glue.tools import fs
 from glue.tools.fs import Root, files
 from glue.tools.fs import functions as ready
+from glue.tools.fs.files import lines_that_fit
 
 
 def test_a_page_ends_with_the_offset_of_the_next_page(tools: Tools, tmp_path: Path) -> None:
@@ -290,3 +291,9 @@ def test_a_link_in_place_of_a_new_folder_is_not_followed(tmp_path: Path) -> None
         files.write(root, "new/file", b"x", guard=link)
 
     assert outside.stat().st_mtime_ns == before  # nothing was created there, even for a moment
+
+
+def test_lines_that_fit_count_their_bytes_and_line_ends() -> None:
+    assert lines_that_fit(["ab", "ä", "c"], 8) == ["ab", "ä", "c"]
+    assert lines_that_fit(["ab", "ä", "c"], 7) == ["ab", "ä"]
+    assert lines_that_fit(["ab", "ä", "c"], 2) == []

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from fakes.trees import Tools
 
 from glue.errors import ToolError
+from glue.tasks import StopFlag, in_stoppable_thread
 from glue.tools.fs import Root
 from glue.tools.fs.grep_process import grep
 
@@ -49,31 +52,46 @@ async def test_a_missing_path_is_an_error_of_one_line(tools: Tools) -> None:
     assert str(caught.value) == r"'no/such\x1b\nfile': no such file or directory"
 
 
-async def test_a_cancelled_search_leaves_no_process(tools: Tools, tmp_path: Path) -> None:
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs /proc")
+async def test_a_cancelled_search_ends_at_once_and_leaves_no_process(tmp_path: Path) -> None:
     (tmp_path / "evil").write_text("a" * 40 + "b\n")
+    query: dict[str, object] = {
+        "pattern": "(a+)+$",
+        "path": ".",
+        "glob": "",
+        "limit": 9,
+        "blocked": None,
+    }
+    query |= dict.fromkeys(("ignore_case", "fixed", "ignored", "context"), 0)
+    returned: list[str] = []
 
-    before = _children()
+    def search(stop: StopFlag) -> None:
+        returned.append(grep(Root(tmp_path), query, stop, seconds=30.0))
 
-    with anyio.move_on_after(0.2):
-        await tools["grep"]("(a+)+$")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(in_stoppable_thread, search)
+        while not (workers := _workers()):
+            await anyio.lowlevel.checkpoint()
+        tasks.cancel_scope.cancel()
 
-    assert _children() == before
+    assert returned == ["no match"]  # a search that waits for its deadline returns a note
+    assert len(workers) == 1
+    assert _workers() == []
 
 
-def _children() -> list[str]:
-    return [pid for pid in _tasks() if pid]
-
-
-def _tasks() -> list[str]:
-    try:
-        threads = os.listdir("/proc/self/task")
-        return [
-            pid
-            for one in threads
-            for pid in Path(f"/proc/self/task/{one}/children").read_text().split()
-        ]
-    except OSError:
-        return []
+def _workers() -> list[str]:
+    """Return the ids of child processes that run the search."""
+    found = []
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            children = Path(f"/proc/self/task/{thread}/children").read_text().split()
+        except OSError:  # the thread has ended
+            continue
+        for pid in children:
+            with contextlib.suppress(OSError):
+                if b"glue.tools.fs.search" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(pid)
+    return found
 
 
 @pytest.mark.skipif(

@@ -234,3 +234,12 @@ def test_a_file_that_is_replaced_between_stat_and_open_is_refused(
             open_at(root.fd, "file", "file")
         monkeypatch.undo()
         assert not before or len(os.listdir("/proc/self/fd")) == before
+
+
+def test_an_absolute_link_in_a_folder_starts_at_the_root(tools: Tools, tmp_path: Path) -> None:
+    for folder in ("b", "a/b"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "file").write_text(folder)
+    (tmp_path / "a/link").symlink_to(os.path.realpath(tmp_path) + "/b/file")
+
+    assert tools["read_file"]("a/link") == "b"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,8 @@ from glue.tools import git
 from glue.tools.git import (
     functions,  # noqa: F401  (loaded before privileges are dropped)
 )
+from glue.tools.git.command import check_output
+from glue.tools.process import Finished
 
 
 def test_a_git_error_is_a_glue_error() -> None:
@@ -33,3 +36,35 @@ def test_a_git_program_inside_the_checkout_is_not_used(
 
     assert git.find_git() == str(tmp_path / folder / "git")
     assert not git.find_git(str(tmp_path / "root")).startswith(str(tmp_path))
+
+
+def finished(**given: Any) -> Finished:
+    return Finished(**{"code": 0, "out": b"out", "err": b"", "seconds": 1.25, **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "message", "kind"),
+    [
+        ({"code": 1, "err": b"fatal: no\n"}, "git log failed: fatal: no", "failed"),
+        ({"code": 3}, "git log failed: exit code 3", "failed"),
+        ({"code": -9, "reason": "cancelled"}, "git log failed: cancelled", "failed"),
+        ({"code": 128, "err": b"fatal: Out of memory, malloc failed"}, "malloc failed", "memory"),
+        ({"reason": "deadline"}, "git log took too long and was stopped after 1.2 s", "timeout"),
+        ({"reason": "cap"}, "git log printed more than 9 bytes and was stopped", "too_large"),
+    ],
+)
+def test_a_failed_command_is_an_error_with_its_reason(
+    given: dict[str, Any], message: str, kind: str
+) -> None:
+    with pytest.raises(GitError) as caught:
+        check_output("log", finished(**given), cap=9)
+
+    assert message in str(caught.value)
+    assert caught.value.kind == kind
+
+
+def test_output_is_returned_if_the_command_succeeds_or_may_be_cut() -> None:
+    assert check_output("log", finished(), cap=9) == b"out"
+    assert check_output("log", finished(reason="enough", code=-9), cap=9) == b"out"
+    assert check_output("log", finished(reason="cap", code=-9), cap=9, cut=True) == b"out"
+    assert check_output("diff", finished(code=1), cap=9, codes=(0, 1)) == b"out"

@@ -421,3 +421,10 @@ async def test_a_blame_of_a_long_file_is_read_in_pages(repo: Path, run: Run) -> 
     assert len(first) < 24_000
     next_line = int(first.rpartition("continue with first ")[2].rstrip("]"))
     assert f"line {next_line}" in (await blame(path="long.txt", first=next_line)).split("\n")[0]
+
+
+def test_every_git_tool_only_reads_and_runs_beside_others(repo: Path) -> None:
+    for made in (git.tools(repo, trust=True), git.tools(repo, trust=True, bases=["main"])):
+        assert [each.name for each in made if not each.read_only] == []
+        assert {each.kind for each in made} == {"read"}
+        assert not any(each.needs_permission or each.alone for each in made)

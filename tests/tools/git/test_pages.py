@@ -10,7 +10,7 @@ from fakes.checkouts import Run
 from glue.errors import ToolError
 from glue.tools.fs import Blocklist
 from glue.tools.git import Repo
-from glue.tools.git.pages import blame_page, commit_page, diff_page, file_page
+from glue.tools.git.pages import PAGE, blame_page, commit_page, diff_page, file_page
 from glue.tools.git.pathspec import Scope
 
 
@@ -70,3 +70,19 @@ def test_a_missing_file_is_not_answered_with_names_outside_the_scope(repo: Path)
 def test_lines_past_the_end_have_no_author(repo: Path) -> None:
     with Repo(repo) as opened, pytest.raises(ToolError, match="the file has 30 lines"):
         blame_page(opened, "HEAD", "a.py", 31, 0)
+
+
+def test_the_summary_and_the_patch_fill_one_page(repo: Path, run: Run) -> None:
+    for number in range(150):
+        (repo / f"{number:03}.txt").write_text(f"{'x' * 80}\n" * 10)
+    run("add", ".")
+    run("commit", "-qm", "many")
+
+    with Repo(repo) as opened:
+        page = diff_page(opened, "work~1", "work", "", 1, None)
+
+    patch = page[page.index("diff --git") :]
+    below = page[: page.index("diff --git")]
+    assert below.count("\n") > 150
+    note = patch[patch.rindex("\n[") :]
+    assert PAGE - 200 < len(page) - len(note) <= PAGE
