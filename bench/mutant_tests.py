@@ -33,6 +33,7 @@ OPTIONS += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
 # Seconds for a test, besides ten times its usual time: by the clock, because a test that waits for
 # the end of `sleep 60` and then passes does not detect a mutant, and of the processor.
 PATIENCE, CPU = 75, 20
+RUN = os.urandom(4).hex()  # in the names of temporary files, because several runs may be active
 MEMORY = 8 * 1024**3
 
 Job = tuple[Any, Callable[[], None]]
@@ -239,10 +240,9 @@ def _collect(test_files: Sequence[str], work: Callable[[Collected], None], impor
     return 0 if done else 1
 
 
-def copy_repository(name: str) -> Path:
+def copy_repository(number: int) -> Path:
     """Return a fresh copy of the repository, in which mutants are written to disk."""
-    copy = STATE / name
-    shutil.rmtree(copy, ignore_errors=True)
+    copy = STATE / f"copy-{RUN}-{number}"
 
     def ignore(folder: str, names: list[str]) -> list[str]:
         hidden = [

@@ -22,6 +22,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -34,6 +35,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import mutant_lines
+import mutant_tests
 from mutant_changes import ROOT, Mutant, changed_functions, digest_of, sample
 from mutant_lines import SHIPPED, STATE, Lines, Test, digest_of_file
 from mutant_tests import Collected, collect, copy_repository, record, run_in_place, run_jobs
@@ -56,7 +58,8 @@ GOAL, GUARD_GOAL = 90.0, 96.0
 MOST_SECONDS = 20.0  # usual time of the tests that run for one mutant
 # Tests that start servers or commands of minutes, or that check texts and not behaviour.
 SKIPPED = re.compile(r"tests/(live|scale|fakes|test_(docs|house|layout|typing|examples|demo))")
-# Modules that run in processes without the site module, whose lines are not recorded.
+# Modules that run in processes without the site module, whose lines are not recorded. Processes
+# that are killed are not recorded either: if no known test runs a line, the own test file does.
 ALONE = (
     "tools/fs/grep_process.py",
     "tools/pdf_process.py",
@@ -131,7 +134,7 @@ def tests_on_disk(mutant: Mutant, lines: Lines, at_import: bool) -> list[tuple[s
     if at_import or lines.imported.get(module, 0) & wanted:
         found += lines.by_module[module]
         found += [test for test in lines.tests.values() if test.id.startswith(f"{own}::")]
-    if module in ALONE:
+    if module in ALONE or (not found and not tests_in_place(mutant, lines)):
         found += [test for test in lines.tests.values() if test.id.startswith(f"{own}::")]
     return ordered(found, module)
 
@@ -228,7 +231,7 @@ def settle(mutant: Mutant, lines: Lines, results: Results, survived: bool, test:
 def run_inside(inside: Sequence[tuple], lines: Lines, results: Results, jobs: int) -> list[Mutant]:
     """Run mutants inside functions; return those that other tests may still detect."""
     files = sorted({name.partition("::")[0] for _, _, tests in inside for name, _ in tests})
-    passed = STATE / "later.json"
+    passed = STATE / f"later-{mutant_tests.RUN}.json"
     passed.write_text("[]")
 
     def work(collected: Collected) -> None:
@@ -257,12 +260,13 @@ def run_inside(inside: Sequence[tuple], lines: Lines, results: Results, jobs: in
     collect(files, work, imports=False)
     results.__init__()  # the other process has added results
     keys = set(json.loads(passed.read_text()))
+    passed.unlink()
     return [mutant for mutant, _, _ in inside if mutant.key in keys]
 
 
 def run_on_disk(later: Sequence[Mutant], lines: Lines, results: Results, jobs: int) -> None:
     """Run mutants of code that runs at import or in other processes."""
-    copies = [copy_repository(f"copy-{number}") for number in range(jobs)] if later else []
+    copies = [copy_repository(number) for number in range(jobs)] if later else []
     todo = []
     for mutant in later:
         in_place = tests_in_place(mutant, lines)
@@ -278,6 +282,8 @@ def run_on_disk(later: Sequence[Mutant], lines: Lines, results: Results, jobs: i
         else:
             settle(mutant, lines, results, code == 0, said)
         show_progress(done, len(todo))
+    for copy in copies:
+        shutil.rmtree(copy, ignore_errors=True)
 
 
 def show_progress(done: int, total: int) -> None:

@@ -981,3 +981,21 @@ async def test_a_remembered_answer_needs_no_trial_and_a_failed_trial_is_asked_ab
 
     assert [result.text for result in results] == ["ran with permission"] * 2
     assert (len(tries), len(asked)) == (1, 1)
+
+
+async def test_the_rules_of_an_inner_policy_are_checked_too() -> None:
+    rules = glue.Rules(allow=["save"], otherwise=glue.Rules(deny=["svae"]))
+
+    with pytest.raises(glue.errors.ConfigError, match="the rule 'svae' names no known tool"):
+        rules.check([save])
+
+
+async def test_rules_pass_a_decision_to_the_policy_that_remembers_it() -> None:
+    asked, ask = asker(glue.deny())
+    rules = glue.Rules(allow=["other"], otherwise=glue.Ask(ask))
+
+    rules.remember(request(), glue.allow("always"))
+    decided: Any = rules.decide(request())
+
+    assert (await decided).allowed
+    assert asked == []

@@ -234,3 +234,40 @@ def test_redact_values_keeps_random_tokens_that_are_no_known_value() -> None:
     redactor = Redactor.from_environment({"A_TOKEN": VALUE}, mask="[redacted]")
 
     assert redactor.redact_values(f"{VALUE} {token}") == f"[redacted] {token}"
+
+
+def test_the_secrets_in_a_json_key_are_redacted_by_themselves() -> None:
+    private = "a1B2c3D4e5F6g7H8i9J0"
+    key = '{"type": "service_account_of_mine", "private_key_id": "' + private + '"}'
+    redactor = Redactor.from_environment({"GOOGLE_CREDENTIALS_KEY": key})
+
+    assert redactor.redact_values(f"id {private}.") == f"id {MASK}."
+    # Base 85 groups the bytes, so a part has another encoding than it has within the whole.
+    assert redactor.redact_values(base64.b85encode(private.encode()).decode()) == MASK
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "%{:02x}",
+        "%{:02X}",
+        "&#{};",
+        "&#x{:x};",
+        "\\x{:02x}",
+        "\\u{:04x}",
+        "\\u{{{:04x}}}",
+        "\\{:03o}",
+    ],
+)
+def test_a_secret_is_redacted_in_escaped_characters(form: str) -> None:
+    redactor = Redactor.from_environment({"A_TOKEN": VALUE})
+    escaped = "".join(form.format(ord(character)) for character in VALUE)
+
+    assert redactor.redact(f"say {escaped}!") == f"say {MASK}!"
+
+
+def test_escapes_without_a_secret_are_unchanged() -> None:
+    redactor = Redactor.from_environment({"A_TOKEN": VALUE})
+    text = r"100%25 &amp; \x41 \ud800 \u{110000} \101 &nosuchname; =3D."
+
+    assert redactor.redact(text) == text

@@ -85,6 +85,7 @@ class Tmux:
         self.folder = folder
         self.socket = str(folder / "tmux")
         env = {"PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8", "PS1": "$ "}
+        env |= {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
         size = ("-x", str(columns), "-y", "50")
         self._run("-f", os.devnull, "new-session", "-d", *size, "-c", str(folder), "sh", env=env)
 

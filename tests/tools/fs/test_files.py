@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import stat
 from pathlib import Path
@@ -15,7 +16,7 @@ from glue.errors import GlueError, ToolError, UnsafePath
 from glue.tools import fs
 from glue.tools.fs import Root, files
 from glue.tools.fs import functions as ready
-from glue.tools.fs.files import lines_that_fit
+from glue.tools.fs.files import Pager, decode, lines_that_fit
 
 
 def test_a_page_ends_with_the_offset_of_the_next_page(tools: Tools, tmp_path: Path) -> None:
@@ -297,3 +298,16 @@ def test_lines_that_fit_count_their_bytes_and_line_ends() -> None:
     assert lines_that_fit(["ab", "ä", "c"], 8) == ["ab", "ä", "c"]
     assert lines_that_fit(["ab", "ä", "c"], 7) == ["ab", "ä"]
     assert lines_that_fit(["ab", "ä", "c"], 2) == []
+
+
+def test_a_page_without_pieces_of_lines_cuts_a_long_line() -> None:
+    pager = Pager(1, 5)
+
+    assert not pager.feed("aaaä bbb\nnext\n".encode())
+
+    assert pager.text() == "aaaä\n[line 1 is cut; continue with offset 2]"
+
+
+def test_broken_utf16_is_not_edited() -> None:
+    with pytest.raises(ToolError, match="the file is binary; only text can be edited"):
+        decode(codecs.BOM_UTF16_LE + b"\x00\xd8a\x00")

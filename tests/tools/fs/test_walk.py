@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import anyio
@@ -107,3 +108,25 @@ def test_a_folder_that_becomes_a_link_is_not_entered(tmp_path: Path) -> None:
             folder.symlink_to(tmp_path / "outside")
 
     assert (met, budget.skipped) == (["folder"], 1)
+
+
+def test_a_scan_stops_when_the_time_is_up(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    budget = walk.Budget(entries=1025, deadline=0.0)
+
+    with Root(tmp_path) as root:
+        assert list(walk.scan(root.fd, budget)) == []
+    assert budget.stopped == "time is up"
+    assert budget.spent
+
+
+def test_the_kind_of_each_entry_is_known_without_following_links(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("folder")
+    os.mkfifo(tmp_path / "pipe")
+
+    with Root(tmp_path) as root:
+        found = dict(walk.scan(root.fd, walk.Budget()))
+
+    assert found == {"folder": "folder", "file": "file", "link": "link", "pipe": "other"}
