@@ -20,6 +20,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -188,10 +189,10 @@ def run_in_place(
             sys.exit(1)
 
 
-def collect(test_files: Sequence[str], work: Callable[[Collected], None], imports: bool) -> None:
+def collect(test_files: Sequence[str], work: Callable[[Collected], None], imports: bool) -> bool:
     """Collect test files in a forked process and call `work` there with the collected tests.
 
-    `imports` also records the lines that run at import.
+    Return whether `work` returned. `imports` also records the lines that run at import.
     """
     child = os.fork()
     if child == 0:
@@ -205,9 +206,7 @@ def collect(test_files: Sequence[str], work: Callable[[Collected], None], import
     while True:
         ended, status = os.wait()
         if ended == child:
-            break
-    if status:
-        sys.exit("the tests could not be collected; run pytest to see why")
+            return status == 0
 
 
 def _collect(test_files: Sequence[str], work: Callable[[Collected], None], imports: bool) -> int:
@@ -228,8 +227,11 @@ def _collect(test_files: Sequence[str], work: Callable[[Collected], None], impor
             (STATE / "imports.json").write_text(json.dumps(write_bits(lines)))
         os.dup2(stdout, 1)
         os.dup2(stderr, 2)
-        work(collected)
-        done.append(True)
+        try:
+            work(collected)
+            done.append(True)
+        except Exception:
+            traceback.print_exc()
         os.dup2(nowhere, 1)  # hides the summaries of plugins
 
     done: list[bool] = []

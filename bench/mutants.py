@@ -19,6 +19,7 @@ code is 1 if a module is below its threshold.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import re
@@ -154,6 +155,9 @@ class Results:
     def __init__(self) -> None:
         self._path = STATE / "results.jsonl"
         self._known: dict[str, Result] = {}
+        self.read()
+
+    def read(self) -> None:
         if self._path.is_file():
             for line in self._path.read_text().splitlines():
                 key, survived, test, state = json.loads(line)
@@ -193,7 +197,8 @@ def update_lines(jobs: int) -> Lines:
             if code:
                 print(f"{name} could not be recorded ({said}); its tests are not used")
 
-    collect(test_files(), work, imports=True)
+    if not collect(test_files(), work, imports=True):
+        sys.exit("the tests could not be collected; run pytest to see why")
     return mutant_lines.load(test_files())[0]
 
 
@@ -228,40 +233,64 @@ def settle(mutant: Mutant, lines: Lines, results: Results, survived: bool, test:
         print(f"survived: {mutant}", flush=True)
 
 
+class Notes:
+    """Lines that a forked process leaves for its parent, which may outlive it."""
+
+    def __init__(self, name: str) -> None:
+        self._path = STATE / f"{name}-{mutant_tests.RUN}"
+        self._path.write_text("")
+
+    def add(self, key: str) -> None:
+        with self._path.open("a") as file:
+            file.write(f"{key}\n")
+
+    def take(self) -> set[str]:
+        found = set(self._path.read_text().splitlines())
+        self._path.unlink()
+        return found
+
+
 def run_inside(inside: Sequence[tuple], lines: Lines, results: Results, jobs: int) -> list[Mutant]:
     """Run mutants inside functions; return those that other tests may still detect."""
     files = sorted({name.partition("::")[0] for _, _, tests in inside for name, _ in tests})
-    passed = STATE / f"later-{mutant_tests.RUN}.json"
-    passed.write_text("[]")
+    begun, ended, passed = Notes("begun"), Notes("ended"), Notes("passed")
+
+    def begin(collected: Collected, mutant: Mutant, changed: Sequence, tests: Sequence) -> None:
+        begun.add(mutant.key)
+        here = [(name, seconds) for name, seconds in tests if name in collected.items]
+        run_in_place(collected, mutant, changed, here)
 
     def work(collected: Collected) -> None:
-        todo = []
-        for mutant, changed, tests in inside:
-            here = [(name, seconds) for name, seconds in tests if name in collected.items]
-            todo.append(
-                (
-                    mutant,
-                    lambda mutant=mutant, changed=changed, here=here: run_in_place(
-                        collected, mutant, changed, here
-                    ),
-                )
-            )
-        later = []
+        todo = [(each[0], functools.partial(begin, collected, *each)) for each in inside]
         for done, (mutant, code, said) in enumerate(run_jobs(todo, jobs), 1):
             if code == 2 or (code == 0 and tests_on_disk(mutant, lines, False)):
-                later.append(mutant.key)
+                passed.add(mutant.key)
             elif code == 3:
                 print(f"{mutant}: the tests could not be run: {said}")
             else:
                 settle(mutant, lines, results, code == 0, said)
+            ended.add(mutant.key)
             show_progress(done, len(todo))
-        passed.write_text(json.dumps(later))
 
-    collect(files, work, imports=False)
-    results.__init__()  # the other process has added results
-    keys = set(json.loads(passed.read_text()))
-    passed.unlink()
-    return [mutant for mutant, _, _ in inside if mutant.key in keys]
+    is_complete = collect(files, work, imports=False)
+    results.read()  # the other process has added results
+    started, finished, open_ones = begun.take(), ended.take(), passed.take()
+    later = [each[0] for each in inside if each[0].key in open_ones]
+    if is_complete:
+        return later
+    # A mutant has killed every process; it is found by running the last ones one at a time.
+    rest = [each for each in inside if each[0].key not in finished]
+    last = [each for each in rest if each[0].key in started]
+    if not last:
+        sys.exit("the tests could not be collected; run pytest to see why")
+    if len(last) == 1:
+        settle(last[0][0], lines, results, False, "(it killed the process of the tests)")
+        rest.remove(last[0])
+        return later + (run_inside(rest, lines, results, jobs) if rest else [])
+    for each in last:
+        later += run_inside([each], lines, results, 1)
+        rest.remove(each)
+    return later + (run_inside(rest, lines, results, jobs) if rest else [])
 
 
 def run_on_disk(later: Sequence[Mutant], lines: Lines, results: Results, jobs: int) -> None:
