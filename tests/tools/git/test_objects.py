@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fakes.checkouts import Lab
 
-from glue.errors import GlueError
+from glue.errors import GitError, GlueError
 from glue.tasks import StopFlag
 from glue.tools import git
 from glue.tools.git import (
@@ -103,3 +103,16 @@ def test_a_forged_folder_is_found_by_a_comparison(lab: Lab) -> None:
 
     with git.Repo(lab.root) as repo, pytest.raises(GlueError, match="damaged or forged"):
         repo.changes("HEAD~1", "HEAD")
+
+
+def test_a_missing_object_is_an_error_that_names_it(lab: Lab) -> None:
+    sha = lab.sha("work:a.py")
+    (lab.dot / "objects" / sha[:2] / sha[2:]).unlink()
+
+    with git.Repo(lab.root) as repo, pytest.raises(GitError) as caught:
+        repo.cat_file("work", "a.py")
+
+    assert str(caught.value) == (
+        f"object {sha[:12]} is missing: the repository is incomplete, damaged or forged"
+    )
+    assert caught.value.kind == "missing"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -161,3 +162,37 @@ def test_errors_have_a_kind(repo: Path, run: Run) -> None:
             with pytest.raises(GitError) as caught:
                 call()
             assert caught.value.kind == kind
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
+def test_a_closed_repository_leaves_no_descriptor_open(repo: Path) -> None:
+    before = sorted(os.listdir("/proc/self/fd"))
+
+    with Repo(repo) as opened:
+        opened.cat_file("work", "a.py")
+        during = os.listdir("/proc/self/fd")
+
+    assert len(during) > len(before)
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_hash_must_be_complete_and_name_a_file(repo: Path, run: Run) -> None:
+    with Repo(repo) as opened:
+        with pytest.raises(GitError, match="'abc' is not a full hash") as caught:
+            opened.blob("abc")
+        assert caught.value.kind == "usage"
+        head = run("rev-parse", "HEAD")
+        with pytest.raises(GitError, match=f"{head[:12]} is a commit, not a file") as caught:
+            opened.blob(head)
+        assert caught.value.kind == "missing"
+
+
+def test_branches_without_a_common_commit_have_no_merge_base(repo: Path, run: Run) -> None:
+    run("checkout", "-q", "--orphan", "alone")
+    run("commit", "-qm", "alone")
+
+    with Repo(repo) as opened, pytest.raises(GitError) as caught:
+        opened.merge_base("alone", "main")
+
+    assert str(caught.value) == "'alone' and 'main' share no commit"
+    assert caught.value.kind == "missing"
