@@ -30,7 +30,9 @@ from mutant_changes import ROOT, Mutant
 from mutant_lines import STATE, module_of, save, write_bits
 
 OPTIONS = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-seed=1"]
-OPTIONS += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+# Plain asserts: pytest also rewrites those of the package, because it contains a plugin, and the
+# rewritten functions would not be equal to the compiled ones.
+OPTIONS += ["--assert=plain"]
 # Seconds for a test, besides ten times its usual time: by the clock, because a test that waits for
 # the end of `sleep 60` and then passes does not detect a mutant, and of the processor.
 PATIENCE, CPU = 75, 20
@@ -106,6 +108,11 @@ class Collected:
 
     def pytest_runtestloop(self, session: Any) -> bool:
         self.items = {item.nodeid: item for item in session.items}
+        self.work(self)
+        return True
+
+    def find_functions(self) -> None:
+        """Find the functions of the package that exist, by their modules."""
         for each in gc.get_objects():
             if isinstance(each, FunctionType):
                 module = module_of(each.__code__.co_filename)
@@ -113,8 +120,6 @@ class Collected:
                     self.functions.setdefault(module, []).append(each)
         gc.collect()
         gc.freeze()
-        self.work(self)
-        return True
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.failed:

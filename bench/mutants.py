@@ -19,7 +19,9 @@ code is 1 if a module is below its threshold.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
+import importlib
 import json
 import os
 import re
@@ -84,6 +86,12 @@ def own_test_file(module: str) -> str:
         if (ROOT / "tests" / inside / f"test_{inside.name}.py").is_file():
             return str(Path("tests") / inside / f"test_{inside.name}.py")
     return str(Path("tests") / inside.parent / f"test_{inside.stem}.py")
+
+
+def import_name(module: str) -> str:
+    """Return the name by which users import the module of a path, such as glue.tools.shell."""
+    parts = Path(module).with_suffix("").parts
+    return ".".join(parts if parts[0] == "glue" else ("glue", *parts)).removesuffix(".__init__")
 
 
 def bits(first: int, last: int) -> int:
@@ -213,7 +221,7 @@ def run_mutants(chosen: Sequence[Mutant], lines: Lines, results: Results, jobs: 
         if changed:
             inside.append((mutant, changed, tests))
         else:
-            later.append(mutant)
+            later.append((mutant, True))
     if inside:
         later += run_inside(inside, lines, results, jobs)
     run_on_disk(later, lines, results, jobs)
@@ -251,10 +259,17 @@ class Notes:
         return found
 
 
-def run_inside(inside: Sequence[tuple], lines: Lines, results: Results, jobs: int) -> list[Mutant]:
-    """Run mutants inside functions; return those that other tests may still detect."""
+def run_inside(
+    inside: Sequence[tuple], lines: Lines, results: Results, jobs: int
+) -> list[tuple[Mutant, bool]]:
+    """Run mutants inside functions.
+
+    Return those that other tests may still detect, and whether all of their tests are left because
+    the function to change was not found.
+    """
     files = sorted({name.partition("::")[0] for _, _, tests in inside for name, _ in tests})
-    begun, ended, passed = Notes("begun"), Notes("ended"), Notes("passed")
+    begun, ended = Notes("begun"), Notes("ended")
+    passed, unchanged = Notes("passed"), Notes("unchanged")
 
     def begin(collected: Collected, mutant: Mutant, changed: Sequence, tests: Sequence) -> None:
         begun.add(mutant.key)
@@ -262,9 +277,15 @@ def run_inside(inside: Sequence[tuple], lines: Lines, results: Results, jobs: in
         run_in_place(collected, mutant, changed, here)
 
     def work(collected: Collected) -> None:
+        for module in {each[0].module for each in inside}:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(import_name(module))
+        collected.find_functions()
         todo = [(each[0], functools.partial(begin, collected, *each)) for each in inside]
         for done, (mutant, code, said) in enumerate(run_jobs(todo, jobs), 1):
-            if code == 2 or (code == 0 and tests_on_disk(mutant, lines, False)):
+            if code == 2:
+                unchanged.add(mutant.key)
+            elif code == 0 and tests_on_disk(mutant, lines, False):
                 passed.add(mutant.key)
             elif code == 3:
                 print(f"{mutant}: the tests could not be run: {said}")
@@ -275,8 +296,10 @@ def run_inside(inside: Sequence[tuple], lines: Lines, results: Results, jobs: in
 
     is_complete = collect(files, work, imports=False)
     results.read()  # the other process has added results
-    started, finished, open_ones = begun.take(), ended.take(), passed.take()
-    later = [each[0] for each in inside if each[0].key in open_ones]
+    started, finished = begun.take(), ended.take()
+    others, whole = passed.take(), unchanged.take()
+    later = [(each[0], False) for each in inside if each[0].key in others]
+    later += [(each[0], True) for each in inside if each[0].key in whole]
     if is_complete:
         return later
     # A mutant has killed every process; it is found by running the last ones one at a time.
@@ -294,14 +317,16 @@ def run_inside(inside: Sequence[tuple], lines: Lines, results: Results, jobs: in
     return later + (run_inside(rest, lines, results, jobs) if rest else [])
 
 
-def run_on_disk(later: Sequence[Mutant], lines: Lines, results: Results, jobs: int) -> None:
+def run_on_disk(
+    later: Sequence[tuple[Mutant, bool]], lines: Lines, results: Results, jobs: int
+) -> None:
     """Run mutants of code that runs at import or in other processes."""
     copies = [copy_repository(number) for number in range(jobs)] if later else []
     todo = []
-    for mutant in later:
-        in_place = tests_in_place(mutant, lines)
-        at_import = not in_place or not changed_functions(mutant)
-        tests = tests_on_disk(mutant, lines, at_import)
+    for mutant, is_whole in later:
+        in_place = tests_in_place(mutant, lines) if is_whole else []
+        at_import = is_whole and (not in_place or not changed_functions(mutant))
+        tests = [*in_place, *tests_on_disk(mutant, lines, at_import)]
         if not tests:
             settle(mutant, lines, results, True, "")
             continue

@@ -177,3 +177,24 @@ def test_arguments_of_a_call_may_be_a_list_or_contain_mistakes() -> None:
     assert read_reports(json.dumps(REPORT)[:-1] + ",}") == (REPORT,)
     with pytest.raises(ValueError, match="not a JSON object"):
         read_reports("a.py is wrong")
+
+
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        ("x = 1", "x = 1"),
+        ("```python\nx = 1\n```", "x = 1"),
+        ("~~~\nx = 1\ny = 2\n~~~\n", "x = 1\ny = 2"),
+        ("```\nx = 1", "```\nx = 1"),
+        ({"code": "x = 1", "text": "y"}, "x = 1"),
+        ({"new": "x = 1"}, "x = 1"),
+        ({"other": "x = 1"}, None),
+        (7, None),
+    ],
+)
+def test_suggestion_is_read_in_any_form(value: object, code: str | None) -> None:
+    assert read_report({"title": "Wrong", "suggestion": value}).suggestion == code
+
+
+def test_arguments_of_a_call_may_contain_several_objects() -> None:
+    assert read_reports(json.dumps(REPORT) + json.dumps({"note": 1})) == (REPORT, {"note": 1})
