@@ -408,3 +408,19 @@ async def test_output_is_checked_before_the_first_request(wrong: Any) -> None:
         await Agent(script).run("go", output=wrong)
 
     assert script.requests == []
+
+
+@dataclass
+class Branch:
+    name: str
+    below: list[Branch]
+
+
+def test_a_wrapped_schema_keeps_the_definitions_at_its_top() -> None:
+    schema = Output(list[Branch]).schema
+
+    assert list(schema["$defs"]) == ["Branch"]
+    assert "$defs" not in schema["properties"]["value"]
+    assert Output(list[Branch]).parse('{"value": [{"name": "a", "below": []}]}') == [
+        Branch("a", [])
+    ]

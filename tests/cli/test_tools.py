@@ -35,3 +35,13 @@ def test_a_checked_file_can_import_modules_of_its_folder(cli: Cli) -> None:
     ran = cli("tools", "check", "work/mine.py")
 
     assert (ran.code, ran.err) == (0, "1 tool, no problems\n")
+
+
+def test_a_file_without_tools_is_named(cli: Cli) -> None:
+    Path("empty.py").write_text("x = 1\n")
+
+    ran = cli("tools", "check", "empty.py")
+
+    assert ran.code == 0
+    assert "glue: empty.py defines no tools\n" in ran.err
+    assert "0 tools, no problems\n" in ran.err

@@ -232,6 +232,8 @@ def test_start_policies_sorts_by_place_and_keeps_the_order_within_a_place() -> N
 def test_a_policy_class_instead_of_an_object_is_rejected_with_a_hint() -> None:
     with pytest.raises(TypeError, match=r"make one: Ask\(\)"):
         start_policies([Ask])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match=r"Policy objects, not 3$"):
+        start_policies([3])  # type: ignore[list-item]
 
 
 def test_a_place_that_is_not_in_the_order_is_rejected() -> None:

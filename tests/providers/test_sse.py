@@ -143,3 +143,11 @@ def test_lines_of_any_kind_yield_the_same_events_byte_by_byte(tokens: list[bytes
     stream = b"".join(tokens)
 
     assert parse(*(bytes([byte]) for byte in stream)) == parse(stream)
+
+
+def test_the_last_event_is_returned_once() -> None:
+    parser = Parser()
+    parser.feed(b"data: one\n\ndata: two")
+
+    assert parser.end() == [b"two"]
+    assert parser.end() == []
