@@ -276,6 +276,17 @@ def test_refused_inline_comment_is_listed_in_the_sticky_comment(github: FakeForg
     assert "thrown away" in stickies(github)[0]["body"]
 
 
+def test_review_that_is_refused_with_422_is_posted_comment_by_comment(github: FakeForge) -> None:
+    github.fail("invalid", match="POST .*/reviews")
+
+    done = send(github, review(*FINDINGS))
+
+    assert [call.status for call in github.calls if call.path.endswith("/reviews")][-1] == 422
+    assert done.delivery is not None
+    assert (done.delivery.posted, done.delivery.listed, done.delivery.problem) == (3, 0, "")
+    assert len(github.pulls[1].inline) == 3
+
+
 @pytest.mark.parametrize("action", ["denied", "error"])
 def test_review_that_fails_with_403_or_500_is_not_posted_comment_by_comment(
     github: FakeForge, action: Action
