@@ -216,6 +216,23 @@ async def test_a_symbolic_link_to_a_database_shares_its_locks(tmp_path: Path) ->
                     pass
 
 
+@pytest.mark.parametrize("sync", [True, False])
+async def test_a_closed_session_can_be_reopened_while_another_is_open(
+    tmp_path: Path, sync: bool
+) -> None:
+    path = tmp_path / "x.db"
+    store = SQLiteStore(path)
+
+    async with store.log("open all the time"):
+        async with store.log("demo") as log:
+            await log.append(user("one"))
+        # A store with another `sync` has its own locks, as a store of another process has.
+        async with SQLiteStore(path, sync=sync).log("demo") as log:
+            await log.append(user("two"))
+
+    assert [message.text for message in await store.load("demo")] == ["one", "two"]
+
+
 async def test_an_empty_database_file_is_an_empty_store(tmp_path: Path) -> None:
     (tmp_path / "x.db").touch()
     store = SQLiteStore(tmp_path / "x.db")

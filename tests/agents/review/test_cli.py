@@ -424,6 +424,23 @@ def test_missing_base_branch_names_the_option(
     assert text == "glue review: no base branch was found; name it with --base\n"
 
 
+def test_doctor_reports_that_there_are_no_problems_only_if_there_are_none(larder: Path) -> None:
+    clean = "no problems found in the workflows"
+    folder = larder / ".github" / "workflows"
+    folder.mkdir(parents=True)
+
+    assert clean in invoke("doctor")[1]
+    (folder / "review.yml").write_text(
+        "on: pull_request_target\njobs:\n  x:\n    runs-on: ubuntu-latest\n    steps:\n"
+        "      - uses: actions/checkout@v4\n        with:\n"
+        "          ref: ${{ github.event.pull_request.head.sha }}\n"
+    )
+    found = invoke("doctor")[1]
+
+    assert "review.yml" in found
+    assert clean not in found
+
+
 def test_doctor_names_a_tool_for_all_other_checks(larder: Path) -> None:
     assert "zizmor" in invoke("doctor")[1]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,19 @@ async def test_replay_with_another_request_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ReplayError, match="differs from the cassette"):
         await review(other, providers=noted.replays(), record=noted, replay=True)
+
+
+@pytest.mark.parametrize("change", [{"version": 2}, {"type": "other"}])
+def test_file_of_another_type_or_version_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    path = tmp_path / "x.jsonl"
+    runfile.RunFile("seed", shop()).save(path)
+    head, *others = path.read_text().splitlines()
+    assert runfile.load(path).seed == "seed"
+
+    path.write_text("\n".join([json.dumps(json.loads(head) | change), *others]))
+
+    with pytest.raises(ConfigError, match="is not a run file of a review"):
+        runfile.load(path)
 
 
 def test_file_that_is_not_a_run_file_is_refused(tmp_path: Path) -> None:

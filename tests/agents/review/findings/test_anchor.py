@@ -64,6 +64,16 @@ def test_claimed_line_chooses_between_two_places() -> None:
     assert far.line == 30
 
 
+def test_claimed_line_chooses_between_two_equal_neighbours() -> None:
+    change = from_texts({"c.py": "a\n"}, {"c.py": "a\nvalue = 12345\nvalue = 12345\n"})
+
+    places = [
+        locate("value = 12345", "c.py", change.files, change.head, claimed) for claimed in (2, 3)
+    ]
+
+    assert [place.end for place in places if place is not None] == [2, 3]
+
+
 def test_quote_of_several_lines_has_a_range() -> None:
     found = put("total = compute(first, second)\nresult = 1")
 
@@ -84,6 +94,16 @@ def test_quote_of_a_deleted_line_is_placed_on_the_line_below_the_gap() -> None:
     assert found is not None
     assert (found.line, found.anchor, found.start_line) == (26, "deleted", None)
     assert AFTER.split("\n")[25] == "line number 26"
+
+
+def test_quote_of_a_deleted_last_line_is_placed_on_the_line_above_the_gap() -> None:
+    change = from_texts({"a.py": BEFORE}, {"a.py": BEFORE.replace("line number 40\n", "")})
+    finding = Finding(path="a.py", quote="line number 40", title="t", body="b")
+
+    found = anchor(finding, change.files, change.head)
+
+    assert found is not None
+    assert (found.line, found.anchor) == (39, "deleted")
 
 
 def test_quote_of_a_deleted_file_has_no_line() -> None:
@@ -107,7 +127,7 @@ def test_quote_outside_of_every_hunk_has_no_line() -> None:
     found = put("line number 10")
 
     assert found is not None
-    assert (found.line, found.anchor) == (None, "file")
+    assert (found.line, found.claimed, found.anchor) == (None, 10, "file")
 
 
 def test_quote_that_does_not_occur_is_not_placed() -> None:
@@ -122,6 +142,18 @@ def test_short_quote_needs_to_be_unique_or_to_have_a_line() -> None:
     assert with_line is not None
     assert unique is not None
     assert (with_line.line, unique.line) == (21, 1)
+
+
+def test_short_quote_is_found_up_to_three_lines_from_the_claimed_line() -> None:
+    found = [put("result", claimed=claimed) for claimed in (17, 18, 24, 25)]
+
+    assert [place and place.line for place in found] == [None, 21, 21, None]
+
+
+def test_similar_line_is_found_up_to_three_lines_from_the_claimed_line() -> None:
+    found = [put("total += cmpute(frst)", claimed=claimed) for claimed in (16, 17, 23, 24)]
+
+    assert [place and place.line for place in found] == [None, 20, 20, None]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +199,7 @@ def test_similar_lines_need_the_line_number_to_choose() -> None:
 HEADED = "def load(name):\n    data = read(name)\n    check(data)\n    return data\n"
 
 
-@pytest.mark.parametrize(("claimed", "line"), [(None, 2), (3, 3), (4, 4), (90, 2)])
+@pytest.mark.parametrize(("claimed", "line"), [(None, 2), (1, 2), (3, 3), (4, 4), (90, 2)])
 def test_quoted_function_header_stands_for_a_changed_line_of_the_function(
     claimed: int | None, line: int
 ) -> None:
@@ -179,6 +211,28 @@ def test_quoted_function_header_stands_for_a_changed_line_of_the_function(
 
     assert found is not None
     assert (found.line, found.anchor) == (line, "inside")
+    assert found.quote == new.split("\n")[line - 1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        (f"@cached\n{HEADED}", HEADED.replace("check(data)", "verify(data)"), 3),
+        (HEADED, HEADED.replace("return data", "return data.text"), 4),
+        ("def load(name):\n    pass\n\nlimit = 1\n", "def load(name):\n    pass\n\nlimit = 2\n", 1),
+    ],
+)
+def test_changes_around_a_function_are_not_changes_of_the_function(
+    old: str, new: str, line: int
+) -> None:
+    change = from_texts({"a.py": old}, {"a.py": new})
+    finding = Finding(path="a.py", quote="def load(name):", title="t", body="b")
+
+    found = anchor(finding, change.files, change.head)
+
+    assert found is not None
+    assert found.line == line
+    assert new.split("\n")[line - 1] == found.quote
 
 
 def test_quoted_function_header_that_is_new_keeps_its_line() -> None:

@@ -119,7 +119,13 @@ async def test_finding_stands_if_its_check_fails(answer: Any) -> None:
 
 @pytest.mark.parametrize(
     ("mode", "severity", "requests"),
-    [("never", "high", 2), ("auto", "high", 3), ("auto", "low", 2), ("always", "low", 3)],
+    [
+        ("never", "high", 2),
+        ("auto", "high", 3),
+        ("auto", "medium", 3),
+        ("auto", "low", 2),
+        ("always", "low", 3),
+    ],
 )
 async def test_mode_decides_which_findings_are_checked(
     mode: str, severity: str, requests: int

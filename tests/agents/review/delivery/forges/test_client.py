@@ -131,6 +131,21 @@ def test_forbidden_response_is_not_a_rate_limit(loopback: Start) -> None:
     assert not caught.value.ambiguous
 
 
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [("422 Unprocessable Content", b'{"message": "no rate limit"}'), ("500 Error", b"{}")],
+)
+def test_only_statuses_403_and_429_are_rate_limits(
+    loopback: Start, status: str, body: bytes
+) -> None:
+    server = loopback(answer(body, status, "retry-after: 30"))
+
+    with pytest.raises(ForgeError, match=f"HTTP {status[:3]}") as caught:
+        talk(server).change("POST", "/comments", {})
+
+    assert (caught.value.wait, caught.value.ambiguous) == (None, status.startswith("500"))
+
+
 def test_every_text_of_a_request_is_redacted(loopback: Start) -> None:
     server = loopback(answer())
     client = talk(server, redact=lambda text: text.replace("secret", "***"))

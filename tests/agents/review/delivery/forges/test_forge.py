@@ -73,6 +73,20 @@ def test_post_that_did_not_arrive_is_sent_again() -> None:
     assert (sent, len(waits)) == (2, 1)
 
 
+def test_post_is_sent_again_if_no_connection_was_made() -> None:
+    forge, waits = pull_request()
+
+    sent = forge.post_once(failing(ForgeError("connection refused", status=0)), lambda: True)
+
+    assert (sent, len(waits)) == (2, 1)
+
+
+def test_post_that_arrived_despite_a_server_error_is_not_sent_again() -> None:
+    forge, _ = pull_request()
+
+    assert forge.post_once(failing(ForgeError("x", status=502, ambiguous=True)), lambda: True) == 1
+
+
 def test_refused_post_is_not_sent_again() -> None:
     forge, waits = pull_request()
 
