@@ -84,7 +84,7 @@ def _count(tokens: Iterable[_Token], is_repeated: bool, counts: _Counts) -> bool
             low, high, inner = value
             if is_repeated or not _count(inner, high > 1, counts):
                 return False
-            counts.ways *= max(int(high) - low, 1) if high <= _MANY else 1
+            counts.ways *= int(high) - low + 1 if high <= _MANY else 1
             counts.unlimited += high > _MANY
         elif kind == _GROUP:
             if not _count(value, is_repeated, counts):
@@ -163,8 +163,6 @@ class _Parser:
             atom = self._atom()
             bounds = self._bounds()
             if bounds is not None:
-                if atom[0] in (_START, _END):
-                    raise _Unknown
                 tokens.append((_REPEAT, (*bounds, [atom])))
             elif is_plain_group:
                 tokens += atom[1]
@@ -176,7 +174,7 @@ class _Parser:
         char = self.pattern[self.at]
         if char == "(":
             return self._group()
-        if char in "*+?":  # nothing to repeat
+        if char in "*+?":  # nothing to repeat, or a possessive repetition such as `a++`
             raise _Unknown
         self.at += 1
         if char == "[":
@@ -235,12 +233,12 @@ class _Parser:
     def _bounds(self) -> tuple[int, float] | None:
         """Read a quantifier such as `{2,3}`; return its least and greatest count, or None.
 
-        Return None if no quantifier follows.
+        Return None if no quantifier follows. `+` is read as `*`, which takes the same time.
         """
         char = self.pattern[self.at : self.at + 1]
         if char and char in "*+?":
             self.at += 1
-            low, high = (1 if char == "+" else 0), (1 if char == "?" else inf)
+            low, high = 0, (1 if char == "?" else inf)
         else:
             match = _BOUNDS.match(self.pattern, self.at)
             if match is None or match[0] == "{}":  # an opening brace may be a character
@@ -250,6 +248,4 @@ class _Parser:
             high = low if not match[2] else int(match[3]) if match[3] else inf
         if self.pattern.startswith("?", self.at):  # lazy
             self.at += 1
-        elif self.pattern[self.at : self.at + 1] in ("*", "+"):
-            raise _Unknown
         return low, high
