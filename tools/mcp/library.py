@@ -100,7 +100,7 @@ class Library:
                 )
                 for info in listed[:MAX_LISTED]
             ]
-        for path in (await self._paths(""))[:MAX_LISTED]:
+        for path in (await self._paths())[:MAX_LISTED]:
             kind = mimetypes.guess_type(path)[0]
             found.append(types.Resource(uri=FILES + quote(path), name=path, mime_type=kind))
         return found
@@ -162,7 +162,7 @@ class Library:
             catalog = next((each for each in self.catalogs if each.name == reference.name), None)
             values = catalog.versions() if catalog is not None and name == "version" else ()
         elif str(reference.uri).startswith(FILES):
-            values = await self._paths(value)
+            values = await self._paths()
         elif str(reference.uri).startswith(SESSIONS) and self.store is not None:
             values = [info.id for info in await self.store.list()]
         found = [each for each in values if each.startswith(value)]
@@ -171,18 +171,14 @@ class Library:
         )
         return types.CompleteResult(completion=completion)
 
-    async def _paths(self, start: str) -> list[str]:
-        """Return the paths that begin with `start`, of the first 1000 files below the root."""
+    async def _paths(self) -> list[str]:
+        """Return the paths of the first 1000 files below the root."""
         if not self.root:
             return []
         find = fs.find_files(self.root).function
         found = str(await in_thread(find, "*", ".", False, 1000)).splitlines()
         # The last line may be a hint for a model instead of a path.
-        return [
-            path
-            for path in found
-            if path.startswith(start) and os.path.isfile(os.path.join(self.root, path))
-        ]
+        return [path for path in found if os.path.isfile(os.path.join(self.root, path))]
 
 
 def _text(uri: str, text: str, kind: str) -> types.ReadResourceResult:

@@ -8,6 +8,20 @@ from glue.messages import File, Image, Text
 from glue.tools.mcp.content import tool_result
 
 
+def test_structured_content_does_not_repeat_the_data_of_a_picture() -> None:
+    data = base64.b64encode(b"bytes" * 20).decode()
+    content = [{"type": "image", "data": data, "mimeType": "image/png"}]
+    other = data[::-1]
+
+    result = tool_result(
+        {"content": content, "structuredContent": {"rows": [{"image": data, "other": other}]}}
+    )
+
+    row = {"image": "[the same data is in another part]", "other": other}
+    assert result.meta == {"structured": {"rows": [row]}}
+    assert data not in result.text
+
+
 def test_results_of_every_kind_are_converted() -> None:
     data = base64.b64encode(b"bytes").decode()
     content = [

@@ -90,6 +90,18 @@ async def test_files_below_the_root_are_resources_and_no_others(library: Library
     assert suggested.completion.values == ["docs/a b.md"]
 
 
+async def test_suggested_paths_are_files_even_if_there_are_too_many(library: Library) -> None:
+    for number in range(1001):
+        Path(library.root, f"{number}.txt").touch()
+
+    async with connect(library) as client:
+        suggested = await client.complete(
+            ResourceTemplateReference(uri="glue://files/{+path}"), {"name": "path", "value": ""}
+        )
+
+    assert suggested.completion.total == 1000
+
+
 async def test_sessions_of_a_store_are_resources(library: Library) -> None:
     store = library.store
     assert store is not None

@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import parse_qs
 
+import anyio.to_thread
 import pytest
 from fakes.mcp_servers import HttpServer, use
 
 from glue.tools import mcp
+from glue.tools.mcp import oauth
+from glue.tools.mcp.oauth import _Callback
 
 
 async def test_only_the_user_can_read_the_tokens(tmp_path: Path) -> None:
@@ -161,3 +164,31 @@ async def test_a_registered_client_signs_in_with_its_secret(
     assert result.text.startswith("in s")
     assert Registered.grants == [expected]
     assert len(opened) == (grant == "browser")
+
+
+def visit(url: str) -> None:
+    urllib.request.urlopen(url, timeout=30).close()
+
+
+async def test_a_second_sign_in_without_an_answer_does_not_use_the_first_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with _Callback(0) as callback:
+        callback.listen()
+        await anyio.to_thread.run_sync(visit, f"{callback.address}?code=first")
+        first = await callback.wait()
+        monkeypatch.setattr(oauth, "SIGN_IN_SECONDS", 0)
+        callback.listen()
+        second = await callback.wait()
+
+    assert (first, second) == ({"code": "first"}, {})
+
+
+async def test_the_local_server_ends_with_the_sign_in() -> None:
+    before = {*threading.enumerate()}
+    with _Callback(0) as callback:
+        callback.listen()
+        (thread,) = {*threading.enumerate()} - before
+
+    thread.join(10)
+    assert not thread.is_alive()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -11,10 +12,12 @@ import pytest
 from fakes.mcp_servers import use
 
 import glue
+from glue.context import Host
 from glue.permission import Decision, PermissionRequest
 from glue.testing import Script, call, calls
 from glue.tools import mcp
 from glue.tools.mcp.connection import RunningCall
+from glue.tools.mcp.questions import read_question
 
 SURE = {"type": "object", "properties": {"sure": {"type": "boolean"}}, "required": ["sure"]}
 DROP = {"message": "Delete the database?", "form": SURE}
@@ -176,6 +179,20 @@ async def test_a_question_is_declined_if_calls_of_several_sessions_run(
     assert answer["action"] == "decline"
     assert seen == ["demo__form"]
     assert "calls of several sessions run at the same time" in caplog.text
+
+
+def test_the_question_names_the_session_and_the_call_that_caused_it() -> None:
+    asked = SimpleNamespace(message="Sure?", requested_schema=SURE)
+    context: glue.Context[None] = glue.Context(
+        call=call("demo__form", id="c7"), host=Host(session_id="s1")
+    )
+
+    known, unknown = (read_question("demo", asked, each) for each in (context, None))
+
+    assert known is not None
+    assert unknown is not None
+    assert (known.session_id, known.call_id) == ("s1", "c7")
+    assert (unknown.session_id, unknown.call_id) == ("", "")
 
 
 def test_the_question_has_the_host_in_ascii() -> None:
