@@ -90,6 +90,7 @@ def test_settings_are_printed_with_their_sources(cli: Cli, monkeypatch: pytest.M
     assert data["store"]["source"] == "default"
     assert "groq" in text.out
     assert "GLUE_MODEL" in text.out
+    assert "None" not in text.out
 
 
 def test_an_unknown_setting_prints_one_line(cli: Cli) -> None:

@@ -23,6 +23,7 @@ def test_inspect_describes_a_file_without_running_it(cli: Cli) -> None:
     assert not Path("ran").exists()
     assert data["settings"] == {"model": "groq", "tools": ["fs"]}
     assert data["dependencies"] == ["glue-agents", "httpx"]
+    assert data["about"] == "Does things."
     assert data["agents"] == [{"name": "agent", "model": "'groq'", "line": 14}]
     assert data["tools"] == [{"name": "save", "description": "Save it.", "needs_permission": True}]
     assert "save: Save it., needs permission" in text.out

@@ -93,6 +93,7 @@ def test_the_list_shows_levels_what_becomes_of_one_and_retired_models(cli: Cli) 
     )
 
     assert "xhigh -> high" in nano
+    assert "high -> high" not in cli("models", "gpt-5-nano", "--reasoning", "high").out
     retired = [row["model"] for row in rows if row["retired"]]
     assert retired
     name = retired[0].partition(":")[2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -23,8 +24,14 @@ print("never printed")
 
 SIGNALS = """
 import os, signal
+import tempfile
 import anyio
 from glue.cli.process import cancel_on_signal
+from glue.tools import sandbox
+
+folder = tempfile.mkdtemp()
+sandbox.PRIVATE.add(folder)
+print(folder, flush=True)
 
 async def main():
     async with anyio.create_task_group() as tasks:
@@ -74,7 +81,9 @@ def test_threads_that_ran_before_are_not_waited_for() -> None:
     thread.join()
 
 
-def test_the_first_signal_cancels_and_the_second_exits() -> None:
+def test_the_first_signal_cancels_and_the_second_exits_without_private_folders() -> None:
     ran = run_program(SIGNALS)
 
-    assert (ran.returncode, ran.stdout) == (130, "cancelled\nleft\n")
+    folder, *lines = ran.stdout.splitlines()
+    assert (ran.returncode, lines) == (130, ["cancelled", "left"])
+    assert not Path(folder).exists()

@@ -93,3 +93,4 @@ def test_a_check_exits_with_2_for_a_mistake_and_1_for_a_silent_server(
 
         assert (ran.code, ran.out, ran.err.count("\n")) == (code, "", 1), ran
         assert error in ran.err
+        assert ran.err.startswith("glue: ")
