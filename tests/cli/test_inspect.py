@@ -27,3 +27,4 @@ def test_inspect_describes_a_file_without_running_it(cli: Cli) -> None:
     assert data["agents"] == [{"name": "agent", "model": "'groq'", "line": 14}]
     assert data["tools"] == [{"name": "save", "description": "Save it.", "needs_permission": True}]
     assert "save: Save it., needs permission" in text.out
+    assert ["tools", "fs"] in [line.split() for line in text.out.splitlines()]

@@ -47,6 +47,26 @@ anyio.run(main)
 """
 
 
+ECHO = """
+import os, pty, sys, termios
+from glue.cli.process import terminal_echo
+
+ours, theirs = pty.openpty()
+os.dup2(theirs, 0)
+
+def has_echo():
+    return bool(termios.tcgetattr(0)[3] & termios.ECHO)
+
+for before, shown in ((True, True), (True, False), (False, True), (False, False)):
+    mode = termios.tcgetattr(0)
+    mode[3] = mode[3] | termios.ECHO if before else mode[3] & ~termios.ECHO
+    termios.tcsetattr(0, termios.TCSANOW, mode)
+    with terminal_echo(shown):
+        inside = has_echo()
+    print(inside == shown, has_echo() == before)
+"""
+
+
 def run_program(text: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False
@@ -87,3 +107,9 @@ def test_the_first_signal_cancels_and_the_second_exits_without_private_folders()
     folder, *lines = ran.stdout.splitlines()
     assert (ran.returncode, lines) == (130, ["cancelled", "left"])
     assert not Path(folder).exists()
+
+
+def test_the_echo_of_the_terminal_is_switched_during_a_block_only() -> None:
+    ran = run_program(ECHO)
+
+    assert (ran.stdout, ran.stderr) == ("True True\n" * 4, "")

@@ -73,6 +73,29 @@ def test_on_all_addresses_the_page_is_reached_by_any_name_with_the_token(
     assert b"<html" in page
 
 
+def test_the_page_of_another_host_is_reached_by_the_name_of_that_host(
+    agent: str, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "glue", "serve", agent, "--no-open", "--host", "127.0.0.2"]
+    with subprocess.Popen(
+        [*command, "--token", "t0ken"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as server:
+        try:
+            assert server.stdout is not None
+            printed = server.stdout.readline().decode().strip()
+            with OPEN(printed, timeout=30) as answer:
+                page = answer.read()
+            elsewhere = urllib.request.Request(printed, headers={"Host": "evil.example"})
+            with pytest.raises(urllib.error.HTTPError, match="403"):
+                OPEN(elsewhere, timeout=30)
+        finally:
+            server.send_signal(signal.SIGINT)
+            server.wait(30)
+
+    assert printed.startswith("http://127.0.0.2:")
+    assert b"<html" in page
+
+
 def test_a_prompt_is_answered_and_stored(address: str) -> None:
     base, _, token = address.partition("/?token=")
     body = json.dumps({"session": "s", "prompt": "hello"}).encode()

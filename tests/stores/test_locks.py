@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 from pathlib import Path
 
 import pytest
+from fakes.sessions import open_files
 
 from glue.errors import SessionBusy
 from glue.stores.locks import SessionLocks, hold, lock_path
@@ -37,6 +39,29 @@ def test_the_last_user_deletes_the_lock_file(tmp_path: Path) -> None:
 
     assert not (tmp_path / "x.lock").exists()
     second.close()  # without effect
+
+
+def test_a_lock_file_that_was_replaced_meanwhile_is_opened_again_and_the_old_one_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.lock"
+    before, unlinked = open_files(), []
+
+    def replaced(fd: int, *arguments: object) -> object:
+        if not unlinked:  # the last user deletes the file just before it is locked here
+            unlinked.append(path.unlink())
+        return real(fd, *arguments)
+
+    real = fcntl.fcntl
+    monkeypatch.setattr(fcntl, "fcntl", replaced)
+    locks = SessionLocks(path)
+    locks.open()
+
+    assert path.exists()
+    assert unlinked
+    assert open_files() == before + 1
+    locks.close()
+    assert open_files() == before
 
 
 def test_hold_locks_until_it_is_closed(tmp_path: Path) -> None:

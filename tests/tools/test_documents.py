@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 import zlib
 
+import pypdf
 import pytest
 from fakes.documents import pdf, png
 
@@ -48,6 +50,16 @@ def test_a_pdf_without_text_is_named_as_such() -> None:
 def test_a_damaged_pdf_is_an_error(data: bytes) -> None:
     with pytest.raises(ToolError, match="the PDF cannot be read"):
         read_pdf(data)
+
+
+def test_a_pdf_with_a_password_is_named_as_such() -> None:
+    writer = pypdf.PdfWriter(clone_from=io.BytesIO(pdf("Secret page")))
+    writer.encrypt("open sesame", algorithm="RC4-128")
+    locked = io.BytesIO()
+    writer.write(locked)
+
+    with pytest.raises(ToolError, match="it is protected by a password"):
+        read_pdf(locked.getvalue())
 
 
 def test_a_pdf_that_unpacks_without_end_is_ended() -> None:
