@@ -21,7 +21,7 @@ from glue.acp.updates import (
     replay,
     tool_call,
 )
-from glue.errors import ConfigError, MissingKey
+from glue.errors import ConfigError, MissingKey, ProviderError
 from glue.function.decorator import tool
 from glue.limits import Outcome, StopReason
 from glue.messages import (
@@ -308,6 +308,11 @@ def test_every_outcome_but_failed_has_a_stop_reason() -> None:
 def test_a_missing_key_asks_for_authentication_and_other_config_errors_do_not() -> None:
     assert failure(MissingKey("openai", ["OPENAI_API_KEY"])).code == -32000
     assert failure(ConfigError("no such thing")).code == -32602
+
+
+def test_only_a_refused_key_asks_for_authentication() -> None:
+    assert failure(ProviderError("bad key", kind="auth")).code == -32000
+    assert failure(ProviderError("busy", kind="rate_limit")).code == -32603
 
 
 @pytest.mark.parametrize("arguments", ["{bad", "[1]", '"x"', "", '{"n": NaN}', "[" * 100_000])

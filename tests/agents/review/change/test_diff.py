@@ -96,6 +96,16 @@ def test_change_of_only_the_mode_has_its_own_status() -> None:
     assert one("diff --git a/x b/x\nold mode 100644\nnew mode 100755\n").status == "mode"
 
 
+@pytest.mark.parametrize(
+    ("modes", "status"),
+    [("120000 100644", "type"), ("100644 160000", "type"), ("100644 100644", "modified")],
+)
+def test_change_between_file_and_link_is_a_change_of_the_type(modes: str, status: str) -> None:
+    old, new = modes.split()
+
+    assert one(f"diff --git a/x b/x\nold mode {old}\nnew mode {new}\n").status == status
+
+
 def test_file_that_became_a_symlink_is_one_file() -> None:
     file = one(
         "diff --git a/x b/x\ndeleted file mode 100644\n--- a/x\n+++ /dev/null\n"
