@@ -15,7 +15,7 @@ from glue.errors import GlueError, MaxTurnsExceeded, ToolError
 from glue.limits import Outcome
 from glue.loop.ending import reply_notices
 from glue.loop.truncation import NOTICE
-from glue.messages import ToolCall, ToolSpec, Usage, messages_from_json, user
+from glue.messages import ToolCall, ToolSpec, messages_from_json, user
 from glue.pending import CallDeferred
 from glue.perform import perform
 
@@ -105,9 +105,3 @@ def _reason(error: GlueError) -> str:
     if isinstance(error, MaxTurnsExceeded):
         return f"it used {error.used} of {error.limit} {error.kind}"
     return str(error) or type(error).__name__
-
-
-def child_usage(result: ToolResult) -> Usage | None:
-    """Return the usage of the sub-agent whose tool returned `result`, or None if unknown."""
-    said = (result.meta or {}).get("usage")
-    return Usage(**said) if isinstance(said, dict) else None
