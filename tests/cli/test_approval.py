@@ -38,6 +38,17 @@ def test_a_question_shows_the_whole_target() -> None:
     assert "y… 100 more characters" in rest
 
 
+@pytest.mark.parametrize(("length", "end"), [(300, ""), (301, "… 1 more characters")])
+def test_a_line_of_300_characters_is_shown_completely(length: int, end: str) -> None:
+    request = PermissionRequest(
+        tool="note", action="note", target="", arguments={"a": "y" * length}
+    )
+
+    text = question(request, Screen(io.StringIO(), {}))
+
+    assert text.endswith(f"    {'y' * 300}{end}")
+
+
 def test_a_question_shows_a_command_once_and_why_no_rule_decides() -> None:
     def shown(command: str, text: str) -> str:
         request = PermissionRequest(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -157,6 +158,22 @@ async def test_the_time_of_the_user_does_not_count_in_the_time_limit_of_the_call
         result = await use(connection, "form")
 
     assert json.loads(result.text)["action"] == "accept"
+
+
+async def test_the_time_limit_of_the_call_starts_again_after_the_answer(
+    scripted: Callable[..., Any],
+) -> None:
+    limits: list[float] = []
+
+    async with scripted({"tools": TOOLS}, timeout=50) as connection:
+        with anyio.CancelScope(deadline=anyio.current_time() + 50) as scope:
+            running = RunningCall(glue.Context(call=call("demo__form")), scope)
+            async with connection._waiting_for_user(running):
+                limits.append(scope.deadline)
+            limits.append(scope.deadline - anyio.current_time())
+
+    assert limits[0] == math.inf
+    assert 0 < limits[1] <= 50
 
 
 async def test_a_question_is_declined_if_calls_of_several_sessions_run(
