@@ -312,7 +312,7 @@ def test_a_missing_key_asks_for_authentication_and_other_config_errors_do_not() 
 
 def test_only_a_refused_key_asks_for_authentication() -> None:
     assert failure(ProviderError("bad key", kind="auth")).code == -32000
-    assert failure(ProviderError("busy", kind="rate_limit")).code == -32603
+    assert failure(ProviderError("busy", kind="rate_limited")).code == -32603
 
 
 @pytest.mark.parametrize("arguments", ["{bad", "[1]", '"x"', "", '{"n": NaN}', "[" * 100_000])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fakes.sessions import open_files
@@ -45,11 +46,12 @@ def test_a_lock_file_that_was_replaced_meanwhile_is_opened_again_and_the_old_one
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "x.lock"
-    before, unlinked = open_files(), []
+    before, deleted = open_files(), list[Path]()
 
-    def replaced(fd: int, *arguments: object) -> object:
-        if not unlinked:  # the last user deletes the file just before it is locked here
-            unlinked.append(path.unlink())
+    def replaced(fd: int, *arguments: Any) -> Any:
+        if not deleted:  # the last user deletes the file just before it is locked here
+            path.unlink()
+            deleted.append(path)
         return real(fd, *arguments)
 
     real = fcntl.fcntl
@@ -58,7 +60,7 @@ def test_a_lock_file_that_was_replaced_meanwhile_is_opened_again_and_the_old_one
     locks.open()
 
     assert path.exists()
-    assert unlinked
+    assert deleted
     assert open_files() == before + 1
     locks.close()
     assert open_files() == before
