@@ -105,11 +105,12 @@ def test_a_marked_child_may_clean_up_after_sigterm_and_its_escaped_children_are_
 ) -> None:
     mark = f"GLUE_TEST={os.urandom(8).hex()}"
     name, _, value = mark.partition("=")
+    # The escaped child prints, because its mark is not visible before it runs.
+    escaped = [sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(61)"]
     code = (
         "import signal, subprocess, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.1), sys.exit(7)))\n"
-        "subprocess.Popen(['sleep', '61'], start_new_session=True)\n"
-        "print('ready', flush=True)\n"
+        f"subprocess.Popen({escaped!r}, start_new_session=True)\n"
         "time.sleep(60)\n"
     )
     stop = StopFlag()
@@ -122,7 +123,7 @@ def test_a_marked_child_may_clean_up_after_sigterm_and_its_escaped_children_are_
     done = python(code, env=env, sink=cancel, stop=stop, mark=mark)
 
     assert (done.reason, done.code) == ("cancelled", 7)
-    assert done.left == ("sleep 61",)
+    assert done.left == (" ".join(escaped),)
     assert find_marked(mark) == {}
 
 
