@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import os.path
 import re
 from collections.abc import Iterator
@@ -12,7 +10,9 @@ from typing import Any
 
 import click
 import griffe
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
+from reference import describe, find_leaks
 
 from glue.cli.app import commands as glue
 
@@ -77,19 +77,24 @@ def on_page_content(html: str, page: Any, **_: Any) -> str:
 
 
 def on_post_build(config: Any, **_: Any) -> None:
-    """Write the Markdown copy of each page, llms.txt, and llms-full.txt with all pages."""
+    """Write the Markdown copy of each page, llms.txt, and llms-full.txt with all pages.
+
+    The build fails if the site shows the environment or the memory of the build machine.
+    """
     site = Path(config.site_dir)
     index, full = [f"# glue\n\n> {SUMMARY}\n"], []
     for section, members in menu:
         index.append(f"\n## {section}\n\n")
         for _, path in members:
-            text = REFERENCE.sub(lambda match: _reference(match[1]), FRONT.sub("", pages[path]))
+            text = REFERENCE.sub(lambda match: describe(match[1]), FRONT.sub("", pages[path]))
             (site / path).parent.mkdir(parents=True, exist_ok=True)
             (site / path).write_text(text, encoding="utf-8")
             index.append(f"- [{_title(text)}]({path}): {_summary(text)}\n")
             full.append(f"<!-- {path} -->\n\n{text.strip()}\n")
     (site / "llms.txt").write_text("".join(index), encoding="utf-8")
     (site / "llms-full.txt").write_text("\n".join(full), encoding="utf-8")
+    if leaks := find_leaks(site):
+        raise PluginError(f"the site shows an environment or an address: {', '.join(leaks)}")
 
 
 def _title(text: str) -> str:
@@ -102,48 +107,6 @@ def _summary(text: str) -> str:
     words = [part for part in body.split("\n\n") if part.strip() and part.strip()[0] not in "<!#`|"]
     plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", " ".join(words[0].split()) if words else "")
     return re.split(r"(?<=\.)\s", plain)[0]
-
-
-def _reference(name: str) -> str:
-    """Return the signature and the docstring of a name, or of the public names of a module."""
-    found, value = _find(name)
-    if not inspect.ismodule(value):
-        return _entry(name.rpartition(".")[2], value)
-    own = [
-        _entry(each, getattr(value, each))
-        for each in getattr(value, "__all__", dir(value))
-        if each[0] != "_" and getattr(getattr(value, each), "__module__", "").startswith("glue")
-    ]
-    return "\n".join([f"{inspect.getdoc(value) or found}\n", *own])
-
-
-def _find(name: str) -> tuple[str, Any]:
-    module, names = name, list[str]()
-    while True:
-        try:
-            value: Any = importlib.import_module(module)
-            break
-        except ModuleNotFoundError:
-            module, _, last = module.rpartition(".")
-            names.insert(0, last)
-    for each in names:
-        value = getattr(value, each)
-    return module, value
-
-
-def _entry(name: str, value: Any) -> str:
-    try:
-        head = f"{name}{inspect.signature(value)}"
-    except (TypeError, ValueError):
-        head = name
-    parts = [f"### {name}\n\n```python\n{head}\n```\n\n{inspect.getdoc(value) or ''}\n"]
-    if inspect.isclass(value):
-        for method, function in vars(value).items():
-            if inspect.isfunction(function) and method[0] != "_":
-                signature = f"{name}.{method}{inspect.signature(function)}"
-                described = inspect.getdoc(function) or ""
-                parts.append(f"```python\n{signature}\n```\n\n{described}\n")
-    return "\n".join(parts)
 
 
 def _options(name: str) -> str:

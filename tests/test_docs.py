@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import configparser
+import importlib.util
 import inspect
 import json
 import os
@@ -16,6 +17,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
@@ -490,3 +492,68 @@ def test_the_reference_describes_every_parameter_of_an_agent() -> None:
     )
 
     assert sorted(described) == sorted(inspect.signature(Agent).parameters)
+
+
+@pytest.fixture(scope="module")
+def reference() -> Any:
+    """Load docs/reference.py, which is not part of a package."""
+    spec = importlib.util.spec_from_file_location("reference", ROOT / "docs" / "reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_reference_shows_only_literal_defaults(
+    reference: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "made-up-key")
+
+    def start(
+        name: str, tries: int = 3, environ: Any = os.environ, sleep: Any = plain, size: Any = ()
+    ) -> None: ...
+
+    shown = str(reference.signature(start))
+
+    assert shown == (
+        "(name: str, tries: int = 3, environ: Any = ..., sleep: Any = ..., size: Any = ()) -> None"
+    )
+
+
+def test_no_entry_of_the_reference_shows_the_machine_that_builds_the_site(
+    reference: Any, tmp_path: Path
+) -> None:
+    page = (ROOT / "docs" / "api.md").read_text()
+    names = re.findall(r"^::: (\S+)", page, re.MULTILINE)
+
+    (tmp_path / "api.md").write_text("\n".join(reference.describe(name) for name in names))
+
+    assert names
+    assert reference.find_leaks(tmp_path) == []
+
+
+def test_a_site_that_shows_an_environment_or_an_address_is_reported_without_its_text(
+    reference: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "cookbook").mkdir()
+    (tmp_path / "good.md").write_text("environ: a mapping\n")
+    (tmp_path / "cookbook" / "bad.md").write_text("# Bad\nenviron({'KEY': 'secret'})\n")
+    (tmp_path / "bad.html").write_text(f"<p>{object()!r}</p>")
+
+    assert reference.find_leaks(tmp_path) == ["bad.html:1", "cookbook/bad.md:2"]
+
+
+def test_the_reference_lists_properties_members_of_enums_and_kinds_of_errors(
+    reference: Any,
+) -> None:
+    result = reference.describe("glue.result.RunResult")
+    outcome = reference.describe("glue.limits.Outcome")
+    errors = reference.describe("glue.errors")
+
+    for each in ("cost: float | None", "model: str", "reply: AssistantMessage", "complete: bool"):
+        assert f"\nRunResult.{each}\n" in result
+    for end in Outcome:
+        assert f"\nOutcome.{end.name} = {end.value!r}\n" in outcome
+    assert "\nOutcome.exit_code: int\n" in outcome
+    assert "\nErrorKind = Literal['auth', 'quota', " in errors
