@@ -64,7 +64,7 @@ def main() -> int:
         result = session.resume_sync(decisions=waiting, unwrap=False)
     if result.pending:
         mail(name, result)
-    print(result.text or f"{result.outcome}: {result.error}")
+    print(result.text if result.complete else f"{result.outcome}: {result.error or result.text}")
     return result.outcome.exit_code
 
 

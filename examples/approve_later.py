@@ -48,7 +48,8 @@ def main() -> int:
         answer = glue.allow() if given.command == "yes" else glue.deny("the editor said no")
         decisions = {call.id: answer for call in session.pending_sync()}
         result = session.resume_sync(decisions=decisions, unwrap=False)
-    print(result.text or f"waits: {', '.join(call.summary for call in result.pending)}")
+    waiting = ", ".join(call.summary for call in result.pending)
+    print(f"waits: {waiting}" if waiting else result.text)
     return result.outcome.exit_code
 
 

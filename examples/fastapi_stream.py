@@ -25,10 +25,9 @@ def weather(city: str) -> str:
     return f"{city}: 21 degrees, dry"
 
 
-# Created once: an agent may serve many requests at the same time.
-agent = Agent(
-    default(otherwise="offline:stand-in"), tools=[weather], limits=Limits(max_turns=8, seconds=60)
-)
+# Created once: an agent may serve many requests at the same time. Without a key, `default()` raises
+# MissingKey, so the server does not start.
+agent = Agent(default(), tools=[weather], limits=Limits(max_turns=8, seconds=60))
 store = SQLiteStore("conversations.db")
 
 

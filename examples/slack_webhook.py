@@ -26,11 +26,8 @@ from glue.providers import default
 SECRET = os.environ.get("SLACK_SIGNING_SECRET", "")
 HOOKS = os.environ.get("SLACK_HOOKS", "https://hooks.slack.com/")
 
-agent = Agent(
-    default(otherwise="offline:stand-in"),
-    instructions="Answer in one line.",
-    limits=Limits(seconds=60),
-)
+# Without a key, `default()` raises MissingKey, so the server does not start.
+agent = Agent(default(), instructions="Answer in one line.", limits=Limits(seconds=60))
 app = FastAPI()
 
 
@@ -45,7 +42,8 @@ def is_signed(body: bytes, timestamp: str, signature: str) -> bool:
 
 async def answer(question: str, address: str) -> None:
     result = await agent.run(question, unwrap=False)
-    text = result.text or f"No answer: {result.error}"
+    # The text of a run that did not end well may be partial.
+    text = result.text if result.complete else f"No answer: {result.outcome.value}."
     async with httpx.AsyncClient() as client:
         # Escaped, so that the model cannot write <!channel> and notify everybody.
         await client.post(address, json={"text": html.escape(text, quote=False)})

@@ -345,6 +345,24 @@ async def test_a_slack_command_is_acknowledged_and_answered(slack: tuple[Any, An
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_the_partial_text_of_a_run_is_not_posted_to_slack(slack: tuple[Any, Any]) -> None:
+    app, hooks = slack
+    body = urlencode({"text": "Weather?", "response_url": f"{hooks.url}/commands/1"}).encode()
+
+    with use_provider(Script(repeat(say("It will rain unless", stop="max_tokens")))):
+        await fetch(app, "/slack", body, headers=signed(body, at=time.time()))
+
+    [posted] = hooks.seen
+    assert json.loads(posted.body) == {"text": "No answer: truncated."}
+
+
+@pytest.mark.parametrize("name", ["fastapi_stream", "slack_webhook"])
+def test_a_server_without_a_key_does_not_start(name: str, bare: Path) -> None:
+    with pytest.raises(glue.errors.MissingKey, match="ANTHROPIC_API_KEY"):
+        runpy.run_path(str(EXAMPLES / f"{name}.py"))
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("wrong", ["secret", "old", "future", "body", "none", "letters"])
 async def test_a_request_that_slack_did_not_sign_is_refused(
     wrong: str, slack: tuple[Any, Any]
@@ -549,7 +567,7 @@ def mails(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         thread.join()
 
 
-ASK = calls(call("refund", {"order": "1042", "euros": 40}))
+ASK = calls(call("refund", {"order": "1042", "euros": 40}), text="I refund it.")
 
 
 @pytest.mark.parametrize(
@@ -569,6 +587,7 @@ def test_a_refund_waits_for_the_answer_to_a_mail(
     again = play("approvals_by_mail", word, command[1], model=Script())
 
     assert asked.code == 6
+    assert asked.out.startswith("paused: ")
     body = mail.replace("\r\n", "\n").partition("\n\n")[2]
     assert_shown("approvals-by-mail", body.replace(command[1], "refund-1f0c9a7e"))
     assert answered.code == 0
