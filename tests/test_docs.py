@@ -59,7 +59,8 @@ def answer(request):
     names = {tool.name for tool in request.tools}
     said = "21 degrees, dry."
     if "final_answer" in names:
-        return calls(call("final_answer", {"city": "Toronto", "degrees": 21}))
+        usage = glue.Usage(input=80, output=20, cost=0.0)
+        return calls(call("final_answer", {"city": "Toronto", "degrees": 21}), usage=usage)
     if "weather" in names and isinstance(request.messages[-1], glue.UserMessage):
         usage = glue.Usage(input=80, output=20, cost=0.0)
         return calls(call("weather", {"city": "Toronto"}), usage=usage)
@@ -142,7 +143,8 @@ def test_the_blocks_of_a_page_run_and_print_the_shown_text(
     command = [sys.executable, "-c", "\n".join([PRELUDE, *lines])]
     shutil.copytree(checkout, tmp_path / "shop")
 
-    exit_code, out, errors = zygote.run(command, tmp_path / "shop", environment(tmp_path))
+    environ = {**environment(tmp_path), "GLUE_MODEL": "anthropic"}  # servers need a model to start
+    exit_code, out, errors = zygote.run(command, tmp_path / "shop", environ)
 
     assert exit_code == 0, errors
     printed = re.split(r"<<<\d+>>>\n", out)[1:]
