@@ -457,9 +457,11 @@ def check_command(where: str, words: list[str]) -> None:
 
 
 def lists(value: object) -> Iterator[list[str]]:
-    """Yield the commands in a YAML document: lists that begin with `glue`."""
+    """Yield the commands in a YAML document: lists that begin with `glue` or run it in a shell."""
     if isinstance(value, list) and value and value[0] == "glue":
         yield value
+    elif isinstance(value, list) and value[:2] == ["sh", "-c"]:
+        yield shlex.split(value[2].removeprefix("exec "))
     elif isinstance(value, dict | list):
         for each in value.values() if isinstance(value, dict) else value:
             yield from lists(each)
@@ -476,7 +478,9 @@ def test_the_files_for_deployment_can_be_parsed_and_start_commands_that_exist() 
             assert {step.split()[0] for step in steps} <= DOCKERFILE
             started += [json.loads(step[4:]) for step in steps if step.startswith("CMD ")]
         elif block.info in ("ini", "text"):
-            for line in re.findall(r"(?:ExecStart=|&& )\S*/(glue .*)", block.body):
+            for line in re.findall(
+                r"(?:ExecStart=|&& )(?:flock -n \S+ )?\S*/(glue .*)", block.body
+            ):
                 started.append(shlex.split(line))
         if block.info == "ini":
             configparser.ConfigParser().read_string(block.body)
