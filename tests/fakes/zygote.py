@@ -154,10 +154,11 @@ def _keep(status: socket.socket, streams: list[int]) -> None:
     exec(compile(code, "<string>", "exec"), module.__dict__)
 
 
-def _line(connection: socket.socket) -> bytes:
-    data = b""
-    while not data.endswith(b"\n"):
-        if not (block := connection.recv(65536)):
+def _line(sender: socket.socket) -> bytes:
+    """Return the next line from a socket, and leave what follows the line in the socket."""
+    line = b""
+    while not line.endswith(b"\n"):
+        if not (waiting := sender.recv(65536, socket.MSG_PEEK)):
             raise EOFError("the forking process has ended")
-        data += block
-    return data
+        line += sender.recv(waiting.find(b"\n") + 1 or len(waiting))
+    return line
