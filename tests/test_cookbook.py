@@ -208,7 +208,7 @@ HOSTILE = [
 def test_a_statement_that_is_not_a_small_select_is_refused(
     sql: str, play: Play, bare: Path
 ) -> None:
-    with sqlite3.connect(bare / "shop.db") as db:
+    with closing(sqlite3.connect(bare / "shop.db")) as db, db:
         db.execute("CREATE TABLE items (name TEXT)")
         db.execute("INSERT INTO items VALUES ('rice')")
     before = (bare / "shop.db").read_bytes()
@@ -224,7 +224,7 @@ def test_a_statement_that_is_not_a_small_select_is_refused(
 def test_a_select_returns_names_and_rows_and_an_endless_one_ends(
     play: Play, bare: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with sqlite3.connect(bare / "shop.db") as db:
+    with closing(sqlite3.connect(bare / "shop.db")) as db, db:
         db.execute("CREATE TABLE items (name TEXT)")
         db.executemany("INSERT INTO items VALUES (?)", [(f"item {n}",) for n in range(300)])
     clock = iter(range(0, 10_000, 3))  # each look at the clock is three seconds later

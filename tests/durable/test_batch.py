@@ -177,10 +177,10 @@ async def test_the_write_ahead_log_of_the_state_file_does_not_grow_with_the_rows
     monkeypatch.setattr("glue.durable.batch._CHECKPOINT", 20)
     agent, log = Agent(Offline(lambda _: "hi")), tmp_path / "map.db-wal"
 
-    job = glue.map(agent, (f"r{number}" for number in range(400)), state=tmp_path / "map.db")
+    job = glue.map(agent, (f"r{number}" for number in range(1_200)), state=tmp_path / "map.db")
     sizes = [log.stat().st_size async for _ in job]
 
-    assert sizes[-1] < 3 * sizes[60]
+    assert sizes[-1] < 6 * sizes[60]  # a log that is never emptied is 20 times as long
 
 
 async def test_a_failed_row_is_retried_from_its_transcript() -> None:
