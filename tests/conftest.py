@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -271,6 +272,8 @@ def postgres() -> Iterator[Any]:
 def database(postgres: Any) -> str:
     """Return the address of an empty schema of the Postgres server."""
     import psycopg
+
+    gc.collect()  # closes the connections of stores that earlier tests left open
 
     name = f"test_{os.urandom(6).hex()}"
     with psycopg.connect(postgres.url, autocommit=True) as connection:

@@ -23,7 +23,9 @@ def make_store(kind: str, folder: Path, request: pytest.FixtureRequest | None = 
     if kind == "memory":
         return MemoryStore()
     if kind == "postgres" and request is not None:
-        return PostgresStore(request.getfixturevalue("database"))
+        store = PostgresStore(request.getfixturevalue("database"))
+        request.addfinalizer(store.disconnect)
+        return store
     return FileStore(folder / "files") if kind == "file" else SQLiteStore(folder / "x.db")
 
 
