@@ -387,7 +387,9 @@ class Database:
 
 
 _databases: dict[tuple[str, bool, int], Database] = {}
-_guard = threading.Lock()
+# Reentrant, because the garbage collector may run at any point, and then ends blocks of `using` and
+# `locked` that were abandoned, such as those of a session without `aclose`.
+_guard = threading.RLock()
 
 
 @contextlib.contextmanager
@@ -399,8 +401,9 @@ def using(path: Path, sync: bool) -> Iterator[Database]:
     # A forked child must not use the connection of its parent, so the key has the process id.
     key = (os.path.realpath(path), sync, os.getpid())
     with _guard:
-        database = _databases.setdefault(key, Database(Path(key[0]), sync))
+        database = _databases.get(key) or Database(Path(key[0]), sync)
         database.users += 1
+        _databases[key] = database  # again, if the garbage collector has just ended the last block
     try:
         yield database
     finally:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import os
 import sqlite3
 import subprocess
 import sys
+import threading
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import anyio
@@ -28,7 +31,7 @@ from glue.errors import NewerSchema, SessionBusy, StoreError
 from glue.stores import SQLiteStore, copy
 from glue.stores import sqlite as module
 from glue.stores.locks import SessionLocks, _lock, lock_path
-from glue.stores.sqlite import _databases, using
+from glue.stores.sqlite import Database, _databases, using
 
 
 async def test_a_database_of_a_newer_version_can_be_read_but_not_changed(tmp_path: Path) -> None:
@@ -302,3 +305,29 @@ async def test_vacuum_frees_the_space_of_deleted_sessions(tmp_path: Path) -> Non
 
     assert (tmp_path / "a.db").stat().st_size < before / 4
     assert len(await store.load("kept")) == 4
+
+
+def test_an_abandoned_store_may_be_collected_while_a_database_is_registered(
+    tmp_path: Path,
+) -> None:
+    abandoned = SQLiteStore(tmp_path / "abandoned.db").kept_open()
+    abandoned.__enter__()
+    owner: dict[str, object] = {"abandoned": abandoned}
+    owner["itself"] = owner  # so that only the garbage collector can delete it
+    del owner, abandoned
+
+    def collect(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call" and frame.f_code is Database.__init__.__code__:
+            gc.collect()
+
+    def open_another() -> None:
+        sys.setprofile(collect)
+        with using(tmp_path / "another.db", True):
+            pass
+
+    thread = threading.Thread(target=open_another, daemon=True)
+    thread.start()
+    thread.join(20)
+
+    assert not thread.is_alive()
+    assert not [key for key in _databases if key[0].startswith(str(tmp_path))]
