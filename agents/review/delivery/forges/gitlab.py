@@ -55,13 +55,15 @@ class GitLab(Forge):
         def variable(name: str) -> str:
             return environ.get(f"CI_MERGE_REQUEST_{name}", "")
 
+        source = variable("SOURCE_PROJECT_ID")
         return ReviewedChange(
             title=variable("TITLE"),
             body=variable("DESCRIPTION"),
             author=environ.get("GITLAB_USER_LOGIN", ""),
             labels=tuple(label for label in variable("LABELS").split(",") if label),
             draft=variable("DRAFT") == "true",
-            fork=variable("SOURCE_PROJECT_ID") != variable("PROJECT_ID"),
+            # Without these variables the source is unknown, so it counts as a fork.
+            fork=not source or source != variable("PROJECT_ID"),
             head_ref=variable("SOURCE_BRANCH_NAME"),
             base_ref=variable("TARGET_BRANCH_NAME"),
             head_sha=valid_sha(variable("SOURCE_BRANCH_SHA") or environ.get("CI_COMMIT_SHA", "")),

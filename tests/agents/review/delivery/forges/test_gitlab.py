@@ -29,3 +29,10 @@ def test_merge_request_from_another_project_is_from_a_fork(source: str, is_fork:
 
     assert change is not None
     assert change.fork is is_fork
+
+
+def test_merge_request_without_project_variables_counts_as_from_a_fork() -> None:
+    change = read_change(PullRequestRef(forge="gitlab", repo="7", number=2), {})
+
+    assert change is not None
+    assert change.fork
