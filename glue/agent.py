@@ -570,7 +570,7 @@ class Agent(Closeable, Generic[DepsT, OutputT]):
 
     @property
     def output(self) -> type[OutputT] | Schema | None:
-        """The type or JSON schema of the answer, unless a call overrides it."""
+        """The type or JSON schema of the answer, or None for a text. A call may override it."""
         output: type[OutputT] | Schema | None = self.settings.output
         return output
 

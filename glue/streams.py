@@ -23,10 +23,12 @@ OutputT = TypeVar("OutputT")
 
 
 class Events(Generic[OutputT]):
-    """The events of a run, as an async iterator. The run waits until each event has been read.
+    """The events of a run, as an async iterator.
 
-    Leaving the block early, from any task, cancels the run. `result` is set when the iteration has
-    ended. If the run failed, reading its last event raises the error.
+    While a reply is streamed, the run waits until the reader has read each event. Other events,
+    such as those of tool calls, are queued. Leaving the block early, from any task, cancels the
+    run. `result` is set when the iteration has ended. If the run failed, the iteration raises its
+    error after the last event.
 
         async with agent.stream("Weather in Toronto?") as events:
             async for event in events:
@@ -80,7 +82,8 @@ class Events(Generic[OutputT]):
     async def __anext__(self) -> Event:
         if self._ended is None:
             raise RuntimeError(
-                "the run has not started: read it inside `async with ....stream(...) as events`"
+                "the run has not started: read its events inside the block "
+                "`async with agent.stream(prompt) as events`"
             )
         while not self._waiting:
             if self._closed or self._ended.is_set():
@@ -131,9 +134,9 @@ class Events(Generic[OutputT]):
 
 
 class SyncEvents(Generic[OutputT]):
-    """The events of a run, for code that is not async. The run takes place in another thread.
+    """The events of a run, as an iterator for code that is not async.
 
-    Leaving the loop or the block early cancels the run.
+    The run takes place in another thread. Leaving the loop or the block early cancels the run.
 
         for event in agent.stream_sync("Weather in Toronto?"):
             print(event)

@@ -25,8 +25,9 @@ OVERLONG = "The prompt does not fit the model's context window; it is left out o
 async def end(state: State, stop: Stop) -> RunResult[None]:
     """End a run with the outcome of `stop`, and return the result of the run.
 
-    Calls without a result get an error result, unless the run is paused. The stop reason of the
-    last reply is set, and the event RunEnd is emitted.
+    If the run was cancelled meanwhile, its outcome is `cancelled` instead. Calls without a result
+    get an error result, unless the run is paused. The stop reason of the last reply is set, and the
+    event RunEnd is emitted.
     """
     state.recorder.ending = True
     await _keep_partial(state)
@@ -117,7 +118,10 @@ def reply_notices(messages: Iterable[Message]) -> list[str]:
 
 
 async def _keep_partial(state: State) -> None:
-    """Store the streamed text of a reply that was interrupted, unless the text is blank."""
+    """Store the streamed text of an interrupted reply as a message, unless the text is blank.
+
+    The position of the run becomes `join`: a resumed run asks the model to continue the text.
+    """
     text, state.partial = "".join(state.partial), []
     if text.strip():
         state.answer = [*state.answer, text] if state.in_chain else [text]
@@ -132,9 +136,9 @@ async def _keep_partial(state: State) -> None:
 
 
 async def drop_prompts(state: State) -> list[UserMessage]:
-    """Remove the loop's own messages at the end of the transcript, which have no reply yet.
+    """Remove the messages of the loop that have no reply yet, and return them, newest first.
 
-    Return the removed messages, newest first.
+    They are removed from the end of the transcript and from the journal.
     """
     dropped: dict[str, UserMessage] = {}
     for messages in (state.messages, state.new):
@@ -150,7 +154,7 @@ async def drop_prompts(state: State) -> list[UserMessage]:
 
 
 async def _tag(state: State, outcome: Outcome) -> StopReason | None:
-    """Set the stop reason of the run's last reply, if `outcome` has one. Return the stop reason."""
+    """Return the stop reason of the run. If `outcome` has a stop reason, the last reply gets it."""
     tag = outcome.tag
     if (last := state.last_reply) is None:
         return tag
@@ -168,10 +172,10 @@ async def _keep_position(state: State) -> None:
 
 
 async def _exclude(state: State, outcome: Outcome) -> str:
-    """Exclude a refused run or too long a prompt from later requests; return a notice or "".
+    """Exclude a refused run, or a prompt that is too long, from later requests.
 
-    The messages stay in the transcript and in the journal. The notice tells the user that the
-    prompt exceeds the context window.
+    The messages stay in the transcript and in the journal. For a prompt that exceeds the context
+    window, return a notice for the user, otherwise "".
     """
     run = state.messages[run_start(state.messages) :] if state.resumed else state.new
     overlong = outcome is Outcome.CONTEXT_WINDOW and not any(

@@ -1,4 +1,4 @@
-"""Calls of the policies' hooks: the loop calls every policy, and uses one of the answers."""
+"""Calls of the policies' hooks, and the choice of the answer that the loop uses."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ _RANK = (
 
 
 async def prepare_request(state: State, request: Request) -> Request | Stop:
-    """Call `before_request` of all policies, and return the request with their changes.
+    """Call `before_request` of each policy, and return the changed request, or the first Stop.
 
-    Messages that policies add are stored. If a policy stops the run, return its Stop.
+    Messages that policies add are stored. After a Stop, no other policy is called.
     """
     messages = request.messages
     says: list[Say | Poll] = []
@@ -84,7 +84,7 @@ async def prepare_request(state: State, request: Request) -> Request | Stop:
 def _report_change(
     state: State, policy: Policy, before: Sequence[Message], after: Sequence[Message]
 ) -> bool:
-    """Return whether a policy changed the messages of a request; if so, emit ContextChanged."""
+    """Emit ContextChanged if a policy changed the messages of a request. Return whether it did."""
     name = type(policy).__name__
     if after is before or check_messages(f"{name}: messages", after) == list(before):
         return False
@@ -103,7 +103,7 @@ def _report_change(
 
 
 async def ask_policies(state: State, hook: str, given: object) -> Stop | Say | Deliver | None:
-    """Call `hook` of every policy with `given`, and return the answer that the loop uses.
+    """Call `hook` of every policy with `given`; return the answer that the loop uses, or None.
 
     A Stop is used rather than messages, except that a delivery precedes `stalled` and the outcomes
     after it in `_RANK`. If several policies add messages, those of the first policy are used.
@@ -168,9 +168,10 @@ async def _ask(state: State, policy: Policy, hook: str, given: object) -> Action
 
 
 async def _read(state: State, say: Say | Poll) -> Say:
-    """Return the messages to add. If `say` is a Poll, read the messages from its source.
+    """Return a Say with the messages to add. If `say` is a Poll, read them from its source.
 
-    A source may forget the messages that it returns, so the caller must store them now.
+    A source may forget the messages that it returns, so the caller must store them now. If the run
+    is cancelled while the source is read, there are no messages.
     """
     if isinstance(say, Say):
         return say
@@ -184,7 +185,7 @@ async def _read(state: State, say: Say | Poll) -> Say:
 
 
 async def store_say(state: State, say: Say) -> tuple[UserMessage, ...]:
-    """Store the messages of a policy and return them.
+    """Store the messages of `say`, call `say.sent` with each of them, and return the messages.
 
     The source of the messages may have forgotten them. So a cancellation takes effect only after
     all messages are stored.

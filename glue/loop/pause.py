@@ -38,11 +38,11 @@ _SPENDING = ("requests", "tokens_in", "tokens_out", "usd")
 def question(
     state: State, call: ToolCall
 ) -> Callable[[PermissionRequest, Awaitable[Decision]], Awaitable[Decision]] | None:
-    """Return a function that records the decision on a call, or None without a journal.
+    """Return a function that awaits a decision on `call`, or None if the run has no journal.
 
-    The function awaits the decision and returns it. The question is in the journal before the
-    person is asked, and the consent is in the journal before the call runs. If the process dies in
-    between, another process can ask again, and no call runs twice.
+    The function writes the question to the journal before the person is asked, and the consent
+    before the call runs. It returns the decision. If the process dies in between, another process
+    can ask again, and no call runs twice.
     """
     if state.recorder.journal is None:
         return None
@@ -64,10 +64,10 @@ async def apply_decision(
     record: Mapping[str, Json],
     context: Context[Any],
 ) -> tuple[ToolResult | None, Context[Any]]:
-    """Return the result of a pending call that was decided, or None if it has to run now.
+    """Apply the decision on a pending call. Return its result, or None if it has to run now.
 
-    A call that has to run now gets the returned context. Raise CallDeferred if the decision is to
-    wait longer.
+    The second value is the context with which the call has to run. The permission policy remembers
+    the decision. Raise CallDeferred if the decision is to wait longer.
     """
     # Start-up: few runs have pending calls.
     from glue.decision import Decision, PermissionRequest
@@ -92,7 +92,7 @@ async def apply_decision(
 
 
 async def _note_started(state: State, id: str) -> None:
-    """Record in the journal that a pending call was allowed, and may have run."""
+    """Record in the journal that the call `id` was allowed, and may run from now on."""
     await _note(state, **{STARTED: [id]})
 
 
@@ -140,7 +140,10 @@ async def stop_paused(state: State) -> Stop:
 
 
 def restore(state: State) -> None:
-    """Set counters, spending and id of the run to those of the paused run, if recorded."""
+    """Set the counters, the spending and the id of a run to those of the run that was paused.
+
+    Do nothing if the journal has no record of them.
+    """
     spent = (last_reply_of(state).meta or {}).get(SPENT)
     if not spent:
         return
@@ -158,7 +161,7 @@ def restore(state: State) -> None:
 
 
 def waiting_call(state: State, call: ToolCall) -> Mapping[str, Json] | None:
-    """Return the record of a call that was pending when this run was resumed, or None."""
+    """Return the record of `call` if it is a pending call of the last reply, or None."""
     return waiting_records(last_reply_of(state)).get(call.id)
 
 

@@ -100,7 +100,7 @@ OVER = Position(step="over")
 
 
 def say(prompts: Sequence[UserMessage]) -> Position:
-    """Return the position of a run that must send `prompts` next, which the model has not seen."""
+    """Return the position of a run that has to send `prompts`, because no reply followed them."""
     return Position(step="say", prompts=tuple((each.origin, each.text) for each in prompts))
 
 
@@ -121,7 +121,7 @@ def position_of(messages: Sequence[Message]) -> Position:
 
 
 def resume_position(messages: Sequence[Message]) -> Position:
-    """Return the next step of a run that is resumed. Raise InvalidContinuation if it is over.
+    """Return the next step of a resumed run. Raise InvalidContinuation if the run is complete.
 
     A run that a limit ended right after its answer can be resumed: its step is `over`, and it ends
     without a request.

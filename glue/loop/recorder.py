@@ -38,7 +38,7 @@ class RunRecorder:
     # An error of the journal, or of a listener while the run ends. It is raised after the end.
     late_error: BaseException | None = None
     ending: bool = False  # True while the run ends: a failed write does not raise then
-    _unwritten: set[str] = field(default_factory=set)  # ids of a prompt that the caller keeps
+    _unwritten: set[str] = field(default_factory=set)  # ids of messages that only the caller stores
     _lock: anyio.Lock = field(default_factory=anyio.Lock)  # parallel calls write in order
 
     async def add(self, message: Message, *, before: Message | None, write: bool) -> None:
@@ -86,7 +86,8 @@ class RunRecorder:
         """Await `change(journal)` to its end, even if the run is cancelled meanwhile.
 
         Without a journal, do nothing. After a failed write the journal is not used again, because
-        a later write would leave a gap in it.
+        a later write would leave a gap in it. The error is raised, or while the run ends, it is
+        kept in `late_error`.
         """
         journal = self.journal
         if journal is None:
@@ -104,7 +105,10 @@ class RunRecorder:
         await self.finish(work())
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await `work`. If the journal does I/O, a cancellation is delayed until `work` is done."""
+        """Await `work` and return its result.
+
+        If the journal does I/O, a cancellation is delayed until `work` is done.
+        """
         return await (complete(work) if self._blocks else work)
 
     @property

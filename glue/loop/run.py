@@ -112,7 +112,7 @@ async def run(
         host: The values that tools read from their context: deps, permission, session and more.
         on_event: A function called with each event.
         cancel: A `glue.Cancel` whose `cancel()` ends the run.
-        journal: Stores each new message before the next step.
+        journal: Stores each new message before the next step, except the prompt.
     """
     transcript = check_messages(
         "messages", [user(messages)] if isinstance(messages, str) else messages
@@ -339,7 +339,8 @@ async def _begin(state: State, prompt: Sequence[Message] | None, keep: bool) -> 
     """Begin a run: store its prompt, or prepare the transcript of a run that is continued.
 
     A run is continued if `prompt` is None. Calls without a result, which a killed process left, get
-    an error result first. If not `keep`, the prompt is not written to the journal.
+    an error result first. If not `keep`, there are no such results, and the prompt is not written
+    to the journal.
     """
     if prompt is None and state.position.step in ("call", "await"):
         await _begin_calls(state)
@@ -385,7 +386,10 @@ async def _begin_calls(state: State) -> None:
 
 
 async def _ready(state: State) -> Request | Stop:
-    """Check the limits, call the policies, and return the request to send, or a Stop."""
+    """Return the next request, or a Stop if a limit or a policy ends the run.
+
+    If the last reply was cut, the message that asks for its rest is stored first.
+    """
     await anyio.lowlevel.checkpoint_if_cancelled()  # the last write delayed a cancellation
     state.refresh()
     if state.position.step not in ("join", "repair") and not state.may_turn():
@@ -415,7 +419,10 @@ async def _request(state: State) -> Request | Stop:
 
 
 async def _judge(state: State, reply: Answered) -> Verdict:
-    """Return the verdict on a reply: the message to store, and whether the run ends."""
+    """Return the verdict on a reply: the message to store, and whether the run ends.
+
+    The usage of the reply is added to the spending of the run.
+    """
     message = reply.message
     if message is not None:
         message = priced(message, state.prices)
@@ -552,7 +559,7 @@ async def _tools(state: State) -> Stop | None:
 
 
 async def _pause(state: State, batch: Batch) -> Stop:
-    """Record the pending calls, store the results of other calls, and return a Stop: paused."""
+    """Record the pending calls, store the results of other calls, and return the Stop `paused`."""
     waiting = {batch.calls[index].id: record for index, record in sorted(batch.waiting.items())}
     await record_pending(
         state, waiting, [batch.calls[index].id for index in batch.later], batch.votes

@@ -10,7 +10,7 @@ r"""The state of one run: its transcript, its position, its counters and its spe
                                               v
                                           RunResult
 
-The functions in `glue.loop` read and change a `State`; policies only read it.
+The functions in `glue.loop` read and change a `State`. The policies of users only read it.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class State:
             self.recorder.late_error = self.recorder.late_error or error
 
     def refresh(self) -> None:
-        """Update `limits` from their source, because the caller may change them during a run."""
+        """Read `limits` again, if a function supplies them: they may change during a run."""
         if self.limits_source is not None:
             self.limits = read_limits(self.limits_source)
 
@@ -192,7 +192,8 @@ class State:
         """Add a message to `messages` and `new`, write it to the journal, and emit its events.
 
         The message is added at the end, or in front of `before`. If `write` is False, it is not
-        written to the journal. For a tool result only `ToolEnd` is emitted, by its caller.
+        written to the journal. A tool result has no events here: `ToolEnd` was emitted before. The
+        estimated tokens of a prompt or of a tool result are added to the spending.
         """
         try:
             await self.recorder.add(message, before=before, write=write)
@@ -226,12 +227,15 @@ class State:
         self.emit(MessageEnd(message=message))
 
     def charge_reply(self, usage: Usage | None, text: str) -> None:
-        """Add the usage of a reply to the spending. If it is None, estimate it from `text`."""
+        """Add the usage of a reply to the spending. If `usage` is None, estimate it from `text`."""
         usage = usage or Usage(output=self.limits.estimator(text))
         self.spending.spend(tokens_out=usage.output, usage=usage)
 
     def charge_lost(self, usage: Usage | None) -> None:
-        """Add the usage of a failed reply to the spending. If it is None, estimate it."""
+        """Add the usage of a failed reply to the spending.
+
+        If `usage` is None, estimate it from the streamed text.
+        """
         if usage is not None or self.partial:
             self.charge_reply(usage, "".join(self.partial))
 

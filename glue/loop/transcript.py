@@ -1,4 +1,4 @@
-"""Functions on transcripts: repair one, find calls without a result, estimate tokens, join texts.
+"""Functions that repair transcripts, find calls without a result, estimate tokens, join texts.
 
 Providers refuse a transcript that breaks their rules: each call needs exactly one result, directly
 after its reply. `repair_transcript` returns a valid transcript for any list of messages:
@@ -226,7 +226,7 @@ def open_calls(messages: Sequence[Message]) -> list[ToolCall]:
 
 
 def last_results(messages: Sequence[Message]) -> list[ToolMessage]:
-    """Return the results that follow the last reply, in order."""
+    """Return the tool results at the end of a transcript, in order."""
     found: list[ToolMessage] = []
     for message in reversed(messages):
         if not isinstance(message, ToolMessage):
@@ -238,7 +238,10 @@ def last_results(messages: Sequence[Message]) -> list[ToolMessage]:
 def next_result(
     messages: Sequence[Message], reply: AssistantMessage, call_id: str
 ) -> ToolMessage | None:
-    """Return the first stored result of the calls that follow a call in its reply, or None."""
+    """Return the first stored result of a call that follows the call `call_id` in `reply`, or None.
+
+    The results are those at the end of the transcript `messages`.
+    """
     ids = [call.id for call in reply.calls]
     after = ids[ids.index(call_id) + 1 :] if call_id in ids else []
     return next((each for each in last_results(messages) if each.call_id in after), None)
@@ -247,7 +250,8 @@ def next_result(
 def run_start(messages: Sequence[Message]) -> int:
     """Return the index of the message with which the last run begins.
 
-    This is the last prompt of the caller, or the summary that replaced it.
+    This is the last prompt of the caller, or the summary that replaced it. If the transcript has
+    neither, return 0.
     """
     for index in range(len(messages) - 1, -1, -1):
         if isinstance(message := messages[index], UserMessage) and message.origin in (
@@ -275,7 +279,7 @@ def visible_text(message: AssistantMessage) -> str:
 
 
 def message_chars(message: Message) -> str:
-    """Return all text of a message that is used to estimate its tokens.
+    """Return the text from which the tokens of a message are estimated.
 
     This is the text of texts and thinking, and the names and arguments of calls.
     """

@@ -104,7 +104,7 @@ def _continue(state: State, reply: AssistantMessage) -> Verdict:
 
 
 def prompt_at(position: Position) -> UserMessage | None:
-    """Return the message that asks for the rest of a cut reply, or None for other positions."""
+    """Return the message that asks for the rest of a cut reply, or None if no reply was cut."""
     if position.step == "join":
         return user(CONTINUE, origin="continue")
     if position.step == "repair":
@@ -114,7 +114,7 @@ def prompt_at(position: Position) -> UserMessage | None:
 
 
 def _exhausted(state: State, chain: Chain) -> str:
-    """Return why a chain cannot be continued, or ""."""
+    """Return the reason why a cut reply is not continued again, or "" if it may be continued."""
     limits, cap = state.limits, state.template.max_tokens
     if state.continuations >= limits.continuation_max_attempts:
         return "retry_limit"
@@ -129,7 +129,7 @@ def _exhausted(state: State, chain: Chain) -> str:
 
 
 def end_chain(state: State, chain: Chain, reason: str) -> None:
-    """End the chain of the run, and emit ContinuationTerminated with the reason."""
+    """End the continuation of a cut reply, and emit ContinuationTerminated with the reason."""
     if reason == "retry_limit":
         logger.info("continuation limit reached")
     provider, model = (

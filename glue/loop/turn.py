@@ -130,7 +130,10 @@ async def _stream(state: State, stream: AsyncIterator[ProviderEvent]) -> Answere
 
 
 def _checked(state: State, message: AssistantMessage) -> AssistantMessage:
-    """Check a provider's reply, and return it with a valid stop reason and unique call ids."""
+    """Return a provider's reply with a valid stop reason and unique call ids.
+
+    Raise TypeError if the reply is not an AssistantMessage with parts as its content.
+    """
     if not isinstance(message, AssistantMessage):
         raise TypeError(
             f"{state.provider.name} must end in Done(message=glue.AssistantMessage(...)),"
@@ -180,7 +183,7 @@ def _with_attempts(message: AssistantMessage, tried: Sequence[Attempt]) -> Assis
 
 
 def _count_attempt(state: State, attempt: Attempt) -> Stop | None:
-    """Record a failed attempt; return a Stop if the limits allow no other, else None.
+    """Record a failed attempt. Return a Stop if the limits allow no further request, else None.
 
     If they allow it, the next attempt is counted as a request.
     """
@@ -256,7 +259,11 @@ class Batch:
 
 
 async def run_batch(state: State, calls: Sequence[ToolCall]) -> Batch:
-    """Run all calls and return their results. A cancelled call gets the result "cancelled"."""
+    """Run the calls of a reply, and return a Batch with their results.
+
+    The results are also put in `state.results`. A cancelled call gets the result "cancelled". A
+    call that has to wait for a decision or a result gets no result.
+    """
     batch = Batch(calls)
     complete = False
     with watched(state):

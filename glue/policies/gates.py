@@ -101,11 +101,11 @@ def _drop_overruled(votes: Sequence[Vote], tools: frozenset[str]) -> list[Vote]:
 
 
 def join(votes: Sequence[Vote]) -> tuple[frozenset[str], str]:
-    """Return the tools that all gates allow and "", or the tools and the name of one gate.
+    """Return the allowed tools, and the name of the gate that decided alone, or "".
 
-    One gate decides if the gates have no tool in common. It is the gate with the highest
-    priority, then with the fewest tools, then with the first name in the alphabet. If no gate
-    allows a tool, return no tools and "".
+    The allowed tools are those that all gates allow. If the gates have no tool in common, one gate
+    decides alone: the gate with the highest priority, then with the fewest tools, then with the
+    first name in the alphabet. If no gate allows any tool, return no tools and "".
     """
     allowed = frozenset.intersection(*(allow for _, allow in votes))
     if allowed or not any(allow for _, allow in votes):

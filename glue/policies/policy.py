@@ -44,7 +44,7 @@ Source: TypeAlias = Callable[[], Waiting | Awaitable[Waiting]]
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """An action of a policy: messages from a source, as in `Say`.
+    """An action of a policy: messages that the loop reads from `source`, then adds as for `Say`.
 
     The loop calls `source` only if it is going to store the messages, so the source may forget
     the messages that it returns. If the source does not forget them, `sent`, which the loop calls
@@ -130,8 +130,11 @@ class Policy:
 
     If `state.in_chain` is true, the next request continues a reply that was cut, and the loop drops
     messages that a policy adds. In `on_settle`, the loop adds messages only if `state.may_say` is
-    true. Every policy is called at every hook. Of several answers the loop uses one: a `Stop`
-    before a `Say`, and the first `Say` in the order of the policies.
+    true.
+
+    The loop calls `before_request` of one policy after another, uses all their changes and
+    messages, and ends the run at the first `Stop`. At the other hooks, the loop calls every policy
+    and uses one answer: a `Stop` before a `Say`, and the first `Say` in the order of the policies.
     """
 
     place = "other"
