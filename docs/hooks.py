@@ -30,7 +30,7 @@ menu: list[tuple[str, list[tuple[str, str]]]] = []  # sections with the title an
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the files outside `docs/` that a page links to."""
+    """Add the files outside `docs/` that a page links to, and return all files of the site."""
     for page in list(files.documentation_pages()):
         for target in LINK_UP.findall(page.content_string):
             path = _outside(page.src_uri, target)
@@ -40,7 +40,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_nav(nav: Any, **_: Any) -> None:
-    """Note the pages in the order of the menu, for llms.txt."""
+    """Store the title and the path of each page in `menu`, for llms.txt."""
     menu.clear()
     for item in nav.items:
         found = [item] if item.is_page else list(_pages(item))
@@ -56,7 +56,11 @@ def _pages(section: Any) -> Iterator[Any]:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Insert the options of commands, and change links to files that `on_files` added."""
+    """Return a page with the options of commands, and with links to the files of `on_files`.
+
+    The text is also stored in `pages`. Decisions and the API reference get a lower rank in the
+    search.
+    """
     if page.file.src_uri.startswith(("adr/", "api.")):  # guides first in the search
         page.meta["search"] = {"boost": 0.3}
     up = "../" * page.file.src_uri.count("/")
@@ -71,7 +75,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
-    """Add a link to the Markdown copy of the page."""
+    """Return the HTML of a page with a link to the Markdown copy of the page."""
     copy = page.file.src_uri.rsplit("/", 1)[-1]
     return f'{html}\n<p class="copy"><a href="{copy}">This page as Markdown</a></p>'
 
@@ -157,7 +161,10 @@ def _name(path: str) -> str:
 
 
 class Frozen(griffe.Extension):
-    """Shows a dataclass by the signature of its constructor, without repeating each field."""
+    """An extension that shows a dataclass by its constructor, without repeating each field.
+
+    The tree of errors is shown as a code block.
+    """
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
         _drop_fields(pkg)

@@ -18,6 +18,8 @@ _WIDTH = 80  # columns of a value in a message
 def show(value: object) -> str:
     """Return a description of `value` for a message: one short line without memory addresses.
 
+    A coroutine is closed, so that Python does not warn of it.
+
     >>> show(["a"]), show(print), show(dict)
     ("['a']", 'the function print', 'the class dict')
     """
@@ -30,7 +32,7 @@ def show(value: object) -> str:
     if isinstance(value, ModuleType):
         return f"the module {value.__name__}"
     if isinstance(value, CoroutineType):
-        value.close()  # so that Python does not warn of it a second time
+        value.close()
         return f"the coroutine of {value.__name__}(), which was not awaited"
     if type(value).__repr__ is object.__repr__:
         return f"a {type(value).__name__}"

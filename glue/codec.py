@@ -41,7 +41,7 @@ _tags: dict[type, dict[str, Json]] = {}
 
 
 class Mismatch(ValueError):
-    """An error in JSON for a class. The message begins with the path of the wrong field.
+    """The error for JSON that does not fit a class. Its message begins with the path of the field.
 
     An example of a message: `.hunks[2].lines must be a list, not null`.
     """
@@ -283,10 +283,10 @@ def _read_record(cls: Any, data: Json) -> Any:
 
 @functools.cache
 def _plan(cls: Any) -> tuple[dict[str, Reader | None], bool, frozenset[str]]:
-    """Return decoders of a dataclass by field, whether it is open, and JSON keys to ignore.
+    """Return the decoder of each field of a dataclass, whether it is open, and keys to ignore.
 
-    The ignored keys name the class, as in `TaggedUnion`. Instead of a function, a field has
-    None if its JSON value is used unchanged.
+    The decoder of a field is None if its JSON value is used unchanged. The JSON keys to ignore name
+    the class, as in `TaggedUnion`.
     """
     fields = [
         each for each in dataclasses.fields(cls) if each.init and not each.metadata.get("derived")
@@ -300,7 +300,7 @@ def _plan(cls: Any) -> tuple[dict[str, Reader | None], bool, frozenset[str]]:
 
 @functools.cache
 def _reader(hint: Any, is_open: bool = False) -> Reader | None:
-    """Return the function that decodes JSON to the type `hint`, or None if none is needed.
+    """Return the function that decodes JSON to the type `hint`, or None to use JSON unchanged.
 
     If `is_open`, the types of numbers and texts are not checked.
     """

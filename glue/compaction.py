@@ -1,4 +1,4 @@
-"""Compaction: replacing old messages by a summary, so that the transcript fits the window.
+"""Compaction: dropping or summarizing old messages, so that a transcript fits the context window.
 
 Removed messages stay in the session's store, marked as excluded, but are not sent to models again.
 """
@@ -40,7 +40,7 @@ _CHAIN_PROMPTS = ("continue", "repair")  # the origins of messages that ask for 
 
 
 class Compactor(Protocol):
-    """A way to make a transcript shorter, such as `keep_recent` or `summarize`."""
+    """The protocol of objects that shorten a transcript, such as `keep_recent(20)`."""
 
     async def compact(self, messages: Sequence[Message], state: State) -> Sequence[Message] | None:
         """Return the messages that replace the transcript, or None to leave it unchanged."""
@@ -318,8 +318,8 @@ class Summarize:
     async def _ask(self, transcript: str, state: State) -> str:
         if isinstance(self.model, str):
             raise TypeError(
-                f"summarize cannot open the model {self.model!r} by itself;"
-                " pass it to an Agent, or pass a provider instead of a name"
+                f"summarize cannot open the model {self.model!r} without an Agent; "
+                "use glue.Agent(..., compaction=summarize(...)), or summarize(provider)"
             )
         if not state.may_ask(2):  # one request for the summary, and the next request of the run
             return ""

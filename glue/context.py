@@ -266,7 +266,10 @@ class AnyTool(Protocol):
 
 
 class ToolWrapper:
-    """A base class for wrappers of a tool. Other attributes are read from the wrapped tool."""
+    """A base class for wrappers of a tool.
+
+    Attributes that the wrapper does not have are read from the wrapped tool.
+    """
 
     spec: ToolSpec
     alone: bool

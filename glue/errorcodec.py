@@ -15,7 +15,7 @@ _RECORDS = ("usage", "attempts", "pending")
 
 
 def _type_of(record: str) -> Any:
-    """Return the type of an attribute that is a record."""
+    """Return the type of an error's attribute: `record` is one of the names in `_RECORDS`."""
     from glue.decision import PendingCall  # start-up: few errors have pending calls
 
     types = {"usage": Usage, "attempts": tuple[Attempt, ...], "pending": tuple[PendingCall, ...]}

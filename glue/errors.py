@@ -13,7 +13,7 @@ GlueError
 │   ├── Cancelled
 │   └── RunPaused           calls wait for a decision or a result; `pending` lists them
 ├── OutputError             the answer does not fit the type or schema of `output=`
-├── InvalidContinuation     the transcript has no message that a model could reply to
+├── InvalidContinuation     a transcript cannot be resumed: its last run is complete, for example
 ├── ToolError               a mistake of the model: a tool raises it, and the model sees it
 ├── ConfigError             a name, a key, a URL or a file that the user has to correct
 │   ├── UnknownProvider
@@ -100,7 +100,10 @@ PROVIDER_ERROR_FIELDS = tuple(
 
 
 class GlueError(Exception):
-    """The base class of all errors of glue. `result` is that of the run which the error ended."""
+    """The base class of all errors of glue.
+
+    `result` is the result of the run that the error ended, or None if no run had begun.
+    """
 
     result: RunResult[Any] | None = None
 
@@ -256,7 +259,7 @@ class ContextOverflow(RunError):
 
 
 class Cancelled(RunError):
-    """The run was cancelled through its `Cancel` token or by a hook."""
+    """The run was cancelled: by its `Cancel` token, its task, a hook, or the provider."""
 
     def __init__(self, message: str = "the run was cancelled") -> None:
         super().__init__(message)
@@ -288,7 +291,7 @@ class OutputError(GlueError):
 
 
 class InvalidContinuation(GlueError):
-    """The transcript does not end with a prompt or tool result that a model could reply to."""
+    """A transcript cannot be resumed: it is empty, or its last run was refused or is complete."""
 
 
 class ToolError(GlueError):

@@ -134,7 +134,7 @@ def _libraries() -> tuple[str, ...]:
 
 
 def _is_configured(log: logging.Logger) -> bool:
-    """Return whether `log` has a handler for warnings, or the user has switched them off."""
+    """Return whether `log` has a handler, or the user has switched warnings off."""
     if not log.isEnabledFor(logging.WARNING):
         return True  # the user has switched the warnings off
     current: logging.Logger | None = log

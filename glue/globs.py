@@ -35,7 +35,8 @@ NEVER = "(?!)"  # a regular expression that matches nothing
 class Glob:
     """A path pattern: `*`, `?` and `[...]` match in one component, `**` matches many components.
 
-    A malformed bracket such as `[a` matches literally. If `strict`, it matches nothing, as in git.
+    A malformed bracket such as `[a` matches literally. If `strict`, a pattern with such a bracket
+    matches nothing, as in git.
 
     >>> Glob("src/**/*.py").matches(["src", "app", "main.py"])
     True

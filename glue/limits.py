@@ -29,7 +29,7 @@ class StopReason(StrEnum):
 
     @property
     def outcome(self) -> Outcome | None:
-        """The outcome of a run that this stop reason ends, or None if the run continues."""
+        """The outcome of a run that this stop reason ends, or None if it ends no run by itself."""
         return _FINAL_REASONS.get(self)
 
 
@@ -187,9 +187,9 @@ _default = cache(Limits)
 
 
 def read_limits(source: LimitsSource | None) -> Limits:
-    """Return the limits in `source`, or the result of `source()` if it is a function.
+    """Return the limits `source`, or `source()` if it is a function, or else the default limits.
 
-    If `source` is None, return the default limits. Raise TypeError if the result is not a Limits.
+    Raise TypeError if the result is not a Limits.
     """
     limits = source() if callable(source) else source or _default()
     if not isinstance(limits, Limits):

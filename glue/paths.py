@@ -38,7 +38,10 @@ def read_text(path: Path) -> str:
 
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:
-    """Parse a TOML text. If it is invalid, raise a ConfigError that names the source `where`."""
+    """Parse a TOML text and return its data. If it is invalid, raise a ConfigError with `where`.
+
+    `where` names the source of the text, such as the path of the file.
+    """
     import tomllib  # for start-up time: most runs read no TOML
 
     try:

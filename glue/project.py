@@ -75,7 +75,7 @@ def find_checkout(folder: str | os.PathLike[str] = ".") -> Path | None:
 
 
 def project_folder(folder: str | os.PathLike[str] = ".") -> Path:
-    """Return the top folder of the checkout, or `folder` if it is not in a checkout.
+    """Return the top folder of the git checkout that contains `folder`, or else `folder`.
 
     AGENTS.md and the skills are read from the returned folder.
     """

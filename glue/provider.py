@@ -53,7 +53,7 @@ class ToolCallDelta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """An attempt at a request that failed, or whose reply was discarded.
+    """A failed attempt at a request, or an attempt whose reply was discarded.
 
     Wrappers such as `with_retry` and `with_failover` send this event before the next attempt.
     """

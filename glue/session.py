@@ -362,11 +362,14 @@ class Session(Closeable, Generic[DepsT, OutputT]):
     reject_pending_sync = blocking(reject_pending)
 
     def steer(self, message: str | UserMessage) -> None:
-        """Send a message during a run. The loop adds it to the next request to the model."""
+        """Store a message that the loop adds to its next request, in this run or the next one."""
         self._steering.append(_checked_message(message))
 
     def follow_up(self, message: str | UserMessage) -> None:
-        """Send a message when the run would end. The model answers it before the run ends."""
+        """Store a message that the loop sends when this run, or the next run, would end.
+
+        The run continues until the model has answered the message.
+        """
         self._follow_ups.append(_checked_message(message))
 
     def cancel(self) -> None:
@@ -375,7 +378,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
             cancel.cancel()
 
     def subscribe(self, listener: Callable[[Event], object]) -> Callable[[], None]:
-        """Call `listener` with every event of this session. Return a function that removes it.
+        """Call `listener` with every event from now on. Return a function that removes `listener`.
 
             unsubscribe = session.subscribe(print)
             session.run_sync("Weather in Toronto?")
@@ -515,7 +518,10 @@ class Session(Closeable, Generic[DepsT, OutputT]):
         call: dict[str, Any],
         decisions: Decisions | None = None,
     ) -> RunResult[Any]:
-        """Lock the conversation and run `prompt`. If it is None, continue the last run."""
+        """Lock the conversation, run `prompt`, and return the result.
+
+        If `prompt` is None, continue the last run. `call` contains the settings of the call.
+        """
         cancel: Cancel = call.get("cancel") or Cancel()
         steering = (
             _from_queue(Steering, self._steering),
@@ -623,7 +629,8 @@ class Session(Closeable, Generic[DepsT, OutputT]):
                 failures += 1
                 await anyio.sleep(_BUSY.delay(failures) or 0)
         try:
-            await anyio.lowlevel.checkpoint()  # some stores never wait, and others need a turn
+            # Other tasks run here, also if the store never waits.
+            await anyio.lowlevel.checkpoint()
             yield self._log if entered else None
         finally:
             if entered:

@@ -66,9 +66,9 @@ class _AwaitedTask(asyncio.Task[T]):
 
 
 async def complete(work: Coroutine[Any, Any, T]) -> T:
-    """Await a coroutine to its end, even if the caller is cancelled.
+    """Await a coroutine to its end, even if the caller is cancelled, and return its result.
 
-    The cancellation is raised after the coroutine has ended.
+    A cancellation is raised after the coroutine has ended, and the result is dropped.
     """
     if not on_asyncio():
         values = []

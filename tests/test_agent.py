@@ -205,7 +205,7 @@ async def test_a_policy_class_and_a_stream_outside_its_block_are_refused() -> No
 
     with pytest.raises(TypeError, match=r"write Quiet\(\) instead of Quiet"):
         await Agent(Script("x"), policies=[Quiet]).run("x")  # type: ignore[list-item]
-    with pytest.raises(RuntimeError, match="inside `async with"):
+    with pytest.raises(RuntimeError, match="inside the block `async with"):
         await anext(Agent(Script("x")).stream("x"))
 
 

@@ -393,7 +393,7 @@ async def test_a_summary_model_given_by_name_needs_an_agent() -> None:
     policy = Compaction(summarize("acme", keep=keep_recent(1)))
     script = Script(fail("context_overflow"))
 
-    with pytest.raises(TypeError, match="cannot open the model 'acme' by itself"):
+    with pytest.raises(TypeError, match="cannot open the model 'acme' without an Agent"):
         await run(script, [user("x" * 100), user("y")], policies=[policy])
 
 

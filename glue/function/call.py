@@ -93,7 +93,10 @@ async def run_function(
 async def _call_function(
     tool: Tool[..., Any], arguments: dict[str, Any], context: Context[Any]
 ) -> Any:
-    """Call the function of a tool and return its value. A plain function runs in a thread."""
+    """Call the function of a tool and return its value. A plain function runs in a thread.
+
+    If a plain function raises an exception, return an error result.
+    """
     positional, named = tool.signature.split(arguments)
     running = [True]
     if tool.signature.takes_context:
@@ -165,7 +168,7 @@ def _refuse(value: Any) -> Any:
 
 
 async def supplied_result(tool: Any, value: Any) -> ToolResult:
-    """Convert a value that the caller of `resume` supplied for a call to the call's result."""
+    """Return the result of a call whose value was supplied by the caller of `resume`."""
     return await _finished(tool, as_result(tool.spec.name, value))
 
 

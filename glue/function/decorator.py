@@ -483,7 +483,7 @@ def _is_context(describer: Describer, hint: Any) -> bool:
 
 
 def _namespace(function: Any, frame: Any) -> dict[str, Any]:
-    """Return the names that the annotations of a function may use.
+    """Return the names that a function's annotations can refer to, with their values.
 
     These are the names of its module, of the functions around it, and of its closure.
     """

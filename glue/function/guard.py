@@ -60,11 +60,12 @@ async def run_guarded(
 
 
 async def _ask_permission(tool: Tool[..., Any], step: Step) -> ToolResult | None:
-    """Return None if the call may run, or the result of a call that is denied or already done.
+    """Ask for permission. Return None if the call may run, or the result if it may not.
 
     If only a person can decide, and the tool has a `trial`, the call is first tried without
-    permission. If the target changes while a person decides, the person is asked again. Raise
-    CallDeferred if the call has to wait for a decision.
+    permission, but confined; if this succeeds, return its result. If the target changes while a
+    person decides, the person is asked again. Raise CallDeferred if the call has to wait for a
+    decision.
     """
     decided, policy = step.context.decided, step.context.host.permission
     name, waited = tool.spec.name, False

@@ -93,7 +93,7 @@ class ToolHook:
 
 
 async def run_before(step: Step) -> ToolResult | None:
-    """Call `before` of each hook; return the result of one that skips the tool, else None.
+    """Call `before` of each hook. Return the result of the first that skips the tool, or None.
 
     A hook may also replace the arguments in `step`. None means that the tool shall run.
     """

@@ -55,7 +55,7 @@ class Field:
         gt: a bound that a number must exceed.
         le: the greatest number that is allowed.
         lt: a bound that a number must stay below.
-        multiple_of: a number must be a multiple of it.
+        multiple_of: a number that must divide the value without a remainder.
         min_length: least number of characters, items or names.
         max_length: greatest number of characters, items or names.
         pattern: a regular expression that a text must match somewhere.
@@ -224,9 +224,10 @@ class Describer:
         self._validator: Validator  # set by `close`; unions use it to choose an option
 
     def close(self, schema: dict[str, Json], build: Build | None) -> Shape:
-        """Return a Shape for a schema and its builder, with the definitions in `$defs` added.
+        """Return the Shape of a schema and its builder.
 
-        The describer must not be used again afterwards.
+        The definitions of recursive types are added to the schema as `$defs`. The describer must
+        not be used again afterwards.
         """
         if self.defs:
             schema = {**schema, "$defs": self.defs}
@@ -561,7 +562,7 @@ def _any_of(schemas: list[dict[str, Json]]) -> dict[str, Json]:
 
 
 def _is_json(value: Any) -> bool:
-    """Return whether a default value can be written as JSON."""
+    """Return whether a default value is JSON already: no tuple, for example, and not infinite."""
     if isinstance(value, dict):
         return all(isinstance(key, str) and _is_json(item) for key, item in value.items())
     if isinstance(value, list):
