@@ -610,12 +610,10 @@ class Agent(Closeable, Generic[DepsT, OutputT]):
         await self.disconnect()
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(
-            f"an Agent is immutable; pass {name!r} to the call, to a session or to a new Agent"
-        )
+        raise AttributeError(f"an Agent is immutable{_advice(name)}")
 
     def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError("an Agent is immutable")
+        raise AttributeError("an Agent is immutable; create a new Agent")
 
     def __reduce__(self) -> tuple[Any, ...]:
         own = {
@@ -627,6 +625,15 @@ class Agent(Closeable, Generic[DepsT, OutputT]):
     def __repr__(self) -> str:
         model: Any = self.settings.model
         return f"Agent({self.name or (model if isinstance(model, str) else model.name)!r})"
+
+
+def _advice(name: str) -> str:
+    """Return where to pass a value for the attribute `name`, as the end of an error message."""
+    takers = {"the call": Agent.run, "a session": Agent.session, "a new Agent": Agent.__init__}
+    places = [f"to {place}" for place, taker in takers.items() if name in taker.__annotations__]
+    if not places:
+        return f", and has no setting {name!r}"
+    return f"; pass {name!r} " + " or ".join(filter(None, (", ".join(places[:-1]), places[-1])))
 
 
 async def _perform(

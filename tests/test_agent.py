@@ -209,12 +209,33 @@ async def test_a_policy_class_and_a_stream_outside_its_block_are_refused() -> No
         await anext(Agent(Script("x")).stream("x"))
 
 
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("limits", "; pass 'limits' to the call, to a session or to a new Agent"),
+        ("output", "; pass 'output' to the call or to a new Agent"),
+        ("deps", "; pass 'deps' to the call"),
+        ("store", "; pass 'store' to a session"),
+        ("roles", "; pass 'roles' to a new Agent"),
+        ("colour", ", and has no setting 'colour'"),
+        ("run", ", and has no setting 'run'"),
+    ],
+)
+def test_an_assignment_to_an_agent_names_the_calls_that_take_the_value(
+    name: str, advice: str
+) -> None:
+    with pytest.raises(AttributeError) as caught:
+        setattr(Agent(Script()), name, "x")
+
+    assert str(caught.value) == f"an Agent is immutable{advice}"
+
+
 def test_an_agent_is_immutable() -> None:
     agent = Agent(Script(), name="a")
 
     with pytest.raises(AttributeError, match="immutable"):
         agent.name = "b"
-    with pytest.raises(AttributeError, match="immutable"):
+    with pytest.raises(AttributeError, match="immutable; create a new Agent"):
         del agent.name
     with pytest.raises(AttributeError):
         agent.settings.model = "x"  # type: ignore[misc]
