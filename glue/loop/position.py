@@ -29,6 +29,7 @@ from glue.pending import waiting_records
 Step: TypeAlias = Literal["ask", "join", "repair", "pause_turn", "say", "call", "await", "over"]
 
 POSITION = "position"  # the key in a message's meta
+DELIVERED = "delivered"  # the `call_id` of the result that the action `Deliver` stores
 DROPPED_CALLS = "dropped_calls"  # in a reply's meta: names of calls that were cut off and removed
 
 # Stop reasons that the loop sets on the last reply of a run that a limit or an error ended early.
@@ -129,9 +130,11 @@ def resume_position(messages: Sequence[Message]) -> Position:
     position = position_of(messages)
     if not messages:
         raise InvalidContinuation("there is nothing to resume: the transcript is empty")
-    if messages[-1].excluded:
+    last = messages[-1]
+    if last.excluded and not (isinstance(last, ToolMessage) and last.call_id == DELIVERED):
         raise InvalidContinuation(
-            "there is nothing to resume: the last run is excluded; send a new prompt"
+            "there is nothing to resume: the last run was refused, or its prompt was too long; "
+            "send a new prompt"
         )
     if position.step == "over" and not position.cut:
         raise InvalidContinuation(

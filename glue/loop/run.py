@@ -34,6 +34,7 @@ from glue.loop.hooks import ask_policies, prepare_request, store_say
 from glue.loop.pause import record_pending, restore, stop_paused
 from glue.loop.position import (
     ASK,
+    DELIVERED,
     OVER,
     after_reply,
     at_position,
@@ -602,6 +603,6 @@ async def _settle(state: State) -> Stop | None:
         state.delivered, state.answer = answer.text, [answer.text]
         content = (Text(text=answer.text),)
         await state.store(
-            ToolMessage(call_id="delivered", name=answer.tool, content=content, excluded=True)
+            ToolMessage(call_id=DELIVERED, name=answer.tool, content=content, excluded=True)
         )
     return done

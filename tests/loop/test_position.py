@@ -128,7 +128,10 @@ def test_the_prompts_of_a_position_keep_origin_and_order() -> None:
     [
         ([], "the transcript is empty"),
         ([user("q"), reply("a")], "the model has answered"),
-        ([UserMessage(content=(Text(text="q"),), excluded=True)], "the last run is excluded"),
+        (
+            [UserMessage(content=(Text(text="q"),), excluded=True)],
+            "the last run was refused, or its prompt was too long",
+        ),
     ],
 )
 def test_a_run_that_is_over_cannot_be_resumed(messages: list[Message], reason: str) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from fakes.loop import Queue, noop, term
 
-from glue import AssistantMessage, Limits, Outcome, run, tool
-from glue.errors import Stalled
+from glue import AssistantMessage, Limits, Outcome, resume, run, tool
+from glue.errors import InvalidContinuation, Stalled
 from glue.events import Event, Nudge
 from glue.loop.state import State
 from glue.messages import ToolMessage, UserMessage, user
@@ -45,6 +45,14 @@ async def submit(text: str) -> str:
 async def deliver(*replies: Any, tools: Any = (search, submit), **options: Any) -> Any:
     policy = Delivery("submit", **options)
     return await run(Script(*replies), "go", tools=list(tools), policies=[policy])
+
+
+async def test_a_delivered_run_cannot_be_resumed_because_the_model_has_answered() -> None:
+    result = await deliver(say("here"), tools=(submit,))
+    assert result.delivered == "here"
+
+    with pytest.raises(InvalidContinuation, match="the model has answered"):
+        await resume(Script(), result.messages)
 
 
 async def test_a_text_is_delivered_at_once_if_only_the_delivery_tool_was_offered() -> None:
