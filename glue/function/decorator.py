@@ -138,11 +138,16 @@ class Tool(Generic[P, R]):
         # the commands themselves.
         self.confinement = ""  # how commands are confined, in a few words
         self.confine: Callable[[str], list[str]] | None = None  # returns a confined command
-        if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
+        if timeout is not None and not (_is_number(timeout, int, float) and timeout > 0):
             raise ValueError(f"tool {self.name}: timeout must be above 0 seconds, not {timeout!r}")
-        if max_output is not None and max_output < 100:
+        if max_output is not None and not (_is_number(max_output, int) and max_output >= 100):
             raise ValueError(
                 f"tool {self.name}: max_output must be at least 100 characters, not {max_output!r}"
+            )
+        if not isinstance(target, str) and not callable(target):
+            raise TypeError(
+                f"tool {self.name}: target must be the name of a parameter or a function, "
+                f"not {show(target)}"
             )
         known = self.spec.parameters.get("properties", {})
         if isinstance(target, str) and target and target not in known:
@@ -229,6 +234,11 @@ class Tool(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"Tool({self.spec.name!r})"
+
+
+def _is_number(value: object, *types: type) -> bool:
+    """Return whether `value` has one of the `types`; True and False are not numbers."""
+    return isinstance(value, types) and not isinstance(value, bool)
 
 
 @overload

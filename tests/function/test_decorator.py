@@ -139,14 +139,33 @@ def test_an_unknown_name_in_an_annotation_is_an_error_with_the_name_of_the_param
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"timeout": 0}, {"max_output": 5}, {"target": "nothing"}],
+    ("options", "message"),
+    [
+        ({"timeout": 0}, "timeout must be above 0 seconds, not 0"),
+        ({"timeout": True}, "timeout must be above 0 seconds, not True"),
+        ({"max_output": 99}, "max_output must be at least 100 characters, not 99"),
+        ({"max_output": 200.5}, "max_output must be at least 100 characters, not 200.5"),
+        ({"max_output": "200"}, "max_output must be at least 100 characters, not '200'"),
+        ({"target": "url"}, "target 'url' is not a parameter; its parameters are: path"),
+        ({"target": 5}, "target must be the name of a parameter or a function, not 5"),
+    ],
 )
-def test_wrong_options_are_errors_when_the_tool_is_made(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="tool one:"):
+def test_wrong_options_are_errors_when_the_tool_is_made(
+    options: dict[str, Any], message: str
+) -> None:
+    def one(path: str) -> None: ...
 
-        @glue.tool(**options)
-        def one(path: str) -> None: ...
+    with pytest.raises((TypeError, ValueError)) as caught:
+        glue.tool(**options)(one)
+
+    assert str(caught.value) == f"tool one: {message}"
+
+
+def test_the_least_values_of_options_are_accepted() -> None:
+    @glue.tool(timeout=0.001, max_output=100)
+    def one(path: str) -> None: ...
+
+    assert (one.timeout, one.max_output) == (0.001, 100)
 
 
 def test_generators_and_star_arguments_cannot_be_tools() -> None:
