@@ -151,7 +151,7 @@ def _cell(text: str) -> str:
 
 
 def _outside(page: str, target: str) -> str:
-    """Return the path below the repository that a page links to; empty if it is below `docs/`."""
+    """Return the path in the repository of a link's target, or "" if it is below `docs/`."""
     path = os.path.normpath(os.path.join("docs", os.path.dirname(page), target))
     return "" if path.startswith("docs/") else path
 

@@ -23,9 +23,9 @@ class Verbatim(str):
 
 
 def find_leaks(site: Path) -> list[str]:
-    """Return the name and line of each text in the site that shows the build machine.
+    """Return "FILE:NUMBER" for each line of the site that shows data of the build machine.
 
-    The line itself is left out, because it may contain a key.
+    The text of the line is left out, because it may contain a key.
     """
     return [
         f"{path.relative_to(site)}:{number}"

@@ -601,12 +601,12 @@ class Agent(Closeable, Generic[DepsT, OutputT]):
         return Settings(**merged)
 
     async def disconnect(self) -> None:
-        """Close the connections of models that were given by name, in the current event loop."""
+        """Close this event loop's connections to the models that were given by name."""
         for provider in tuple(self._opened.values()):
             await close(provider)
 
     async def aclose(self) -> None:
-        """Close the connections of models that were given by name, in the current event loop."""
+        """Close this event loop's connections to the models that were given by name."""
         await self.disconnect()
 
     def __setattr__(self, name: str, value: object) -> NoReturn:

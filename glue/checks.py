@@ -77,7 +77,7 @@ def check_number(name: str, value: object, *, least: float = 0, whole: bool = Fa
 
 
 def with_form(form: str) -> Callable[[type[T]], type[T]]:
-    """Return a class decorator that raises helpful errors for wrong constructor arguments.
+    """Return a decorator of classes, whose constructors then explain wrong arguments.
 
     The class must be a keyword-only dataclass. A positional or unknown argument raises a TypeError
     that shows `form`, an example of a correct call. `help()` and `inspect.signature()` still show

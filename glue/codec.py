@@ -105,7 +105,9 @@ class TaggedUnion:
 
 
 def register(cls: type, write: Callable[[Any], Json], read: Reader) -> None:
-    """Use `write` to encode and `read` to decode the objects of `cls` and its subclasses.
+    """Store the functions that encode and decode objects of `cls` and of its subclasses.
+
+    `to_json` calls `write`, and `from_json` calls `read`.
 
     This is for classes that are not dataclasses.
     """

@@ -240,7 +240,7 @@ class GuardHalted(RunError):
 
 
 class Stalled(RunError):
-    """The policy `StallBudget` ended the run, because the model replied without a tool call."""
+    """The policy `StallBudget` ended the run after too many replies without a tool call."""
 
     def __init__(self, budget: int, observed: int) -> None:
         super().__init__(
@@ -343,7 +343,7 @@ class SessionBusy(StoreError):
 
 
 class NewerSchema(StoreError):
-    """A newer version of glue wrote the session: it can be read, not changed."""
+    """A newer version of glue wrote the session, so this version can read but not change it."""
 
 
 class UnsafePath(GlueError):

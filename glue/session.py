@@ -440,6 +440,8 @@ class Session(Closeable, Generic[DepsT, OutputT]):
     ) -> None:
         """Change settings from the next prompt on. None restores the setting of the agent.
 
+        New limits also apply to a running prompt, unless its call has limits of its own.
+
             session.configure(model="anthropic:claude-haiku-4-5", reasoning="low")
 
         Args:

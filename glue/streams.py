@@ -114,7 +114,7 @@ class Events(Generic[OutputT]):
             self._news.set()
 
     async def drain(self) -> None:
-        """Wait until the reader has read every event that was emitted so far."""
+        """Wait until the reader has read every event emitted so far, or has left the block."""
         while self._waiting and not self._closed:
             self._taken = anyio.Event()
             await self._taken.wait()

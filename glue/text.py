@@ -51,7 +51,7 @@ def one_line(text: str, width: int = 0, *, drop: bool = False) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """Shorten a text to `width` columns of a terminal; wide characters take two columns."""
+    """Return a text cut to `width` columns of a terminal. Wide characters take two columns."""
     if len(text) <= width and (text.isascii() or columns(text) <= width):
         return text
     text = text[: max(width - 1, 0)]

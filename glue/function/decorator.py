@@ -193,7 +193,7 @@ class Tool(Generic[P, R]):
         return self.spec.name
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickle the tool by its name, like a function, if its module has the tool by that name."""
+        """Pickle a tool as a reference by name, like a function, if its module has that name."""
         module, name = getattr(self, "__module__", ""), getattr(self, "__qualname__", "")
         found: Any = sys.modules.get(module)
         for part in name.split("."):

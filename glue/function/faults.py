@@ -103,7 +103,7 @@ def find_faults(error: Any, resolve: Resolve) -> Iterator[tuple[Path, str]]:
 
 
 def _tags(error: Any, resolve: Resolve) -> tuple[str, dict[str, int]] | None:
-    """Return the tag of a union of objects, and the option for each value of the tag.
+    """Return the tag of a union of objects, and the option for each value of the tag; or None.
 
     A tag is a property that every object of the union has and whose values differ between all
     options, such as `kind` in `{"kind": "circle", ...}` and `{"kind": "square", ...}`. An option is

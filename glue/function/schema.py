@@ -132,7 +132,7 @@ _NUMBERS = {
 
 
 def _keyword_for(kind: Any, name: str) -> str:
-    """Return the schema keyword for a bound of the type `kind`, or "" if there is no such bound.
+    """Return the keyword for the bound `name` in a schema of the type `kind`, or "" if none.
 
     >>> _keyword_for("string", "min_length"), _keyword_for("array", "min_length")
     ('minLength', 'minItems')
@@ -600,9 +600,9 @@ _DURATION = re.compile(
 
 
 def _scalar(kind: Any) -> Described | None:
-    """Return schema and builder of an Enum, or a class such as datetime that is text in JSON.
+    """Return the schema and the builder of an Enum or a class that is text in JSON, or else None.
 
-    Return None for any other class.
+    Such a class is, for example, datetime or Path.
     """
     if issubclass(kind, Enum):
         plain = all(type(member.value) in (str, int, float, bool) for member in kind)

@@ -139,7 +139,8 @@ async def ask_policies(state: State, hook: str, given: object) -> Stop | Say | D
 async def _ask(state: State, policy: Policy, hook: str, given: object) -> Action:
     """Call one hook of a policy, await it if it is async, and return its answer.
 
-    Raise TypeError if the answer has a type that the hook may not return.
+    If the run is cancelled or out of time meanwhile, return the Stop for that. Raise TypeError if
+    the answer has a type that the hook may not return.
     """
     answer = getattr(policy, hook)(state, given)
     if answer is None:

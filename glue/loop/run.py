@@ -228,7 +228,7 @@ async def drive(
 def _traced(
     state: State, wanted: bool | OpenTelemetry | None
 ) -> contextlib.AbstractContextManager[None]:
-    """Return a context manager that traces the run, if telemetry is switched on.
+    """Return a context manager that traces the run, or does nothing if telemetry is off.
 
     Telemetry is switched on by `wanted`, by the run that called this run, or by the variable
     GLUE_OTEL.
