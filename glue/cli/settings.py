@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from glue.cli.header import glue_section
 from glue.errors import ConfigError
 from glue.paths import config_dir, parse_toml, read_text
+from glue.stores import is_address
 
 # Each setting with its type in a file and a description of valid values. The variable of a setting
 # is GLUE_ and its name in capitals.
@@ -124,8 +125,17 @@ def read_file(path: Path, *, trusted: bool = True) -> dict[str, Any]:
         table = {name: value for name, value in table.items() if name != "providers"}
     values = check_settings(table, str(path))
     store = values.get("store", "")
-    if not trusted and (os.path.isabs(store) or ".." in Path(store).parts):
-        raise ConfigError(f"{path}: 'store' must be inside the project, not {store!r}")
+    is_outside = (
+        os.path.isabs(store)
+        or store.startswith("~")
+        or ".." in Path(store).parts
+        or is_address(store)
+    )
+    if is_outside and not trusted:
+        raise ConfigError(
+            f"{path}: 'store' must be a path inside the project, not {store!r}; "
+            f"set another store in {user_file()}"
+        )
     return values
 
 

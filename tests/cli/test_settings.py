@@ -106,14 +106,16 @@ def test_a_project_can_neither_allow_tools_nor_change_the_sandbox(
         found(tmp_path, environ)
 
 
-@pytest.mark.parametrize("store", ["/etc", "../elsewhere"])
+@pytest.mark.parametrize(
+    "store", ["/etc", "../elsewhere", "~/elsewhere", "postgresql://attacker.example/db"]
+)
 def test_a_project_cannot_store_sessions_outside_its_folder(
     places: tuple[Path, dict[str, str]], store: str
 ) -> None:
     tmp_path, environ = places
     (tmp_path / "project/pyproject.toml").write_text(f'[tool.glue]\nstore = "{store}"')
 
-    with pytest.raises(ConfigError, match="must be inside the project"):
+    with pytest.raises(ConfigError, match="must be a path inside the project"):
         found(tmp_path, environ)
 
 
