@@ -23,7 +23,9 @@ def open_agent(path: str) -> Agent[Any, Any]:
 
 
 def run_agent_file(path: str) -> ModuleType:
-    """Run an agent file and return its module; raise ConfigError if the file does not exist."""
+    """Run an agent file and return its module; raise ConfigError if it is missing or fails."""
+    if os.path.isdir(path):
+        raise ConfigError(f"{path} is a folder; give an agent file, such as {path}/agent.py")
     if not os.path.isfile(path):
         raise ConfigError(
             f"the file {path} does not exist; `glue new {os.path.basename(path)}` writes one"
@@ -50,16 +52,20 @@ def find_agent(module: ModuleType, path: str) -> Agent[Any, Any]:
 def import_file(name: str) -> ModuleType:
     """Import a module by its dotted name, or run a .py file, and return the module.
 
-    Raise ConfigError if the module or the file does not exist.
+    Raise ConfigError if the module or the file does not exist, or if its code fails.
     """
     if name.endswith(".py") or "/" in name:
         if not os.path.isfile(name):
-            raise ConfigError(f"the file {name} does not exist")
+            raise ConfigError(f"the file {name} does not exist; give a .py file or a dotted name")
         return run_file(name)
+    if not all(map(str.isidentifier, name.split("."))):
+        raise ConfigError(f"{name!r} is not the name of a module; give a dotted name or a .py file")
     with user_errors(name):
         try:
             return import_module(name)
-        except (ModuleNotFoundError, TypeError) as error:  # "." is a relative import
+        except ModuleNotFoundError as error:
+            if not f"{name}.".startswith(f"{error.name}."):  # the module itself was found
+                raise
             raise ConfigError(
                 f"cannot import {name}: {error}; give a dotted name or a .py file"
             ) from None
@@ -93,13 +99,16 @@ def user_errors(path: str) -> Iterator[None]:
         if os.environ.get("GLUE_DEBUG"):
             raise
         if isinstance(error, ModuleNotFoundError):
-            hint = f"`uv run {path}` installs the dependencies of its header"
+            hint = "install the package that contains it"
+            if path.endswith(".py"):
+                hint = f"`uv run {path}` installs the dependencies of its header"
             raise ConfigError(
                 f"{path} needs {error.name!r}, which is not installed; {hint}"
             ) from error
         if isinstance(error, SyntaxError):
+            line = f", line {error.lineno}" if error.lineno else ""
             raise ConfigError(
-                f"{os.path.relpath(error.filename or path)}, line {error.lineno}: {error.msg}"
+                f"{os.path.relpath(error.filename or path)}{line}: {error.msg}"
             ) from error
         where = ""
         for frame, line in walk_tb(error.__traceback__):

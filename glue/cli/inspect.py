@@ -54,7 +54,8 @@ def describe(path: str) -> dict[str, Any]:
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
+        number = getattr(error, "lineno", None)
+        line = f", line {number}" if number else ""
         raise ConfigError(f"{path}{line}: {getattr(error, 'msg', error)}") from None
     return {
         "file": path,

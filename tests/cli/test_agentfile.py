@@ -40,3 +40,49 @@ def test_a_file_without_one_agent_is_refused_in_one_line(cli: Cli, text: str, er
     assert ran.code == 2
     assert ran.err.count("\n") == 1
     assert error in ran.err
+
+
+def test_a_folder_is_not_an_agent_file(cli: Cli) -> None:
+    Path("bad.py").mkdir()
+
+    ran = cli("run", "bad.py", "hi")
+
+    assert (ran.code, ran.err) == (
+        2,
+        "glue: bad.py is a folder; give an agent file, such as bad.py/agent.py\n",
+    )
+
+
+def test_a_file_with_a_null_byte_is_refused_without_a_line_number(cli: Cli) -> None:
+    Path("bad.py").write_bytes(b"x\0 = 1")
+
+    ran, inspected = cli("run", "bad.py", "hi"), cli("inspect", "bad.py")
+
+    assert ran.err == "glue: bad.py: source code string cannot contain null bytes\n"
+    assert inspected.err == ran.err
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("absent.py", "the file absent.py does not exist; give a .py file or a dotted name"),
+        ("absent_module", "cannot import absent_module: No module named 'absent_module'; give a"),
+        ("json.absent", "cannot import json.absent: No module named 'json.absent'; give a"),
+        ("", "'' is not the name of a module; give a dotted name or a .py file"),
+        (".relative", "'.relative' is not the name of a module; give a dotted name or a .py file"),
+        ("needs_absent", "needs_absent needs 'absent_one', which is not installed; install the"),
+        ("adds_wrongly", "adds_wrongly: TypeError: unsupported operand"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_refused_in_one_line(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, name: str, error: str
+) -> None:
+    Path("needs_absent.py").write_text("import absent_one\n")
+    Path("adds_wrongly.py").write_text("1 + ''\n")
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+
+    ran = cli("tools", "check", name)
+
+    assert ran.code == 2
+    assert ran.err.startswith(f"glue: {error}")
+    assert ran.err.count("\n") == 1
