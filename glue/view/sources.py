@@ -183,7 +183,11 @@ def _events(path: Path, text: str) -> Transcript:
         try:
             event = json.loads(line.strip() or "null")
         except (ValueError, RecursionError):
-            raise StoreError(f"{path}, line {number}: not valid JSON") from None
+            if line.startswith("{") and number == text.count("\n") + 1:
+                break  # the last line of a killed process
+            raise StoreError(
+                f"{path}, line {number}: not valid JSON; delete the line to see the others"
+            ) from None
         if isinstance(event, Mapping) and isinstance(event.get("type"), str):
             events.append(event)
     if not any(event["type"] in _SHOWN_EVENTS for event in events):

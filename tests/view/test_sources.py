@@ -226,6 +226,16 @@ def test_the_error_of_a_failed_run_is_shown(tmp_path: Path) -> None:
     assert "The run ended: failed: no key" in "".join(parse(page(read_file(path))).text)
 
 
+def test_the_log_of_a_killed_run_is_read_up_to_its_incomplete_last_line(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    ended = {"type": "message_end", "message": messages_to_json([reply(Text(text="hello"))])[0]}
+    path.write_text(json.dumps(ended) + '\n{"type": "tool_sta')
+
+    read = read_file(path)
+
+    assert [item.message.text for item in read.items if isinstance(item, ShownMessage)] == ["hello"]
+
+
 @pytest.mark.parametrize(
     "form",
     [
@@ -254,6 +264,7 @@ def test_messages_are_read_from_a_list_from_lines_and_from_an_object(
         (b"hello", "contains no transcript"),
         (b"", "contains no transcript"),
         (b'{"type": "run_start"}\n' + b"[" * 100_000, "line 2: not valid JSON"),
+        (b'{"type": "run_start"}\n{"type": \n', "line 2: not valid JSON; delete the line"),
         (b"\xff\xfe", "is not a text file"),
         (b"{}", "contains no transcript"),
         (b'{"type": "nonsense"}', "contains no transcript"),
