@@ -278,11 +278,13 @@ class _Site:
         """Pass the user's answer to the permission question of a running prompt."""
         try:
             given = await _body(request)
-            question = self.questions.pop(_text(given, "question"), None)
-            decision = _decision(given)
+            key, decision = _text(given, "question"), _decision(given)
+            if not isinstance(decision, Decision):
+                raise ValueError("answer must be allow, target, session or deny")
         except (ValueError, TypeError) as error:
             return JSONResponse({"error": str(error)}, 400)
-        if question is None or not isinstance(decision, Decision):
+        question = self.questions.pop(key, None)
+        if question is None:
             return JSONResponse({"error": "this question was answered, or its run has ended"}, 409)
         question.decision = decision
         question.done.set()

@@ -121,6 +121,23 @@ async def test_a_question_is_shown_and_answered_in_the_page(choice: str, done: l
     assert SCRIPT not in "".join(m.get("html", "") for m in answer.data)
 
 
+@pytest.mark.parametrize("wrong", ["perhaps", "result", None])
+async def test_a_question_can_be_answered_after_an_invalid_answer(wrong: Any) -> None:
+    made = site()
+
+    async def respond(message: Any) -> None:
+        if message["type"] == "question":
+            refused = await fetch(made, "/answer", {"question": message["id"], "answer": wrong})
+            assert refused.status == 400
+            assert "answer must be allow, target, session" in refused.json["error"]
+            body = {"question": message["id"], "answer": "allow"}
+            assert (await fetch(made, "/answer", body)).status == 200
+
+    await run(made, "save it", on_data=respond)
+
+    assert ran == ["a.txt"]
+
+
 async def test_rules_decide_before_the_page_is_asked() -> None:
     made = site(permission=glue.Rules(allow=["save:a.*"]))
 
