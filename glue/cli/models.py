@@ -54,9 +54,13 @@ def list_models(
     glue models --reasoning xhigh    the level that each model gets instead
     """
     if server:
+        if reasoning is not None:
+            raise click.UsageError("--reasoning cannot be used with --server; use one of them")
         import anyio  # slow to load; a list needs no event loop
 
         names = anyio.run(listing.server_models, words[0] if words else default())
+        wanted = [word.lower() for word in words[1:]]
+        names = [name for name in names if all(word in name.lower() for word in wanted)]
         if as_json:
             print_json(names)
         else:

@@ -52,6 +52,10 @@ def test_models_are_listed_with_end_dates_and_from_a_server(
     assert next(row for row in rows if row["default"])["model"] == "openai:gpt-5.4-nano"
     assert cli("models", "vllm", "--server").out == "one\ntwo␛[2J\n"
     assert json.loads(cli("models", "vllm", "--server", "--json").out) == ["one", "two\x1b[2J"]
+    assert cli("models", "vllm", "ON", "--server").out == "one\n"
+    assert "--reasoning cannot be used with --server" in (
+        cli("models", "vllm", "--server", "--reasoning", "high").err
+    )
     assert "prices" in cli("doctor").out
 
 
