@@ -118,7 +118,9 @@ def _number(name: str, value: Any) -> Any:
     text = value.strip().lower()
     if text == "none":
         return None
+    is_real = name in ("usd_budget", "seconds")
     try:
-        return float(text) if name in ("usd_budget", "seconds") else int(text)
+        return float(text) if is_real else int(text)
     except ValueError:
-        raise ValueError(f"{name} must be a number or none, not {value!r}") from None
+        kind = "a number" if is_real else "a whole number"
+        raise ValueError(f"{name} must be {kind} or none, not {value!r}") from None

@@ -41,8 +41,10 @@ async def test_limits_are_set_by_name() -> None:
 def test_an_unknown_limit_is_reported_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match="there is no limit 'depth'; there are: max_turns"):
         change_limits(Limits(), {"depth": "3"})
-    with pytest.raises(ValueError, match="max_turns must be a number or none, not 'many'"):
-        change_limits(Limits(), {"max_turns": "many"})
+    with pytest.raises(ValueError, match=r"max_turns must be a whole number or none, not '1\.5'"):
+        change_limits(Limits(), {"max_turns": "1.5"})
+    with pytest.raises(ValueError, match="seconds must be a number or none, not 'many'"):
+        change_limits(Limits(), {"seconds": "many"})
 
 
 async def test_commands_of_the_chat_return_none() -> None:

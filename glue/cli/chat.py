@@ -264,7 +264,8 @@ class Chat:
             for path in named:
                 if not path.is_file():
                     name = one_line(str(path))
-                    self.note(f"the file {name} does not exist; the word is sent as text", "yellow")
+                    why = "is not a file" if path.exists() else "does not exist"
+                    self.note(f"@{name} is sent as text, because {name} {why}", "yellow")
         except ConfigError as error:
             self.fail(error)
             return 2
@@ -492,7 +493,10 @@ class Chat:
             raise ConfigError(f"/fork takes a number of prompts, not {rest!r}") from None
         number = number if number >= 0 else prompts + number
         if not 0 <= number <= prompts:
-            raise ConfigError(f"/fork takes a number from 0 to {prompts}, the number of prompts")
+            raise ConfigError(
+                f"/fork takes a number from -{prompts} to {prompts}, because the session has "
+                f"{count(prompts, 'prompt')}"
+            )
         name = new_chat_name() if CHAT_NAME.fullmatch(before.id) else ""
         self.session = self.portal.call(before.fork, at[number] if rest else None, name)
         if self.saved_as:

@@ -228,7 +228,8 @@ def _network() -> Iterator[Check]:
     for name, path in own.items():
         exists = os.path.isfile if name.endswith("FILE") else os.path.isdir
         if not exists(path or ""):
-            advice = "the path does not exist; unset or correct the variable"
+            kind = "file" if name.endswith("FILE") else "folder"
+            advice = f"there is no such {kind}; unset or correct the variable"
             yield Check("certificates", f"{name} is {path}", advice)
             return
     texts = [f"{name} {path}" for name, path in own.items()]

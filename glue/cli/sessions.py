@@ -223,4 +223,5 @@ def prune(older: float, outcomes: tuple[str, ...], dry_run: bool, store: str | N
         click.echo("".join(f"  {one_line(name)}\n" for name in deleted), nl=False)
     if skipped:
         names = ", ".join(one_line(name) for name in skipped[:8])
-        click.echo(f"glue: not deleted, because in use or unreadable: {names}", err=True)
+        more = f" and {len(skipped) - 8} more" if len(skipped) > 8 else ""
+        click.echo(f"glue: not deleted, because in use or unreadable: {names}{more}", err=True)

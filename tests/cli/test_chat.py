@@ -272,7 +272,9 @@ def test_a_fork_continues_from_the_chosen_prompt(chat: Tmux) -> None:
 
     chat.wait("answer 2 to <another two>")
     chat.type("/fork 9", "Enter")
-    chat.wait("/fork takes a number from 0 to 2")
+    chat.wait("/fork takes a number from -2 to 2, because the session has 2 prompts")
+    chat.type("/fork -1", "Enter")
+    chat.wait("after 2 messages; this chat continues in")
 
 
 def test_a_saved_chat_can_be_continued(chat: Tmux) -> None:
@@ -579,16 +581,18 @@ agent = Agent("counted:one")
 """
 
 
-def test_a_missing_file_is_named_and_its_word_is_sent_as_text(cli: Callable[..., Any]) -> None:
-    ran = cli("chat", "-m", "offline", input="read @nothing.txt\n")
+@pytest.mark.parametrize(
+    ("name", "why"), [("nothing.txt", "does not exist"), ("folder", "is not a file")]
+)
+def test_a_word_that_names_no_file_is_sent_as_text(
+    cli: Callable[..., Any], name: str, why: str
+) -> None:
+    Path("folder").mkdir()
 
-    assert (
-        ran.code,
-        "the file nothing.txt does not exist; the word is sent as text" in ran.err,
-    ) == (
-        0,
-        True,
-    )
+    ran = cli("chat", "-m", "offline", input=f"read @{name}\n")
+
+    assert ran.code == 0
+    assert f"@{name} is sent as text, because {name} {why}\n" in ran.err
 
 
 def test_a_compaction_uses_the_provider_of_the_chat(

@@ -61,8 +61,10 @@ def test_a_healthy_machine_has_no_faults(cli: Cli) -> None:
         (
             "SSL_CERT_FILE",
             "/nonexistent/ca.pem",
-            "SSL_CERT_FILE is /nonexistent/ca.pem; the path does not exist",
+            "SSL_CERT_FILE is /nonexistent/ca.pem; there is no such file; unset or correct",
         ),
+        ("SSL_CERT_FILE", "/", "SSL_CERT_FILE is /; there is no such file; unset or correct"),
+        ("SSL_CERT_DIR", "/etc/passwd", "SSL_CERT_DIR is /etc/passwd; there is no such folder"),
         ("PATH", "/nonexistent", "git"),
     ],
 )

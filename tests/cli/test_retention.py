@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from anyio.from_thread import start_blocking_portal
 
 import glue
 from glue.testing import Script, call, calls, fail
@@ -47,3 +49,23 @@ def test_prune_deletes_old_sessions_by_outcome_and_keeps_those_that_wait(
     assert names() == ["paused"]
     assert cli(*prune, "0s", "--outcome", "paused").code == 0
     assert names() == []
+
+
+def test_prune_names_the_first_skipped_sessions_and_counts_the_others(
+    cli: Callable[..., Any],
+) -> None:
+    opened = glue.stores.open_store("sessions")
+    names = [f"s{number}" for number in range(10)]
+    for name in names:
+        glue.Agent(Script("x")).session(name, store=opened).run_sync("hello")
+
+    with start_blocking_portal() as portal, ExitStack() as stack:
+        for name in names:  # sessions in use
+            stack.enter_context(portal.wrap_async_context_manager(opened.log(name)))
+        ran = cli("sessions", "prune", "--store", "sessions", "--older", "0s")
+
+    assert ran.out == "deleted 0 sessions\n"
+    named = ran.err.partition("unreadable: ")[2]
+    assert ran.err.startswith("glue: not deleted, because in use or unreadable: ")
+    assert named.count(", ") == 7
+    assert named.endswith(" and 2 more\n")
