@@ -18,7 +18,7 @@ from glue.errors import ConfigError, GlueError
 
 
 def open_agent(path: str) -> Agent[Any, Any]:
-    """Run an agent file and return its agent: the variable `agent`, or the only agent in it."""
+    """Run an agent file and return the agent that it assigns to `agent`, or its only agent."""
     return find_agent(run_agent_file(path), path)
 
 
@@ -72,7 +72,7 @@ def import_file(name: str) -> ModuleType:
 
 
 def run_file(path: str) -> ModuleType:
-    """Run a Python file and return its module; the name of the module is not `__main__`.
+    """Run a Python file as a module whose name is not `__main__`, and return the module.
 
     The file can import modules from its own folder.
     """
@@ -87,9 +87,10 @@ def run_file(path: str) -> ModuleType:
 
 @contextmanager
 def user_errors(path: str) -> Iterator[None]:
-    """Turn an exception that a user's file raises into a one-line ConfigError with the line number.
+    """Raise ConfigError if the code of a user's file fails during a `with` block.
 
-    A GlueError is raised unchanged; with GLUE_DEBUG, so is every other exception.
+    The message is one line that names the file, the line if it is known, and the exception. A
+    GlueError is raised unchanged. If GLUE_DEBUG is set, every exception is raised unchanged.
     """
     try:
         yield
@@ -106,9 +107,9 @@ def user_errors(path: str) -> Iterator[None]:
                 f"{path} needs {error.name!r}, which is not installed; {hint}"
             ) from error
         if isinstance(error, SyntaxError):
-            line = f", line {error.lineno}" if error.lineno else ""
+            number = f", line {error.lineno}" if error.lineno else ""
             raise ConfigError(
-                f"{os.path.relpath(error.filename or path)}{line}: {error.msg}"
+                f"{os.path.relpath(error.filename or path)}{number}: {error.msg}"
             ) from error
         where = ""
         for frame, line in walk_tb(error.__traceback__):

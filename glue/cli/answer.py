@@ -109,7 +109,8 @@ def answer(
     """Answer a CALL that waits in SESSION, then continue the run.
 
     The call is shown as a person would have seen it when it was made. Without --allow, --deny or
-    --result the answer is asked for on the terminal. CALL may be left out if only one call waits.
+    --result the answer is asked for on the terminal; without CALL, for each call that waits. With
+    one of these options, CALL may be left out only if a single call waits.
     The run continues with the agent, the options and the folder of its `glue run`; a session of a
     Python program needs --agent or --model.
     """
@@ -120,7 +121,10 @@ def answer(
     waiting = _chosen(pending_calls(messages), session, call)
     given_decision = _decision(allowed, denied, result)
     if given_decision is None and not is_interactive():
-        raise click.UsageError("no user can be asked; add --allow, --deny REASON or --result TEXT")
+        raise click.UsageError(
+            "no user can be asked, because stdin or stderr is not a terminal; "
+            "add --allow, --deny REASON or --result TEXT"
+        )
     if given_decision is not None and len(waiting) > 1:
         names = ", ".join(one_line(f"{each.id} ({each.summary})", 200) for each in waiting)
         raise click.UsageError(f"several calls wait in session {session}; name one of {names}")
@@ -217,8 +221,8 @@ def _command(
     source = settings({"store": store}).get("store")
     if source is not None and source.source.endswith("pyproject.toml"):
         raise ConfigError(
-            f"the store of session {session} is part of the project, so the agent that the session "
-            f"names is not trusted ({_agent_of(found)}); add {_agent_of(found)} if it is right"
+            f"the project's pyproject.toml selects the store of session {session}, so the agent "
+            f"that the session names is not trusted; add {_agent_of(found)} if it is right"
         )
     return found
 

@@ -31,7 +31,7 @@ COMMANDS = (
     LazyCommand(
         "review",
         "glue.agents.review.cli:review",
-        "Review a change, locally or in CI; posts only if asked.",
+        "Review a change, locally or in CI; post comments only if asked.",
     ),
     LazyCommand("providers", "glue.cli.providers:providers", "List providers, keys and models."),
     LazyCommand("models", "glue.cli.models:models", "List known models, windows and prices."),
@@ -77,7 +77,11 @@ def main(args: list[str] | None = None) -> None:
 
 
 def run_command(command: click.Command, args: list[str] | None, program: str) -> None:
-    """Run a click command; print an exception as one line and exit with the code for it."""
+    """Run a click command. If it fails, print one line on stderr and exit with an exit code.
+
+    An exception that is a bug is raised, so that its traceback is shown. With GLUE_DEBUG, so is
+    every exception except wrong options and Ctrl-C.
+    """
     _repair_streams()
     as_json = "--json" in (args if args is not None else sys.argv[1:])
     try:
@@ -126,7 +130,7 @@ def _repair_streams() -> None:
 
 
 def _describe(error: BaseException, program: str) -> tuple[str, str, int]:
-    """Return class name, message and exit code of an exception; raise it again if it is a bug."""
+    """Return class name, message and exit code of an error; raise the error if it is a bug."""
     name, text = type(error).__name__, str(error)
     if isinstance(error, (click.exceptions.Abort, KeyboardInterrupt)):
         return "Cancelled", "cancelled", 130

@@ -99,7 +99,8 @@ def choices(request: PermissionRequest) -> str:
 def ask_yes_or_no(call: PendingCall, screen: Screen) -> Decision | str | None:
     """Ask the user whether a waiting call may run; return None if the user decides later.
 
-    For a call that another system answers, return the result that the user types.
+    Any text except yes and no decides later. For a call that another system answers, return the
+    result that the user types.
     """
     if call.request is None:
         screen.write(screen.paint("  the result (an empty line decides later) > ", "yellow"))
@@ -109,7 +110,7 @@ def ask_yes_or_no(call: PendingCall, screen: Screen) -> Decision | str | None:
 
 
 def parse_late_answer(text: str) -> Decision | None:
-    """Return the decision that a text means for a waiting call, or None if it is not yes or no."""
+    """Return the decision for an answer of y, yes, n or no, or None for any other answer."""
     match text.strip().lower():
         case "y" | "yes":
             return allow()

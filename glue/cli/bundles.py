@@ -1,4 +1,4 @@
-"""Bundles of built-in tools, by the names that `--tools` takes, such as fs, git and coding."""
+"""Bundles of built-in tools, such as fs, git and coding, which the option `--tools` names."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def record_to(path: str) -> Iterator[Callable[[Provider], Provider]]:
 
 @contextmanager
 def replay_from(path: str) -> Iterator[Callable[[Provider], Provider]]:
-    """Answer requests to providers that are opened by name from a cassette in a `with` block.
+    """Replay the replies of a cassette for providers that are opened by name in a `with` block.
 
     The yielded function replaces a provider object by the replay.
     """

@@ -153,7 +153,10 @@ class Chat:
                 self.printer.note(f"… {len(lines) - 8} more lines; {command}")
 
     async def begin(self) -> None:
-        """Open the session that the options name, or a new session."""
+        """Open the store, and the session that the options name or a new session.
+
+        Raise GlueError if the model's name is wrong or its key is missing.
+        """
         given = self.sources.given
         # Report a wrong model or a missing key now, not after the first prompt.
         provider = self.agent.open(self.run.overrides()["model"])
@@ -176,7 +179,10 @@ class Chat:
             )
 
     async def _keep_chat(self) -> None:
-        """Open a new session in the store, and delete stored chats that are too old."""
+        """Open a new session in the store, and delete stored chats that are too old.
+
+        If the store cannot be used, add a note and open a session in memory.
+        """
         days = self.sources.find("chat_days")
         days = CHAT_DAYS if days is None else days
         try:
@@ -197,7 +203,7 @@ class Chat:
         self.session = self.agent.session(self.saved_as, store=self.store, **self.run.overrides())
 
     def note(self, text: str, colour: str = "cyan") -> None:
-        """Write lines on stderr; wrap them at words on a terminal."""
+        """Write a text on stderr; on a terminal, wrap its lines between words."""
         err = self.printer.err
         width = max(err.width - 1, 20) if err.is_terminal else len(text) + 1
         for line in text.splitlines():
@@ -253,11 +259,14 @@ class Chat:
                 code = 0 if self.reader.is_terminal else answered
 
     def turn(self, text: str) -> int | None:
-        """Send a prompt and show the answer; return the exit code, or None after two Ctrl-C."""
+        """Send a prompt and show the answer; return the exit code, or None after two Ctrl-C.
+
+        The prompt is not sent if a file cannot be read, or if a call still waits for an answer.
+        """
         named = [Path(name).expanduser() for name in re.findall(r"(?<!\S)@(\S+)", text)]
         pictures = picture_paths(text)
         for path in pictures:
-            self.note(f"attached the picture {one_line(path.name)}")
+            self.note(f"the picture {one_line(path.name)} is attached to this prompt")
         named += pictures
         try:
             parts = [read_part(str(path)) for path in named if path.is_file()]
@@ -281,8 +290,8 @@ class Chat:
     ) -> int | None:
         """Start a run, wait and show how it ended; return its exit code, or None after two Ctrl-C.
 
-
-        `later` has the ids of calls that the user does not want to decide now.
+        If the run pauses, ask the user about its waiting calls, except the calls whose ids are in
+        `later`.
         """
         with terminal_echo(False) if self.reader.is_terminal else nullcontext():
             ended = self._wait(work, *args)
@@ -300,7 +309,8 @@ class Chat:
     def answer_waiting(self, later: Collection[str] = ()) -> int | None:
         """Ask the user about the waiting calls and continue the run; return the exit code.
 
-        Calls whose ids are in `later` are not asked about. Return None after two Ctrl-C.
+        Calls whose ids are in `later` are not asked about. Without a terminal, print the commands
+        that answer the calls. Return None after two Ctrl-C.
         """
         calls = self.portal.call(self.session.pending)
         if not calls:
@@ -447,7 +457,7 @@ class Chat:
         messages = self.portal.call(session.load)
         at = [index for index, message in enumerate(messages) if _is_prompt(message)]
         if not at:
-            raise ConfigError("there is no prompt to take back")
+            raise ConfigError("there is no prompt to remove")
         undone = [message for message in messages[at[-1] :] if not message.excluded]
 
         async def exclude() -> None:
@@ -459,7 +469,7 @@ class Chat:
         self.reader.draft = undone[0].text
         changed = any(isinstance(message, ToolMessage) for message in undone)
         self.note(
-            f"took back: {one_line(undone[0].text, 60)}"
+            f"removed: {one_line(undone[0].text, 60)}"
             + ("; the effects of its tools are not undone" if changed else "")
         )
 
@@ -477,7 +487,10 @@ class Chat:
             raise ConfigError("there is no answer to copy")
         used = copy_text(clean_text(replies[-1]), self.printer.out)
         if not used:
-            raise ConfigError("no clipboard: there is no program such as xclip, and no terminal")
+            raise ConfigError(
+                "the answer cannot be copied: no program such as xclip works, and stdout is not a "
+                "terminal that can copy"
+            )
         self.note(f"copied {count(len(replies[-1]), 'character')} ({used})")
 
     def do_fork(self, rest: str) -> None:

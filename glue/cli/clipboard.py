@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from glue.cli.screen import Screen
 
-# Each program with the variable of the desktop that it needs; "" if it needs none.
+# Programs that copy stdin to the clipboard. Each is used only if its variable is set; "" is none.
 _PROGRAMS = (
     ("WAYLAND_DISPLAY", ("wl-copy",)),
     ("DISPLAY", ("xclip", "-selection", "clipboard")),
@@ -25,8 +25,8 @@ _SECONDS = 5.0  # timeout of a program
 def copy_text(text: str, out: Screen, environ: Mapping[str, str] = os.environ) -> str:
     """Copy a text to the clipboard; return the program or protocol used, or "" if none works.
 
-    Without a program of the desktop, the terminal is asked (OSC 52), which also works over SSH but
-    cannot be checked. Return "" if there is no terminal either.
+    If no program works, the terminal is asked with the escape sequence OSC 52. This also works over
+    SSH, but its effect cannot be checked. Return "" if stdout is not a terminal either.
     """
     for variable, program in _PROGRAMS:
         path = shutil.which(program[0], path=environ.get("PATH"))

@@ -28,8 +28,8 @@ from glue.text import suggest
 def config(ctx: click.Context, as_json: bool) -> None:
     """Show every setting, its value and where it comes from. `glue config set` changes one.
 
-    A flag wins over a GLUE_ variable, a variable over [tool.glue] in pyproject.toml, and that over
-    config.toml.
+    An option of a command wins over a GLUE_ variable, a variable wins over [tool.glue] in
+    pyproject.toml, and pyproject.toml wins over config.toml.
     """
     if ctx.invoked_subcommand is not None:
         return

@@ -1,4 +1,4 @@
-"""The terminal of a chat with the extra [chat]: a prompt editor, and Markdown while it streams."""
+"""A prompt editor and a printer of Markdown, for chats in a terminal with the extra [chat]."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class MarkdownPrinter(Printer):
             self._live.update(_Block(self._pending, last=visible), refresh=True)
 
     def settle(self) -> None:
-        """Print the unfinished last block of the answer for good."""
+        """Print the last block of the answer, which is not redrawn any more, and end its line."""
         self._erase()
         if self._pending.strip():
             self.console.print(_Block(self._pending))
@@ -153,7 +153,7 @@ class MarkdownPrinter(Printer):
 
 
 class _Block:
-    """Markdown without blank lines around it; if `last` is not 0, only its last lines."""
+    """Rendered Markdown without blank lines around it; if `last` is not 0, only that many lines."""
 
     def __init__(self, text: str, last: int = 0) -> None:
         self.inner = Markdown("", hyperlinks=False, code_theme="ansi_dark")

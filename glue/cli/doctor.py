@@ -51,10 +51,10 @@ class Check(NamedTuple):
     help="Connect to the server of this provider, with or without a key. Repeatable.",
 )
 def doctor(reach: bool, names: tuple[str, ...]) -> None:
-    """Check Python, keys, git, sandbox, stores, proxy, certificates. A fault is exit code 1.
+    """Check Python, keys, git, sandbox, stores, proxy, certificates. Exits with 1 for a fault.
 
-    Marks: ok is fine, -- is a hint, !! is a fault. Only --reach and --provider connect to servers;
-    they send neither a key nor a prompt.
+    Marks: ok is fine, -- is a hint, !! is a fault. Only --reach and --provider connect to
+    providers; they send neither a key nor a prompt. A store in a database is opened and read.
     """
     for name in names:
         lookup(name)
@@ -71,7 +71,7 @@ def doctor(reach: bool, names: tuple[str, ...]) -> None:
 
 
 def checks(reach: bool, names: tuple[str, ...]) -> Iterator[Check]:
-    """Yield the result of each check; connect to servers only with `reach` or `names`."""
+    """Yield the result of each check; connect to providers only with `reach` or `names`."""
     system = "" if os.name == "posix" else " on a system that is not POSIX"
     yield Check("python", ".".join(map(str, sys.version_info[:3])) + system)
     yield from _package()
@@ -138,7 +138,7 @@ def _keys() -> Iterator[Check]:
             yield Check(
                 "key",
                 f"{variable} has a space, a line end or a character that no header can contain",
-                "set it again",
+                "correct its value",
             )
         try:
             find_base_url(entry, os.environ)
@@ -197,8 +197,8 @@ def _store() -> Check:
         if not path.exists():
             above = next(folder for folder in path.parents if folder.exists())
             is_writable = os.access(above, os.W_OK | os.X_OK)
-            advice = "" if is_writable else f"{above} cannot be written"
-            return Check("store", f"{path}, not created yet", advice)
+            advice = f"{above} cannot be written; change its permissions or use --store"
+            return Check("store", f"{path}, not created yet", "" if is_writable else advice)
         if not os.access(path, os.W_OK):
             return Check(
                 "store",
@@ -248,9 +248,9 @@ CONNECT_SECONDS = 5.0
 
 
 def reachable(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Connect to the servers of providers; return each provider's name and fault, "" for none.
+    """Connect to the servers of providers; return the names, each with a fault or "".
 
-    Without names, check the providers whose key is set.
+    Without `names`, connect to the providers whose key is set.
     """
     chosen = list(names) or [name for name in known() if used_variable(lookup(name))]
     found: dict[str, str] = {}
@@ -268,7 +268,10 @@ def reachable(names: Sequence[str]) -> list[tuple[str, str]]:
 
 
 async def _fault(name: str) -> str:
-    """Connect to the server of a provider, if it has one; return the fault, or "" for none."""
+    """Connect to a provider's server or its proxy; return the fault, or "" if there is none.
+
+    A provider without a server has no fault.
+    """
     where = name
     try:
         entry = lookup(name)

@@ -1,4 +1,4 @@
-"""Questions of MCP servers in the terminal: forms, field by field, and pages to open."""
+"""Questions from MCP servers, asked in the terminal: forms, field by field, and pages to open."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ _TRIES = 3  # invalid answers to one field, after which the question is declined
 
 
 async def ask(question: Question, read_line: ReadLine, screen: Screen) -> dict[str, Any] | None:
-    """Ask the user a question of an MCP server; return the answers, or None if declined.
+    """Show the user a question from an MCP server; return the answers, or None if declined.
 
-    For a page, the URL and its origin are shown, and the browser is opened only after a yes.
+    The question is also declined after three invalid answers to a field. For a page, the URL and
+    its origin are shown, and the browser is opened only after a yes.
     """
     head = screen.paint(
         f"? {one_line(question.server)} asks: {clean_text(question.message)}", "yellow"
@@ -65,7 +66,7 @@ async def _ask_page(
 
 
 class _Declined(Exception):
-    """The user declined, or gave no valid answer."""
+    """The user declined a question, or gave no valid answer to a field in three tries."""
 
 
 async def _ask_field(
@@ -76,7 +77,10 @@ async def _ask_field(
     read_line: ReadLine,
     screen: Screen,
 ) -> Any:
-    """Ask for the value of one form field; return None if an optional field is left empty."""
+    """Ask for the value of one form field; return None if an optional field is left empty.
+
+    An empty line takes the default if the field has one. Raise _Declined if the user declines.
+    """
     label = clean_text(str(part.get("title") or name))
     detail = clean_text(str(part.get("description") or ""))
     choices = _choices(part)
@@ -97,7 +101,7 @@ async def _ask_field(
                 return part["default"]
             if not is_required:
                 return None
-            lines = ["  an answer is needed"]
+            lines = ["  this field needs an answer; a dot declines"]
             continue
         try:
             return _value(part, line)

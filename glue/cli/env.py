@@ -18,11 +18,14 @@ def keys_file() -> Path:
 
 
 def load_keys() -> None:
-    """Load the stored API keys into the environment; refuse a file that other users can read."""
+    """Load the stored API keys into the environment; skip variables that are already set.
+
+    Raise ConfigError if other users can read or write the file.
+    """
     path = keys_file()
     if path.is_file():
         if path.stat().st_mode & 0o077:
-            raise ConfigError(f"{path} can be read by other users; run `chmod 600 {path}`")
+            raise ConfigError(f"other users can read or write {path}; run `chmod 600 {path}`")
         load_env(path)
 
 

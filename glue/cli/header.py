@@ -16,7 +16,10 @@ MAX_BYTES = 8 * 1024 * 1024
 
 
 def read_source(path: str | os.PathLike[str]) -> str:
-    """Return the source text of an agent file, at most MAX_BYTES, without running the file."""
+    """Return the source text of an agent file, at most MAX_BYTES, without running the file.
+
+    Raise ConfigError if the file cannot be read.
+    """
     try:
         with open(path, "rb") as file:
             return file.read(MAX_BYTES).decode("utf-8", "replace").replace("\r\n", "\n")
@@ -25,14 +28,18 @@ def read_source(path: str | os.PathLike[str]) -> str:
 
 
 def parse_header(text: str, name: str = "the file") -> dict[str, Any]:
-    """Parse the `# /// script` block of a source text as TOML; return {} if there is no block."""
+    """Parse the `# /// script` block of a source text as TOML; return {} if there is no block.
+
+    Raise ConfigError if there are several blocks, or if the block is not TOML. `name` is the file
+    that the error names.
+    """
     if "# /// script" not in text:
         return {}
     found = [match for match in _BLOCK.finditer(text) if match["type"] == "script"]
     if not found:
         return {}
     if len(found) > 1:
-        raise ConfigError(f"{name} has several `# /// script` blocks; one is allowed")
+        raise ConfigError(f"{name} has several `# /// script` blocks; keep one of them")
     lines = found[0]["content"].splitlines(keepends=True)
     block = "".join(line[2:] if line.startswith("# ") else line[1:] for line in lines)
     return parse_toml(block, f"{name}: the `# /// script` block")

@@ -65,14 +65,14 @@ def _is_text(word: str) -> bool:
 def _read_stdin() -> Text:
     data = sys.stdin.buffer.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
-        raise ConfigError(f"stdin: more than {_MAX_MB} MB")
+        raise ConfigError(f"stdin is larger than {_MAX_MB} MB; send less text")
     if b"\0" in data[:4096]:
         raise ConfigError("stdin is not text; attach an image or a PDF with -a FILE")
     return Text(text=data.decode("utf-8", "replace"))
 
 
 def has_unread_pipe() -> bool:
-    """Return whether stdin is a pipe with data in it that the program has not read."""
+    """Return whether stdin is a pipe that contains unread data."""
     try:
         import fcntl  # POSIX only
         import termios
@@ -105,7 +105,8 @@ def read_attachment(named: str) -> Part:
 def read_part(name: str, mark: str = "@") -> Part:
     """Read a file and return it as a part of a prompt: a text, an image or a PDF.
 
-    `mark` is written before the name in error messages: "@", "--attach " or nothing.
+    The suffix of the name selects the kind of part. Raise ConfigError if the file cannot be read or
+    is too large. `mark` is written before the name in error messages: "@", "--attach " or nothing.
     """
     path = Path(name)
     try:
@@ -117,7 +118,7 @@ def read_part(name: str, mark: str = "@") -> Part:
             hint = f"; write @@{name} if you mean a word that begins with @"
         raise ConfigError(f"{mark}{name} cannot be read: {error.strerror}{hint}") from None
     if len(data) > MAX_BYTES:
-        raise ConfigError(f"{mark}{name}: larger than {_MAX_MB} MB")
+        raise ConfigError(f"{mark}{name} is larger than {_MAX_MB} MB; give a smaller file")
     suffix = path.suffix.lower()
     if suffix in _IMAGES:
         return Image(media_type=_IMAGES[suffix], data=data)
@@ -126,7 +127,9 @@ def read_part(name: str, mark: str = "@") -> Part:
     try:
         return Text(text=data.decode())
     except UnicodeDecodeError:
-        raise ConfigError(f"{mark}{name} is neither text nor an image nor a PDF") from None
+        raise ConfigError(
+            f"{mark}{name} is neither UTF-8 text nor a PDF nor an image ({', '.join(_IMAGES)})"
+        ) from None
 
 
 def picture_paths(text: str) -> list[Path]:
@@ -196,7 +199,7 @@ def _json_schema(given: str, is_json: bool) -> Mapping[str, Any]:
     except ValueError as error:
         raise ConfigError(f"--schema: not valid JSON: {error}") from None
     if not isinstance(schema, dict):
-        raise ConfigError("--schema: a JSON schema is an object")
+        raise ConfigError('--schema must be a JSON object, such as {"type": "object"}')
     try:
         check_schema(schema)
     except ValueError as error:

@@ -22,6 +22,6 @@ def new_chat_name(now: float | None = None) -> str:
 def old_chats(
     found: Iterable[SessionInfo], days: float, now: float | None = None
 ) -> list[SessionInfo]:
-    """Return the sessions with an automatic name that have not changed for `days` days."""
+    """Return the sessions that have an automatic name and have not changed for `days` days."""
     before = (time.time() if now is None else now) - days * _DAY
     return [info for info in found if CHAT_NAME.fullmatch(info.id) and info.updated <= before]

@@ -95,7 +95,7 @@ def _write_keys(found: Mapping[str, str]) -> None:
 
 
 def _key_variable(name: str) -> str:
-    """Return the key variable of the provider `name`; a `name` in capitals is a variable itself.
+    """Return the variable with the API key of a provider; return a name in capitals unchanged.
 
     Raise ConfigError if the provider needs no key.
     """
@@ -103,5 +103,5 @@ def _key_variable(name: str) -> str:
         return name
     entry = lookup(name)
     if not entry.key:
-        raise ConfigError(f"{entry.name} needs no key")
+        raise ConfigError(f"{entry.name} needs no key; name a provider that needs one")
     return entry.key[0]

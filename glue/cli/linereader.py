@@ -1,4 +1,4 @@
-"""The plain reader of a chat's prompts: it reads lines, with readline if Python has it."""
+"""The plain reader of prompts in a chat, without the extra [chat]; uses readline if it exists."""
 
 from __future__ import annotations
 

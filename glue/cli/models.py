@@ -30,7 +30,7 @@ class ModelsGroup(click.Group):
 
 @click.group(cls=ModelsGroup)
 def models() -> None:
-    """List or search known models (`glue models PROVIDER`, `glue models WORD`), or alias one."""
+    """List or search known models (`glue models PROVIDER`, `glue models WORD`); define aliases."""
 
 
 @models.command(name="list")
@@ -126,7 +126,8 @@ def alias(name: str, model: str) -> None:
     """
     if not re.fullmatch(r"[A-Za-z][\w-]*", name) or name in known():
         raise ConfigError(
-            f"{name!r} cannot be an alias; use a word of letters that is not a provider's name"
+            f"{name!r} cannot be an alias; use letters, digits, - and _, a letter first, and no "
+            "provider's name"
         )
     for each in split(model):
         lookup(each)  # raises ConfigError for a wrong name

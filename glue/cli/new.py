@@ -70,7 +70,7 @@ def new(name: str, template: str, force: bool) -> None:
 
 
 def _write(source: Path, target: Path) -> None:
-    """Copy a template to a file, with the name of the file in it."""
+    """Copy a template to `target`; replace NAME in its text by the name of `target`."""
     text = source.read_text(encoding="utf-8").replace("NAME.", f"{target.stem}.")
     try:
         target.write_text(text, encoding="utf-8")

@@ -56,7 +56,7 @@ NO_LIMIT = "none"  # the value of a budget option that switches a limit off
 
 
 def _budget(number: type[int] | type[float]) -> dict[str, Any]:
-    """Return the click type of a budget option: a number of 0 or more, or none for no limit."""
+    """Return the click settings of a budget option: its value is a number from 0, or none."""
     kind = "a whole number" if number is int else "a number"
 
     def convert(text: str) -> int | float | str:
@@ -103,7 +103,7 @@ _SANDBOX: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--network/--no-network",
         default=None,
-        help="Whether commands in the sandbox may use the network. By default not.",
+        help="Let commands in the sandbox use the network, or not (the default).",
     ),
     click.option(
         "--questions",
@@ -143,7 +143,7 @@ _SETTINGS: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--tools",
         metavar="LIST",
-        help="Tools, separated by commas: fs, edit, git, shell, coding, or tools of the agent.",
+        help="Tools, separated by commas: fs, edit, git, shell, web, coding, or the agent's tools.",
     ),
     click.option("--no-tools", is_flag=True, help="Use no tools."),
     click.option(
@@ -270,7 +270,10 @@ rate_options = _decorator(
 
 
 def batch_options(unit: str) -> Callable[[F], F]:
-    """Return a decorator that adds the options of a batch, such as `batch_options("row")`."""
+    """Return a decorator that adds the options of a batch, such as concurrency and budgets.
+
+    `unit` is the name of one item of the batch in the help texts, such as "row".
+    """
     return _decorator(
         (
             click.option(
@@ -381,7 +384,10 @@ class Sources:
         self.agent = build(project=folder)
 
     def find(self, name: str) -> Any:
-        """Return a setting from the strongest source that sets it; the agent's code is ignored."""
+        """Return a setting from the strongest source that sets it, or None.
+
+        The agent's code is not one of the sources.
+        """
         return self.before_code.get(name, self.configured.get(name))
 
     def overrides(self, ask: Callable[[Any], Any] | None = None) -> dict[str, Any]:
@@ -427,7 +433,8 @@ class Sources:
     def _tools(self, own: Iterable[Any], named: str | Sequence[str] | None) -> tuple[Any, ...]:
         """Return the agent's own tools and the tools of the bundles in `named`.
 
-        If `named` contains names of the agent's own tools, only these of its own are returned.
+        If `named` contains names of the agent's own tools, its other own tools are left out. With
+        --no-tools, return no tools. Set `has_shell` if the bundle `shell` is used.
         """
         if self.given.get("no_tools"):
             return ()
@@ -444,7 +451,10 @@ class Sources:
         return (*chosen.values(), *built_in)
 
     def shell_options(self) -> dict[str, Any]:
-        """Return the options for the shell tool: its sandbox, and when it asks for permission."""
+        """Return the options for the shell tool: its sandbox, and when it asks for permission.
+
+        Raise UsageError if a flag needs a sandbox and the sandbox is off.
+        """
         # Loads the shell tool, which most runs do not use.
         from glue.tools.sandbox import Sandbox
 
@@ -453,13 +463,16 @@ class Sources:
         if mode == "off":
             for name, is_set in (("network", network), ("questions", questions == "writes")):
                 if is_set and self.given.get(name):
-                    raise click.UsageError(f"--{name} needs a sandbox, and the sandbox is off")
+                    raise click.UsageError(
+                        f"--{name} needs a sandbox, and the sandbox is off; leave out --{name}, or "
+                        "use --sandbox auto"
+                    )
             return {"sandbox": "off"}
         sandbox = Sandbox(network=network, required=mode == "require")
         return {"sandbox": sandbox, "questions": questions}
 
     def check_shell_flags(self, has_shell: bool) -> None:
-        """Refuse --sandbox, --network and --questions if the built-in shell tool is not used."""
+        """Raise UsageError for a flag of the shell tool if the built-in shell tool is not used."""
         for name in ("sandbox", "network", "questions"):
             if self.given.get(name) is not None and not has_shell:
                 raise click.UsageError(
@@ -537,16 +550,15 @@ class Sources:
 
 
 async def deny_unattended(request: PermissionRequest) -> Decision:
-    """Return a denial, because no user can be asked, that names the flags which would help."""
+    """Deny a call because no user can be asked; the reason names the options that would help."""
     decision = await deny_unattended_now(request)
     return deny(f"{decision.reason}, --session NAME --on-question defer lets a person answer later")
 
 
 async def deny_unattended_now(request: PermissionRequest) -> Decision:
-    """Return a denial, because no user can be asked, that names the flag which would help.
+    """Deny a call because no user can be asked, in a command that cannot defer questions.
 
-    It is for commands that cannot defer a question. The reason is part of the text that the model
-    receives.
+    The reason names the options that would help. It is part of the text that the model receives.
     """
     if request.reason:  # a rule may forbid the call; then no flag helps, only another rule
         return deny(f"{request.reason}, and no user can be asked")

@@ -23,12 +23,12 @@ GRACE = 0.5  # seconds that threads have to end
 
 
 def live_threads() -> frozenset[threading.Thread]:
-    """Return the running threads that Python waits for before it exits."""
+    """Return the running threads that are not daemons. Python waits for them before it exits."""
     return frozenset(thread for thread in threading.enumerate() if not thread.daemon)
 
 
 def exit_code_despite_threads(code: int, before: Collection[threading.Thread]) -> int:
-    """Return `code` if all new threads end soon; otherwise exit the process with this code.
+    """Return `code` if all new threads end within GRACE seconds; otherwise exit with `code`.
 
     A thread is new if it is not in `before`.
     """

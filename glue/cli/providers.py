@@ -1,4 +1,4 @@
-"""`glue providers`: list the providers of the catalog, or send a request to one of them."""
+"""`glue providers`: list the providers of the catalog, or send test requests to some of them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from glue.text import one_line
     "names",
     multiple=True,
     metavar="NAME",
-    help="Send one small request to this provider and print the result.",
+    help="Send one small request to this provider and print the result. Repeatable.",
 )
 @json_option
 def providers(names: tuple[str, ...], as_json: bool) -> None:
     """List providers: name, wire, key variable, whether the key is set, default model, window.
 
     --check exits with 0 if the model answered, 2 if the name, key or address is wrong, and 1 if
-    the server does not respond.
+    the request failed for another reason, such as a server that does not respond.
     """
     if names:
         import anyio  # slow to load; a list needs no event loop

@@ -76,7 +76,7 @@ def _print_exchanges(exchanges: Iterable[Mapping[str, Any]], verbose: bool) -> N
 
 
 def first_prompt(exchanges: Sequence[Mapping[str, Any]], path: str) -> str:
-    """Return the prompt of a recorded run, for the command line; raise ConfigError if none.
+    """Return the prompt of a recording as a word of a command line; raise ConfigError if none.
 
     A leading @ is doubled, so that it is not read as the name of a file.
     """

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import click
 
 from glue.durable.rows import outcome_of
-from glue.errors import GlueError, SessionBusy
+from glue.errors import GlueError
 from glue.limits import Outcome
 from glue.stores.store import Store
 
@@ -31,7 +31,11 @@ class Age(click.ParamType[float]):
 
 
 older_option = click.option(
-    "--older", required=True, type=Age(), metavar="AGE", help="Such as 30d, 12h or 2w."
+    "--older",
+    required=True,
+    type=Age(),
+    metavar="AGE",
+    help="Time since the last change, such as 30d, 12h or 2w.",
 )
 outcome_option = click.option(
     "--outcome",
@@ -48,7 +52,7 @@ dry_run_option = click.option(
 async def prune_sessions(
     store: Store, older: float, outcomes: Sequence[str], *, dry_run: bool
 ) -> tuple[list[str], list[str]]:
-    """Delete sessions unchanged for `older` seconds; return deleted ids and skipped ids.
+    """Delete sessions that have not changed for `older` seconds; return deleted and skipped ids.
 
     Sessions that wait for an answer are kept, unless `outcomes` names `paused`. If `outcomes` has
     names, only sessions with these outcomes are deleted. `dry_run` deletes nothing.
@@ -68,7 +72,7 @@ async def prune_sessions(
             if not dry_run:
                 await store.delete(info.id)
             deleted.append(info.id)
-        except (SessionBusy, GlueError):
+        except GlueError:  # in use, or unreadable
             skipped.append(info.id)
     vacuum = getattr(store, "vacuum", None)
     if deleted and not dry_run and vacuum is not None:

@@ -87,7 +87,7 @@ def run(words: tuple[str, ...], **given: Any) -> None:
 def run_agent(agent: Agent[Any, Any], *, prompt: str = "") -> None:
     """Run an agent with the program's own command line; exit with the code of the outcome.
 
-    This is `Agent.cli`. `prompt` is the prompt if the command line has none.
+    This is `Agent.cli`. `prompt` is used if the command line has no prompt and stdin has no data.
     """
     default_prompt = prompt
     file = getattr(sys.modules.get("__main__"), "__file__", None) or ""
@@ -111,7 +111,7 @@ def run_agent(agent: Agent[Any, Any], *, prompt: str = "") -> None:
 
 
 def check_session(given: Mapping[str, Any]) -> None:
-    """Refuse an empty session name, and --session together with --continue."""
+    """Raise UsageError for an empty session name, or for --session together with --continue."""
     if given["session"] == "":
         raise click.UsageError("--session needs a name")
     if given["session"] and given["resume"]:
@@ -194,11 +194,11 @@ def run_to_the_end(
 def _check(given: Mapping[str, Any]) -> None:
     check_session(given)
     if given["as_curl"] and not given["show_wire"]:
-        raise click.UsageError("--as-curl needs --show-wire")
+        raise click.UsageError("--as-curl needs --show-wire; add it")
     if given["record"] and given["replay"]:
-        raise click.UsageError("--record and --replay exclude each other")
+        raise click.UsageError("--record and --replay exclude each other; use one of them")
     if given["quiet"] and given["verbose"]:
-        raise click.UsageError("--quiet and --verbose exclude each other")
+        raise click.UsageError("--quiet and --verbose exclude each other; use one of them")
 
 
 def _log_to(err: Screen) -> None:
@@ -246,7 +246,7 @@ class Run:
             )
 
     def overrides(self) -> dict[str, Any]:
-        """Return the settings that override the agent's own, and the tools of MCP servers."""
+        """Return the settings that override the agent's settings, with the tools of MCP servers."""
         model: Any = self.settings.get("model") or self.agent.settings.model
         if self.sources.given.get("buffer") and isinstance(model, str):
             self.buffered = self.buffered or new(model, buffer=True)
@@ -378,7 +378,7 @@ class Run:
         return f'continue with -s {name} {option} N "Continue."'
 
     def refuse(self, error: RunPaused) -> int:
-        """Print that the prompt was refused because calls of the session wait; return code 6."""
+        """Print that calls of the session wait, so the prompt was refused; return the exit code."""
         code = Outcome.PAUSED.exit_code
         waiting = [to_plain(call) for call in error.pending]
         last = {"type": "error", "error": error_to_json(error), "exit_code": code}
@@ -429,7 +429,7 @@ class Run:
         return parse_answer(await self._read_line(shown))
 
     async def _elicit(self, asked: Question) -> dict[str, Any] | None:
-        """Ask the user a question of an MCP server in the terminal; return None if declined."""
+        """Show the user a question from an MCP server; return the answers, or None if declined."""
         from glue.cli.elicitation import ask  # few runs use MCP servers
 
         return await ask(asked, self._read_line, self.printer.err)
@@ -461,7 +461,7 @@ async def _defer(request: PermissionRequest) -> Decision:
 
 
 def reached_limit(error: Exception | None) -> str:
-    """Return the name of the limit that an error reports, such as "max_turns", or ""."""
+    """Return the name of the limit that an error reports, such as "max_turns"; "" if none."""
     if isinstance(error, MaxTurnsExceeded):
         return f"max_{error.kind}"
     if isinstance(error, BudgetExceeded):
@@ -502,7 +502,10 @@ def exit_code(result: RunResult[Any]) -> int:
 
 
 def write_answer(result: RunResult[Any], printer: Printer) -> None:
-    """Print the output object of a run, or its text if the text was not streamed."""
+    """Print the output object of a run, or its text if the text was not streamed before.
+
+    After a streamed text, end its last line.
+    """
     if result.output is not None:
         printer.settle()
         output = to_plain(result.output)

@@ -21,7 +21,7 @@ from glue.messages import Request
 from glue.paths import state_dir
 from glue.text import one_line
 
-MAX_RUNS = 1000  # older ones are removed
+MAX_RUNS = 1000  # log files of older runs are deleted
 
 
 def runs_dir() -> Path:
@@ -32,6 +32,7 @@ def runs_dir() -> Path:
 class RunLog(EventWriter):
     """A listener that writes the events of one run, and its result, to a log file.
 
+    A new log deletes the oldest log files, so that at most MAX_RUNS are kept before it.
     `agent` is the name of the agent. `request` has the model and the prompt; it is written if the
     run ends before its first request.
     """
@@ -132,12 +133,14 @@ def log_files() -> list[Path]:
 
 
 def find_run(named: str) -> Path:
-    """Return the log file of the run with an id, or of the most recent run for `last`."""
+    """Return the log file of a run: `named` is its id, or "last" for the most recent run."""
     files = log_files()
     found = files[-1:] if named == "last" else [path for path in files if path.stem == named]
     if not found:
-        hint = "; `glue config set log true` switches the log on" if not files else ""
-        raise ConfigError(f"no logged run {named!r} in {runs_dir()}{hint}")
+        hint = (
+            "`glue runs --json` lists the ids" if files else "`glue config set log true` logs runs"
+        )
+        raise ConfigError(f"there is no logged run {named!r} in {runs_dir()}; {hint}")
     return found[0]
 
 

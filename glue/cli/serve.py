@@ -26,7 +26,7 @@ from glue.stores import open_store
     default="",
     envvar="GLUE_SERVE_TOKEN",
     help="Secret in the address of the page, also in GLUE_SERVE_TOKEN. Default: a random one. "
-    "Needed with --host.",
+    "Needed with a --host that other machines can reach.",
 )
 @click.option("--open/--no-open", "show", default=True, help="Open the page in a browser.")
 @click.option("--store", metavar="PATH", help="Folder, .db file or postgresql:// address.")

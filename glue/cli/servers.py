@@ -1,4 +1,4 @@
-"""`glue acp` and `glue mcp`: serve an agent on standard input and output, or over HTTP."""
+"""`glue acp` and `glue mcp`: serve an agent to an editor, or its tools to MCP clients."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def acp(
 
 
 def _set_up(model: str) -> None:
-    """Ask for the key of the model's provider and store it; ask for the provider if unknown."""
+    """Ask for the API key of a model's provider and store it; without a model, ask for both."""
     names = [name for name in known() if lookup(name).key and not lookup(name).quirks.local]
     provider = split(model)[0].partition(":")[0] if model else ""
     if not provider:
@@ -207,7 +207,9 @@ def mcp(
             (host, int(port)), family=socket.AF_INET6 if ":" in host else socket.AF_INET
         )
     except OSError as error:
-        raise ConfigError(f"--http {http}: {error.strerror}") from None
+        raise ConfigError(
+            f"--http {http}: cannot listen: {error.strerror}; choose another address or port"
+        ) from None
     run(serve_http, server, host, listener, token)
 
 
@@ -238,7 +240,7 @@ def run(function: Callable[..., Awaitable[None]], *args: object) -> None:
 
 
 def take_stdout() -> tuple[BinaryIO, BinaryIO]:
-    """Return stdin and stdout as the streams of the protocol.
+    """Return the real stdin and stdout for a protocol, and redirect both for all other code.
 
     From then on, code that reads stdin reads nothing, and output to stdout goes to stderr.
     """

@@ -197,7 +197,10 @@ def rm(names: tuple[str, ...], store: str | None, yes: bool) -> None:
         load_session(store, name)
     if not yes:
         if not is_interactive():
-            raise ConfigError("no user can be asked; --yes removes without asking")
+            raise ConfigError(
+                "no user can be asked, because stdin or stderr is not a terminal; "
+                "--yes removes without asking"
+            )
         click.confirm(f"Remove {', '.join(map(one_line, names))}?", abort=True, err=True)
     with_store(store, remove)
 

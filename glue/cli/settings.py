@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from glue.cli.header import glue_section
 from glue.errors import ConfigError
 from glue.paths import config_dir, parse_toml, read_text
-from glue.stores import is_address
 
 # Each setting with its type in a file and a description of valid values. The variable of a setting
 # is GLUE_ and its name in capitals.
@@ -57,11 +56,10 @@ def settings(
     environ: Mapping[str, str] = os.environ,
     folder: str = ".",
 ) -> dict[str, Setting]:
-    """Return each setting that has a value, with the place where it was set.
+    """Return the settings that have a value, by name, each with the source of its value.
 
-    A flag wins over an environment variable, and a variable wins over a file.
-
-    A setting of the project's pyproject.toml wins over one of the user's config.toml.
+    A flag wins over an environment variable, and a variable wins over a file. The project's
+    pyproject.toml wins over the user's config.toml.
     """
     given = {name: value for name, value in (flags or {}).items() if value not in (None, (), "")}
     places: list[tuple[str, Mapping[str, Any]]] = [("flag", given)]
@@ -83,7 +81,7 @@ def settings(
 
 
 def variable(name: str) -> str:
-    """Return the environment variable of a setting."""
+    """Return the name of the environment variable of a setting, such as GLUE_MODEL."""
     return f"GLUE_{name.upper()}"
 
 
@@ -93,7 +91,10 @@ def user_file(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def find_project(folder: str = ".") -> Path | None:
-    """Return the nearest pyproject.toml in a folder or above it in its checkout, or None."""
+    """Return the nearest pyproject.toml in `folder` or a folder above it, or None.
+
+    The search ends at the top of the checkout; outside a checkout, at the root of the file system.
+    """
     here = Path(folder).resolve()
     for place in (here, *here.parents):
         if (place / "pyproject.toml").is_file():
@@ -106,7 +107,7 @@ def find_project(folder: str = ".") -> Path | None:
 def read_file(path: Path, *, trusted: bool = True) -> dict[str, Any]:
     """Return the checked settings in `[tool.glue]` of a pyproject.toml, or in a config.toml.
 
-    A project file is not trusted: the author of a checkout may be someone else than its user. So
+    A project file is not trusted: the author of a checkout may not be its user. So
     it can neither grant permissions, nor change the sandbox, nor define providers, nor store
     sessions outside the project.
     """
@@ -129,7 +130,7 @@ def read_file(path: Path, *, trusted: bool = True) -> dict[str, Any]:
         os.path.isabs(store)
         or store.startswith("~")
         or ".." in Path(store).parts
-        or is_address(store)
+        or "://" in store  # the address of a database
     )
     if is_outside and not trusted:
         raise ConfigError(
@@ -187,7 +188,11 @@ def parse_setting(name: str, text: str, where: str) -> Any:
 
 
 def write_setting(name: str, value: Any, table: str = "") -> None:
-    """Set a name in the user's config.toml and keep all other lines; remove the name for None."""
+    """Set a name in the user's config.toml, or remove it if `value` is None; keep all other lines.
+
+    `table` is the TOML table of the name, "" for the top of the file. Raise ConfigError if the name
+    is not set and should be removed, or if its form in the file cannot be changed here.
+    """
     path = user_file()
     lines = read_text(path).splitlines() if path.exists() else []
     before, head = parse_toml("\n".join(lines), str(path)), f"[{table}]"
@@ -206,7 +211,9 @@ def write_setting(name: str, value: Any, table: str = "") -> None:
     text = "\n".join(lines).lstrip("\n") + "\n"
     after = parse_toml(text, str(path))
     if (after.get(table, {}) if table else after).get(name) != value:
-        raise ConfigError(f"{path}: the form of {name} cannot be changed here; edit the file")
+        raise ConfigError(
+            f"{name} cannot be changed in {path} because of how it is written there; edit the file"
+        )
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     path.write_text(text, encoding="utf-8")
 

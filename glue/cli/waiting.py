@@ -43,7 +43,7 @@ _KEPT = (
 
 
 def with_command(prompt: Any, sources: Sources) -> tuple[Message, ...]:
-    """Return the messages of a prompt, with the command of the run in the `meta` of the first."""
+    """Return the messages of a prompt; the `meta` of the first message stores the run's command."""
     first, *others = prompt_messages(prompt)
     given = sources.given
     kept: dict[str, Json] = {name: given[name] for name in _KEPT if given.get(name)}
@@ -64,7 +64,7 @@ def command_of(messages: Iterable[Message]) -> Mapping[str, Any] | None:
 
 
 def shown(call: PendingCall, screen: Screen) -> str:
-    """Return the question about a pending call, after its sub-agents and before its reason."""
+    """Return the question about a pending call, with its sub-agents and the reason to ask."""
     request = call.request or PermissionRequest(
         tool=call.tool, action=call.tool, arguments=call.arguments
     )

@@ -66,7 +66,7 @@ def as_curl(sent: Sent) -> str:
 
 
 def key_variable(url: str) -> str:
-    """Return the variable with the API key for a URL, or "" if no provider has this address."""
+    """Return the variable with the API key for a URL, or "" if no key is set for its provider."""
     for name in known():
         entry = lookup(name)
         variable = used_variable(entry)

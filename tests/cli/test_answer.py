@@ -186,7 +186,7 @@ def test_a_file_that_changed_since_is_not_written(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("args", "error"),
     [
-        (("release",), "no user can be asked; add --allow, --deny REASON or --result TEXT"),
+        (("release",), "is not a terminal; add --allow, --deny REASON or --result TEXT"),
         (("release", "c9", "--allow"), "no call 'c9' waits in session release; waiting: c1"),
         (("release", "--allow", "--deny", "x"), "exclude each other"),
         (("other", "--allow"), "other"),

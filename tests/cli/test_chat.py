@@ -676,10 +676,10 @@ def test_undo_takes_back_the_last_prompt_and_its_answer(cli: Callable[..., Any])
 
     ran = cli("chat", "agent.py", "-y", input="one\nsave a.txt\n/undo\ntwo\n/undo\n/undo\n/undo\n")
 
-    assert "took back: save a.txt; the effects of its tools are not undone" in ran.err
+    assert "removed: save a.txt; the effects of its tools are not undone" in ran.err
     assert "answer 2 to <two>" in ran.out
-    assert "took back: one\n" in ran.err
-    assert "glue: there is no prompt to take back" in ran.err
+    assert "removed: one\n" in ran.err
+    assert "glue: there is no prompt to remove" in ran.err
 
 
 def test_copy_without_a_clipboard_is_an_error(
@@ -690,7 +690,7 @@ def test_copy_without_a_clipboard_is_an_error(
     ran = cli("chat", "-m", "offline", input="/copy\nhi\n/copy\n")
 
     assert "glue: there is no answer to copy" in ran.err
-    assert "glue: no clipboard: there is no program such as xclip, and no terminal" in ran.err
+    assert "glue: the answer cannot be copied: no program such as xclip works" in ran.err
 
 
 PICTURE = base64.b64decode(
@@ -710,7 +710,7 @@ def test_a_picture_is_attached_by_its_path(cli: Callable[..., Any]) -> None:
     ran = cli("chat", "agent.py", input="What is in 'a b.png'?\nand in a\\ b.png.\nin c.png?\n")
 
     assert ran.out == "Text Image\nText Image\nText\n"
-    assert ran.err.count("attached the picture a b.png\n") == 2
+    assert ran.err.count("the picture a b.png is attached to this prompt\n") == 2
 
 
 def test_a_local_model_whose_template_has_no_tools_is_reported(
@@ -751,7 +751,7 @@ def test_undo_offers_the_prompt_for_editing(chat: Tmux) -> None:
     chat.wait("answer 1 to <hellp>")
 
     chat.type("/undo", "Enter")
-    chat.wait("took back: hellp\n> hellp")
+    chat.wait("removed: hellp\n> hellp")
     chat.type("BSpace", "o", "Enter")
 
     chat.wait("answer 1 to <hello>")

@@ -74,7 +74,7 @@ def test_a_setting_is_not_written_if_it_could_not_be_read_back(cli: Cli) -> None
 
     ran = cli("models", "alias", "quick", "offline")
 
-    assert (ran.code, "cannot be changed here; edit the file" in ran.err) == (2, True)
+    assert (ran.code, "is written there; edit the file" in ran.err) == (2, True)
     assert user_file().read_text() == 'aliases = {fast = "groq"}\n'
     user_file().write_text("model = \n")
     assert "is not valid TOML" in cli("config", "set", "log", "true").err

@@ -35,4 +35,4 @@ def test_a_key_file_that_other_users_can_read_is_refused(cli: Cli) -> None:
 
     ran = cli("providers")
 
-    assert (ran.code, "can be read by other users" in ran.err) == (2, True)
+    assert (ran.code, "other users can read or write" in ran.err) == (2, True)
