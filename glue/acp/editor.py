@@ -187,7 +187,7 @@ def _writer(original: Tool[..., Any], root: str, editor: EditorConnection) -> To
         if original.name == "write_file":
             done, after = "wrote", arguments["content"]
         elif before is None:
-            raise ToolError(f"{path}: the editor has no such file")
+            raise ToolError(f"{path}: the editor cannot read this file; does it exist?")
         else:
             done, after = "edited", edited_text(before, arguments)
         old = {} if before is None else {"oldText": before}
@@ -279,7 +279,7 @@ class PlanStep(TypedDict):
 
 
 def plan_tool() -> Tool[..., Any]:
-    """Return the tool with which a model shows its plan to the user."""
+    """Return the tool `plan`, with which a model shows its plan to the user."""
 
     @tool(name="plan", advisory=True, kind="think")
     async def plan(context: Context[Any], steps: list[PlanStep]) -> str:
@@ -356,7 +356,7 @@ class EditorPermission:
         return mode != "read" and self._policy(mode).needs_person(request)
 
     async def decide(self, request: PermissionRequest) -> Decision:
-        """Return whether a call may run; show an allowed call as running in the editor."""
+        """Return the decision about a call; tell the editor if the call may run."""
         mode = self._mode()
         if mode == "read":
             return deny("the session is read-only")
@@ -369,12 +369,12 @@ class EditorPermission:
         return decision
 
     async def ask_once(self, request: PermissionRequest) -> Decision:
-        """Ask the user a question in the editor, and return the answer without remembering it."""
+        """Ask the user in the editor to allow or reject a request once, and return the decision."""
         call = ToolCall(id=f"{request.call_id}-question", name=request.tool, arguments="{}")
         return await self._request(request, ShownCall(call.id, call), ("allow_once", "reject_once"))
 
     async def _ask(self, request: PermissionRequest) -> Decision:
-        """Ask the user in the editor whether a call may run."""
+        """Ask the user in the editor whether a call may run, and return the decision."""
         return await self._request(request, await self._shown(request), tuple(_OPTIONS))
 
     async def _request(

@@ -81,7 +81,7 @@ class Peer:
         self._closing = False
 
     async def serve(self) -> None:
-        """Answer requests until the other side closes its stream; then cancel the running ones."""
+        """Answer requests until the other side closes its stream; then cancel open requests."""
         async with anyio.create_task_group() as writing:
             writing.start_soon(self._write)
             async with anyio.create_task_group() as tasks:
@@ -94,7 +94,7 @@ class Peer:
             writing.cancel_scope.deadline = anyio.current_time() + FLUSH_SECONDS
 
     def notify(self, method: str, params: Any) -> None:
-        """Send a notification."""
+        """Send a notification: a message that the other side does not answer."""
         self._send({"jsonrpc": "2.0", "method": method, "params": params})
 
     async def request(self, method: str, params: Any) -> Any:
@@ -129,7 +129,7 @@ class Peer:
         return self._last_id
 
     async def drain(self) -> None:
-        """Wait until at most `MAX_BACKLOG` bytes are left to write."""
+        """Wait until at most MAX_BACKLOG bytes are left to write, or the connection closes."""
         while self._backlog > MAX_BACKLOG and not self._closing:
             await self._flushed.wait()
 
@@ -257,7 +257,7 @@ class Peer:
         self._queued.set()
 
     async def _write(self) -> None:
-        """Write the messages of the outbox to the sink as they arrive, until the end."""
+        """Write the messages of the outbox to the sink until the connection closes."""
         while True:
             while self._outbox:
                 block = b"".join(self._outbox)

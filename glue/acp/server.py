@@ -1,4 +1,4 @@
-"""The server of the Agent Client Protocol, which answers the requests of one editor."""
+"""A server of the Agent Client Protocol: it answers the requests of one editor."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from glue.tools.mcp import Question
 
 VERSION = 1
-PAGE_SECONDS = 600.0  # the time for a user to finish a page that an MCP server asked to open
+PAGE_SECONDS = 600.0  # time for a user to complete a page that an MCP server asked to open
 CONNECT_SECONDS = 10.0  # the time that a new session waits for its MCP servers to start
 
 Params: TypeAlias = dict[str, Any]
@@ -63,7 +63,7 @@ MakeAgent: TypeAlias = Callable[[str, "Server", Sequence[str]], Agent[Any, Any]]
 
 
 class Server:
-    """A server for one editor.
+    """A server that answers the requests of one editor.
 
     Args:
         make: returns the agent for a working directory, this server and additional directories.
@@ -228,7 +228,7 @@ class Server:
         return self._opened({"sessionId": session_id}, opened)
 
     async def _fork(self, params: Params) -> Response:
-        """Copy a stored session under a new id, open the copy, and return the answer."""
+        """Copy a stored session under a new id, open the copy, and return the protocol's answer."""
         cwd, session_id = _directory(params.get("cwd"), "cwd"), new_id()
         name = cast(str, params.get("sessionId"))  # the store checks it
         self._refuse_busy(self._sessions.get(name) if isinstance(name, str) else None)
@@ -330,7 +330,7 @@ class Server:
             )
 
     async def _elicit(self, opened: OpenSession, question: Question) -> dict[str, Any] | None:
-        """Show the question of an MCP server, and return the answer, or None if it is declined.
+        """Show a question from an MCP server in the editor; return the answer, or None if declined.
 
         If the editor cannot show a form or a page, the question becomes a permission request, which
         can confirm a page or a form of yes-or-no fields.
@@ -364,7 +364,10 @@ class Server:
         return content if isinstance(content, dict) else None
 
     async def _report_finished(self, question: Question, id: str) -> None:
-        """Wait until the user has finished a page, and notify the editor; give up after a while."""
+        """Notify the editor when the user has completed the web page that a question asked to open.
+
+        Send nothing if the user needs more than PAGE_SECONDS.
+        """
         with anyio.move_on_after(PAGE_SECONDS):
             await question.finished.wait()
             self.peer.notify("elicitation/complete", {"elicitationId": id})
@@ -372,7 +375,7 @@ class Server:
     async def _prompt(
         self, opened: OpenSession, pending: PendingPrompt, parts: Sequence[Any], meta: Any
     ) -> dict[str, Any]:
-        """Wait until earlier prompts are answered, then answer this prompt.
+        """Wait until earlier prompts of a session are answered, then answer a prompt.
 
         A cancelled prompt is an answer with the stop reason "cancelled", not an error.
         """
@@ -436,7 +439,7 @@ class Server:
             self._update(opened.session.id, {"sessionUpdate": "session_info_update", **info})
 
     def _show_problems(self, opened: OpenSession) -> None:
-        """Show new problems of the session's MCP servers to the user."""
+        """Show the user the problems of a session's MCP servers that were not shown yet."""
         problems, opened.problems[:] = tuple(opened.problems), []
         for problem in problems:
             self._show_notice(opened.session.id, problem)

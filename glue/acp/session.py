@@ -1,4 +1,4 @@
-"""A session that an editor has opened: its settings, MCP servers and prompts; lists of sessions."""
+"""Sessions that an editor has opened (settings, MCP servers, prompts), and pages of their list."""
 
 from __future__ import annotations
 
@@ -159,7 +159,10 @@ class OpenSession:
         return shown
 
     def set_option(self, name: Any, value: Any, booleans: bool) -> None:
-        """Set one option; raise RpcError with the valid names or values if one is invalid."""
+        """Set one option; raise RpcError if `name` or `value` is invalid.
+
+        The error names the valid options or values.
+        """
         names = ("mode", "model", "effort", *_CHOICES, *(("cache",) if booleans else ()))
         if name not in names:
             known_names = ", ".join(names)
@@ -206,7 +209,10 @@ class OpenSession:
             raise RpcError(INVALID_PARAMS, str(error)) from None
 
     def set_instructions(self, given: Any) -> None:
-        """Replace the system prompt by a text, or for `{"append": text}` add the text to it."""
+        """Replace the system prompt by a text, or for `{"append": text}` add the text to it.
+
+        None changes nothing. Raise RpcError for another value.
+        """
         append = given.get("append") if isinstance(given, dict) else None
         if given is not None and not isinstance(append or given, str):
             raise RpcError(
@@ -220,7 +226,7 @@ class OpenSession:
             self.session.configure(instructions=given)
 
     async def confirm(self, question: Question) -> dict[str, Any] | None:
-        """Ask the question of an MCP server as a permission request; return the answer or None.
+        """Ask a question from an MCP server as a permission request; return the answer or None.
 
         This is for an editor without forms. If the user allows it, return {} for a page, and for a
         form the value true for every required field. Return None if the user declines, or if a
@@ -265,7 +271,7 @@ class OpenSession:
             write_private(self.settings_file, json.dumps(saved))
 
     def restore(self) -> None:
-        """Apply the settings that `save` wrote; skip an invalid one, such as an unknown model."""
+        """Apply the settings that `save` wrote; skip invalid settings, such as an unknown model."""
         saved: Any = None
         with contextlib.suppress(OSError, ValueError):
             saved = json.loads(self.settings_file.read_text())
@@ -293,9 +299,9 @@ class OpenSession:
         ]
 
     async def command(self, parts: Sequence[str | Part]) -> str | Sequence[Any] | None:
-        """Return the answer to a slash command, or the messages of an MCP prompt, or else None.
+        """Return the answer to a slash command or the messages of an MCP prompt; else return None.
 
-        If the command fails, return its error text.
+        If the command fails, return the text of the error.
         """
         text = parts[0].text if len(parts) == 1 and isinstance(parts[0], Text) else ""
         name, argument = parse(text)
@@ -328,7 +334,11 @@ class OpenSession:
             self.closed.set()
 
     def server_configs(self, given: Any) -> list[ServerConfig]:
-        """Return the MCP servers in the editor's list; skip an invalid one and note the problem."""
+        """Return the configurations of the MCP servers in the editor's list.
+
+        An invalid server is skipped, and a line about it is added to `problems`. Raise RpcError if
+        `given` is not a list.
+        """
         if given is not None and not isinstance(given, list):
             raise RpcError(INVALID_PARAMS, "mcpServers must be a list")
         configs: dict[str, ServerConfig] = {}
@@ -337,7 +347,8 @@ class OpenSession:
                 config = _server_config(each, self.cwd)
             except (AttributeError, KeyError, TypeError, GlueError) as error:
                 self.problems.append(
-                    f"an MCP server was skipped: it needs a name and a command or a url: {error!r}"
+                    f"an MCP server was skipped, because its configuration is invalid ({error!r}); "
+                    "it needs a command or a url"
                 )
                 continue
             if config.name in configs:
@@ -354,7 +365,7 @@ def _select(id: str, name: str, current: str, options: list[dict[str, Any]]) -> 
 
 
 class LiveTools:
-    """The agent's own tools and the current tools of MCP servers, as an iterable.
+    """An iterable of the agent's own tools and the current tools of MCP servers.
 
     A session iterates it for each prompt, because a server may change its list of tools.
     """

@@ -47,7 +47,8 @@ _LINE_ARGUMENTS = {"read_file": "offset", "git_blame": "first"}  # the argument 
 def prompt_parts(blocks: Any) -> tuple[str | Part, ...]:
     """Convert the content blocks of an editor's prompt to message parts.
 
-    A link becomes its name and address. An embedded text is quoted together with its address.
+    A link becomes its name and address. An embedded text is quoted together with its address. Raise
+    RpcError if a block is invalid.
     """
     if not isinstance(blocks, list) or not blocks:
         raise RpcError(INVALID_PARAMS, "prompt must be a list of at least one content block")
@@ -266,7 +267,7 @@ def edited_path(shown: ShownCall) -> str:
 
 
 def disk_text(root: str, path: str) -> str | None:
-    """Return the text of a file below a root, or None if it is missing or too large to show."""
+    """Return the text of a file below a root, or None if it cannot be read or is too large."""
     try:
         with safe_open(root, path) as file:
             data = file.read(MAX_DIFF + 1)
@@ -450,7 +451,7 @@ class Reporter:
         self.send(update)
 
 
-# For each outcome the protocol's stop reason, and a message for the user, "" if none is needed.
+# For each outcome except FAILED: the stop reason of the protocol, and a message for the user or "".
 STOP_REASONS = {
     Outcome.DONE: ("end_turn", ""),
     Outcome.WRAPPED_UP: ("end_turn", ""),
@@ -527,7 +528,7 @@ _CHUNKS = {Text: "agent_message_chunk", Thinking: "agent_thought_chunk"}
 def replay(
     messages: Sequence[Message], ids: CallIds, tools: Iterable[AnyTool] = ()
 ) -> Iterator[dict[str, Any]]:
-    """Yield the session updates that show a stored conversation again, without refused prompts."""
+    """Yield the updates that show a stored conversation in an editor, without refused prompts."""
     known = {tool.spec.name: tool for tool in tools}
     chain = ""  # the message id of a reply that the next message continues
     for message in _without_refused(messages):
