@@ -16,7 +16,10 @@ MAX_COLUMNS = 250  # if there are more replies, several share a column
 
 
 def bar(reply: ShownReply, longest: float) -> str:
-    """Return an SVG bar of a reply's time, or ""; `longest` seconds fill the whole width."""
+    """Return an SVG bar of a reply's time, or "" if the time is unknown or zero.
+
+    A reply of `longest` seconds fills the whole width.
+    """
     if not reply.seconds or not longest:
         return ""
     model = 100 * (reply.model_seconds or 0.0) / longest
@@ -30,9 +33,10 @@ def bar(reply: ShownReply, longest: float) -> str:
 
 
 def strip(replies: Sequence[ShownReply]) -> str:
-    """Return a bar chart of the replies as HTML, or "" for fewer than two replies.
+    """Return a bar chart of the replies as HTML, or "" if there is nothing to compare.
 
-    It shows seconds if any are known, otherwise tokens. In a long run a bar is the sum of several
+    That is so for fewer than two replies, and if neither times nor tokens are known. The chart
+    shows seconds if any are known, otherwise tokens. In a long run a bar is the sum of several
     replies.
     """
     timed = any(reply.seconds for reply in replies)
@@ -99,7 +103,7 @@ def _sums(replies: Sequence[ShownReply], timed: bool) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A model in a chart of score against cost."""
+    """A model in a chart of score against cost: its name, cost, score and interval of the score."""
 
     name: str
     cost: float | None  # None is drawn left of the axis, as "no price"

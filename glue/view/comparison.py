@@ -47,7 +47,7 @@ def _dollars(cost: float | None) -> str:
 
 
 def notes(evaluation: Evaluation, page: str = "") -> list[str]:
-    """Return lines about differences between models, the judge, notices and trials not run.
+    """Return the lines below the table: differences, the judge, notices and trials not run.
 
     `page` is the file name of the page that shows the cases in which the models differ.
     """
@@ -76,9 +76,10 @@ def notes(evaluation: Evaluation, page: str = "") -> list[str]:
 
 
 def sentence(pair: Pair) -> str:
-    """Return a sentence that compares two models.
+    """Return a sentence with the number of cases in which one model did better than another.
 
-    If the sample is too small, the sentence tells how many cases would be needed.
+    If the sample is too small to distinguish the two models, the sentence states how many cases
+    would be needed.
     """
     result = pair.result
     names = f"{pair.first} against {pair.second}"
@@ -103,7 +104,8 @@ def sentence(pair: Pair) -> str:
 def comparison_page(evaluation: Evaluation, title: str) -> str:
     """Return the HTML page of an evaluation: table, chart, notes and transcripts by case.
 
-    If there are too many transcripts, those of the last cases are left out, with a note.
+    If there are more than MAX_TRANSCRIPTS, the transcripts of some cases are left out, with a note.
+    Cases in which all models passed are left out first.
     """
     trials: dict[str, list[CaseTrial]] = {}
     for trial in evaluation.trials:
@@ -187,7 +189,7 @@ def _case(evaluation: Evaluation, case: str, trials: Sequence[CaseTrial], anchor
 
 
 def _trial(trial: CaseTrial, prefix: str) -> str:
-    """Return the HTML of a trial: one line, which unfolds to the transcript."""
+    """Return the HTML of a trial: one line, which the user can unfold to read the transcript."""
     is_good = trial.score >= 1
     mark = "✓" if is_good else "✗" if trial.score <= 0 else "~"
     figures = [f"repeat {trial.repeat}", trial.outcome, format_seconds(trial.seconds)]

@@ -9,7 +9,7 @@ from itertools import groupby
 from glue.text import clean_text, one_line
 
 HEAD = 3_000  # characters of a long text that are shown before it is unfolded
-LINES = 40  # and lines
+LINES = 40  # lines of a long text that are shown before it is unfolded
 _FENCE = re.compile(r"^ {0,3}(```|~~~)[^\n]*\n?", re.MULTILINE)
 _SPAN = re.compile(r"(`+)(?!`)(.+?)(?<!`)\1(?!`)")
 _MARKS = (
@@ -34,7 +34,7 @@ def brief(text: str, width: int) -> str:
 
 
 def split(text: str) -> tuple[str, str]:
-    """Split a long text into the part that is shown at once and the folded rest."""
+    """Split a long text into the part that is shown at once and the folded rest; "" for no rest."""
     cut = min(len(text), HEAD)
     for number, match in enumerate(re.finditer("\n", text[:cut]), 1):
         if number == LINES:
@@ -48,7 +48,7 @@ def split(text: str) -> tuple[str, str]:
 
 
 def prose(text: str) -> str:
-    """Render Markdown as HTML. Links and HTML tags in the text are shown as text."""
+    """Render Markdown as HTML; fold the rest of a long text. Links and HTML tags stay text."""
     head, rest = split(text)
     fenced = len(_FENCE.findall(head)) % 2 == 1
     return _fenced(head, False) + _rest(len(text), _fenced(rest, fenced) if rest else "")

@@ -123,7 +123,7 @@ def _named(text: str) -> str:
 
 
 def call(asked: ToolCall, result: ShownMessage | None, *, open: str = "") -> str:
-    """Return the HTML of a tool call and its result: one line, which unfolds to all details.
+    """Return the HTML of a tool call and its result: one line, which the user can unfold.
 
     `open` is the state of a call without a result, such as "in progress"; "" if it is unknown.
     """
@@ -300,7 +300,10 @@ def moment(at: float) -> str:
 def _spent(
     replies: Sequence[ShownReply], messages: Sequence[ShownMessage]
 ) -> list[tuple[str, str]]:
-    """Return the facts "tokens" and "cost" of replies, failed attempts and sub-agents, or []."""
+    """Return the facts "tokens" and "cost" of a transcript, or [] if no usage is known.
+
+    They include failed attempts and sub-agents.
+    """
     values = [reply.message.usage for reply in replies]
     values += [attempt.usage for reply in replies for attempt in reply.shown.attempts]
     values += [
@@ -325,7 +328,7 @@ def _spent(
 
 
 def page(transcript: Transcript) -> str:
-    """Return the HTML page of a transcript, which loads no other file and runs only its script."""
+    """Return the HTML page of a transcript. The page loads no other file."""
     blocks = arrange(transcript.items)
     body = [html for _, html in articles(blocks)]
     return document(transcript.title, header(transcript, blocks), body or [EMPTY])
@@ -395,8 +398,8 @@ def document(
 ) -> str:
     """Return an HTML page from the template; its policy allows only glue's own script and style.
 
-    A live page also has the script that talks to its server, and `aside` in front of the text.
-    `style` names a file with further styles.
+    A live page also has the script that talks to its server. `aside` is HTML before the title, and
+    `style` is the name of a file with more styles.
     """
     styles = _asset("page.css") + (f"\n{_asset(style)}" if style else "")
     html = Template(_asset("page.html")).substitute(
@@ -442,7 +445,7 @@ def _hash(text: str) -> str:
 
 
 def _setting(transcript: Transcript) -> str:
-    """Return the folded HTML of a transcript's instructions and tools, or "" if unknown."""
+    """Return the folded HTML of a transcript's instructions and tools, or "" if it has neither."""
     out = tools = ""
     if transcript.system:
         size = count(len(transcript.system), "character")
@@ -467,7 +470,7 @@ def article(kind: str, id: str, is_problem: bool, rail: str, body: str) -> str:
 
 
 def _rail(shown: ShownMessage, start: float | None) -> str:
-    """Return the HTML of the time from the start to a message, or "" if it is unknown."""
+    """Return the HTML of the time from `start` to a message, or "" if a time is unknown."""
     if shown.at is None or start is None:
         return ""
     offset = shown.at - start

@@ -86,7 +86,10 @@ async def read_session(store: Store, id: str) -> Transcript:
 
 
 def read_file(path: Path) -> Transcript:
-    """Read a transcript from a file of any known kind; raise StoreError if it contains none."""
+    """Read a transcript from a file; raise StoreError if the file has none or is damaged.
+
+    WANTED lists the kinds of files.
+    """
     try:
         if (found := read_session_file(path)) is not None:
             return _session(*found)
@@ -98,7 +101,7 @@ def read_file(path: Path) -> Transcript:
 
 
 def _read(path: Path, text: str) -> Transcript:
-    """Read a cassette, events or messages; the first line decides which of them."""
+    """Read a transcript from a cassette, events or messages; the first line shows the kind."""
     first = _parsed(text.lstrip("\ufeff \t\r\n").split("\n", 1)[0])
     first = first if isinstance(first, Mapping) else {}
     kind = first.get("type")
@@ -154,7 +157,7 @@ def _messages(path: Path, text: str) -> Transcript:
 def shown_message(
     message: Message, at: float | None = None, seconds: float | None = None
 ) -> ShownMessage:
-    """Wrap a message for the page, with its times and the failed attempts in its meta.
+    """Return a message with its times and with the failed attempts that its meta records.
 
     Raise StoreError if a field that must be a string is not; the codec does not check this.
     """
@@ -336,7 +339,7 @@ def _end(event: Mapping[str, Json], attempts: tuple[Attempt, ...]) -> Note:
 
 @dataclass(slots=True)
 class _Conversation:
-    """One of the conversations that a cassette contains."""
+    """One conversation of a cassette: its messages and failures, collected from the exchanges."""
 
     system: str
     tools: tuple[ToolSpec, ...]
@@ -345,7 +348,7 @@ class _Conversation:
     unmatched: bool = False  # the last reply has not been in a request yet
 
     def add_request(self, request: Mapping[str, Json]) -> None:
-        """Add those messages of a request that are not in an earlier exchange."""
+        """Add the messages of a request, except messages that an earlier exchange contains."""
         for value in request["messages"]:
             message = message_from_json(value)
             if message.id in self.ids:

@@ -39,7 +39,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transcript:
-    """A conversation to show on one page."""
+    """A conversation to show on one page: its messages and notes, instructions and tools."""
 
     title: str
     source: str  # the kind of source: "session", "messages", ...
@@ -52,7 +52,7 @@ class Transcript:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """A line of the index: the title and figures of a transcript, and the file of its page."""
+    """A line of the index page: the title, figures and page of a transcript."""
 
     file: str
     kind: Literal["session", "run"]
@@ -86,7 +86,7 @@ class ShownReply:
 
     @property
     def calls(self) -> list[tuple[ToolCall, ShownMessage | None]]:
-        """Pairs of each call and its result or None; results of equal ids are assigned in order."""
+        """Pairs of a call and its result or None. Results with equal ids are assigned in order."""
         left = list(self.results)
         pairs: list[tuple[ToolCall, ShownMessage | None]] = []
         for call in self.message.calls:
@@ -98,14 +98,14 @@ class ShownReply:
 
     @property
     def model_seconds(self) -> float | None:
-        """Seconds that the model needed: as measured, or since the message before the reply."""
+        """Seconds of the reply: measured, or since the message before it; None if unknown."""
         if self.shown.seconds is not None:
             return self.shown.seconds
         return _between(self.before, self.shown)
 
     @property
     def tool_seconds(self) -> float | None:
-        """Seconds of the slowest call, as measured, or until the last result; None if unknown."""
+        """Seconds of the slowest call: measured, or until the last result; None if unknown."""
         measured = [result.seconds for result in self.results if result.seconds is not None]
         if measured or not self.results:
             return max(measured, default=None)
@@ -176,7 +176,7 @@ def is_cut(message: AssistantMessage) -> bool:
 
 
 def has_problem(block: Block) -> bool:
-    """Return whether a block contains a failed call, a cut-off reply or a failed attempt."""
+    """Return whether a block shows a problem, such as a failed call or a cut-off reply."""
     if isinstance(block, ShownReply):
         failed = any(
             asked.id not in block.waiting | block.shown.running

@@ -49,14 +49,14 @@ _FINE = (Outcome.DONE, Outcome.WRAPPED_UP, Outcome.TRUNCATED, Outcome.REFUSED)
 async def ag_ui(
     agent: Agent[Any, Any], request: Request, *, store: Store | None = None, session: str = ""
 ) -> Response:
-    """Answer a request of an AG-UI client with the events of a run.
+    """Return a response that runs an agent for an AG-UI client and streams its events.
 
         async def endpoint(request):
             return await ag_ui(agent, request, store=store)
 
     Without a store, the messages of the client are the history. With a store, each thread is a
-    session and only the last user message is read; approvals need that, because the pending call
-    is kept in the store. Instructions from the client are ignored.
+    session and only the last user message is read. Approvals need a store, because it keeps the
+    pending call. Instructions from the client are ignored. An invalid request gets status 400.
 
     Args:
         agent: The agent that answers.
@@ -81,7 +81,7 @@ async def ag_ui(
 async def vercel(
     agent: Agent[Any, Any], request: Request, *, store: Store | None = None, session: str = ""
 ) -> Response:
-    """Answer a request of the Vercel AI SDK (`useChat`) with its UI message stream.
+    """Return a response that runs an agent for the Vercel AI SDK (`useChat`), as a UI stream.
 
         async def endpoint(request):
             return await vercel(agent, request, store=store)
@@ -107,7 +107,10 @@ def _start(
     store: Store | None,
     session: str,
 ) -> Events[Any]:
-    """Run the last message, or continue a paused run with `decisions`; return the events."""
+    """Return the events of a run of the last message, or of a run that continues with `decisions`.
+
+    The run starts when the events are read. Raise ValueError if the request is invalid.
+    """
     if decisions:
         if store is None:
             raise ValueError("an approval needs a store: pass store= to this endpoint")
@@ -128,7 +131,7 @@ async def _json_body(request: Request) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         body = None
     if not isinstance(body, Mapping):
-        raise ValueError("the body must be a JSON object")
+        raise ValueError("the body of the request must be a JSON object")
     return body
 
 
@@ -296,7 +299,7 @@ def _vercel_decisions(last: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Texts:
-    """The block of text or thinking that is being streamed; a client sees its start and its end."""
+    """State of the streamed reply: its id, and the block of text or thinking that is open."""
 
     def __init__(self) -> None:
         self.message = ""  # the id of the reply

@@ -1,4 +1,4 @@
-"""Responses that stream a run as server-sent events. If the client disconnects, the run ends."""
+"""Responses that stream a run as server-sent events, and cancel it if the client disconnects."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RunEncoder(Protocol):
 
 
 class RunResponse(Response):
-    """A response that runs an agent, and streams the events of the run.
+    """An HTTP response that runs an agent and sends the events of the run as they happen.
 
     The run is cancelled if the client disconnects, and the response ends when the run has ended.
     An error of the run is sent as a message of the stream.

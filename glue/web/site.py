@@ -135,7 +135,8 @@ class _Guard:
         headers: Headers = request.headers
         host = headers.get("host", "")
         if self.hosts and host not in self.hosts:
-            return f"this page may not be reached under the host {one_line(host, 80)!a}"
+            known = ", ".join(sorted(self.hosts))
+            return f"the host {one_line(host, 80)!a} is not allowed for this page; use {known}"
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2] != host:
             return "a page of another origin may not use this page"
@@ -158,7 +159,7 @@ class _Site:
         self.questions: dict[str, _Question] = {}
 
     async def show(self, request: Request) -> Response:
-        """Return the whole page, with the transcript of the session in the address."""
+        """Return the HTML of the page, with the transcript of the session that the URL names."""
         name = request.query_params.get("session", "")
         title = self.agent.name or "glue"
         main = await self._main(name)
@@ -173,7 +174,7 @@ class _Site:
         return HTMLResponse(html, headers={"cache-control": "no-store"})
 
     async def sessions(self, request: Request) -> Response:
-        """Return the list of sessions as HTML: the newest, or the sessions that contain a text."""
+        """Return JSON with the HTML of a list: the newest sessions, or the sessions with a text."""
         wanted = request.query_params.get("q", "").strip()
         infos = await self.store.list()
         if wanted:
@@ -252,7 +253,10 @@ class _Site:
         except (ValueError, TypeError) as error:
             return JSONResponse({"error": str(error)}, 400)
         if name in self.running:
-            return JSONResponse({"error": "this conversation is answering a prompt already"}, 409)
+            return JSONResponse(
+                {"error": "this conversation is answering a prompt; wait for the end or stop it"},
+                409,
+            )
         transcript = await self._read(name)
         live = _LivePage(transcript, self, name)
         if self.agent.settings.permission is None:
@@ -263,7 +267,10 @@ class _Site:
         return _SiteResponse(events, live, lambda: self._ended(name, live))
 
     def _permission(self, live: _LivePage) -> Permission:
-        """Return the policy for a run: rules and questions in the page, or the given policy."""
+        """Return the permission policy of a run: `rules`, then questions in the page.
+
+        A policy that is not a `Rules` is returned unchanged.
+        """
         ask = Ask(live.ask)
         if isinstance(self.rules, Rules):
             return Rules(allow=self.rules.allowed, deny=self.rules.denied, otherwise=ask)
@@ -291,7 +298,7 @@ class _Site:
         return JSONResponse({})
 
     async def stop(self, request: Request) -> Response:
-        """Cancel the running prompt of a session, and answer whether there was one."""
+        """Cancel the running prompt of a session; return JSON that states whether a prompt ran."""
         try:
             name = _text(await _body(request), "session")
         except ValueError as error:
@@ -303,7 +310,7 @@ class _Site:
 
 
 class _SiteResponse(RunResponse):
-    """A streamed response that calls `ended` when it ends, fails or is cancelled."""
+    """A response that streams a run to the live page, and calls `ended` when it is over."""
 
     def __init__(self, events: Events[Any], live: _LivePage, ended: Callable[[], None]) -> None:
         super().__init__(events, live)
@@ -393,7 +400,7 @@ async def _body(request: Request) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, Mapping):
-        raise ValueError("the body must be a JSON object")
+        raise ValueError("the body of the request must be a JSON object")
     return value
 
 
