@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Versioned(Protocol):
-    """A prompt of a catalog. `identity` is its name and version, which a run records."""
+    """One version of a prompt in a catalog. A run records `identity`: its name and version."""
 
     @property
     def text(self) -> str: ...
@@ -50,7 +50,7 @@ class Versioned(Protocol):
 
 
 class Versions(Protocol):
-    """A prompt with several versions. `get()` returns the default version."""
+    """A catalog of the versions of one prompt. `get()` returns the default version."""
 
     def get(self, version: str = ...) -> Versioned: ...
 
@@ -85,7 +85,7 @@ class Settings:
     options: Mapping[str, Json] | None = None  # provider-specific fields of the request's body
     prices: Mapping[str, tuple[float, float]] | None = None
     telemetry: bool | OpenTelemetry | None = None
-    # An agent or a call may set the output; only a call sets the others.
+    # An agent or a call may set `output`; only a call sets the fields below it.
     output: Any = None
     deps: Any = None
     stream: TextIO | None = None
@@ -102,7 +102,7 @@ class Settings:
 
 
 def checked(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the settings among keyword arguments, and return those that are not None.
+    """Check the keyword arguments that are settings; return the settings that are not None.
 
     Public functions call this with `locals()`. Arguments that are not settings are left out. Raise
     TypeError or ValueError if a setting is wrong.
@@ -128,7 +128,7 @@ def check_model(model: object) -> None:
 
 
 def is_provider(value: object) -> bool:
-    """Return whether an object has the method `stream` of a provider and is not an agent."""
+    """Return whether `value` has a method `stream` and is neither a class nor an agent."""
     has_stream = not isinstance(value, type) and callable(getattr(value, "stream", None))
     return has_stream and not hasattr(value, "run_sync")
 
@@ -210,7 +210,7 @@ def _check_policies(policies: object) -> None:
 
 
 def _check_max_tokens(number: object) -> None:
-    wanted = "max_tokens must be a whole number of 1 or more, or None for no limit"
+    wanted = "max_tokens must be a whole number of 1 or more, or None for the model's limit"
     if isinstance(number, bool) or not isinstance(number, int):
         raise TypeError(f"{wanted}, not {show(number)}")
     if number < 1:
@@ -384,7 +384,7 @@ def _is_type(value: object) -> bool:
 
 
 def tool_table(tools: Iterable[AnyTool]) -> dict[str, AnyTool]:
-    """Return the tools by name.
+    """Return a mapping of names to tools.
 
     Raise TypeError if a value is not a tool, and ValueError if two tools have the same name.
     """
@@ -419,9 +419,9 @@ def _tool_hint(value: Any) -> str:
 
 
 def instructions_text(given: Instructions | None) -> tuple[str, Mapping[str, str]]:
-    """Return the text of the instructions, and the name and version of their catalog prompt.
+    """Return the text of instructions, and the name and version if they are a catalog prompt.
 
-    The name and version are {} if the instructions are a plain text.
+    The text is "" if `given` is None. The name and version are {} if it is a plain text.
     """
     if given is None or type(given) is str:
         return given or "", {}
@@ -431,7 +431,10 @@ def instructions_text(given: Instructions | None) -> tuple[str, Mapping[str, str
 
 
 def prompt_messages(prompt: Prompt) -> tuple[Message, ...]:
-    """Convert a prompt to messages. A prompt is a text, parts such as images, or messages."""
+    """Convert a prompt to messages. A prompt is a text, parts such as images, or messages.
+
+    Raise TypeError if `prompt` is none of them, or is empty.
+    """
     if isinstance(prompt, (str, Text, Image, File, Opaque)):
         return (user(prompt),)
     items = tuple(prompt) if isinstance(prompt, Sequence) else (prompt,)
@@ -472,7 +475,7 @@ def check_history(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def with_meta(messages: Sequence[Message], identity: Mapping[str, str]) -> tuple[Message, ...]:
-    """Return the messages, with `identity` in the `meta` of the last if it is a UserMessage.
+    """Return the messages; add `identity` to the meta of the last message if it is a prompt.
 
     `identity` is the name and version of the instructions, or {}.
     """

@@ -36,10 +36,10 @@ COMMANDS = (
         True,
     ),
     SlashCommand("continue", "Continue an answer that a limit or Ctrl-C stopped."),
-    SlashCommand("undo", "Take back the last prompt and its answer, and edit the prompt."),
+    SlashCommand("undo", "Remove the last prompt and its answer, and edit the prompt."),
     SlashCommand("copy", "Copy the last answer to the clipboard."),
     SlashCommand(
-        "fork", "Continue in a copy. N keeps the first N prompts, -1 drops the last one.", "N"
+        "fork", "Continue in a copy, with the first N prompts; -1 leaves out the last prompt.", "N"
     ),
     SlashCommand("save", "Keep this conversation under a name.", "NAME"),
     SlashCommand("new", "Start a new conversation.", "NAME"),
@@ -60,9 +60,10 @@ def parse(text: str) -> tuple[str, str]:
 async def answer(
     session: Session[Any, Any], name: str, argument: str, requests: int = 0, usage: Usage = NOTHING
 ) -> str | None:
-    """Run /model, /limits, /usage or /tools, and return the text to show, or else None.
+    """Run /model, /limits, /usage or /tools; return the text to show, or None for other commands.
 
-    The chat implements all other commands itself.
+    The chat implements all other commands itself. An invalid argument raises GlueError, ValueError
+    or TypeError.
 
     Args:
         session: the conversation.
@@ -104,7 +105,8 @@ def _tool_line(tool: Any) -> str:
 def change_limits(limits: Limits, given: Mapping[str, Any]) -> Limits:
     """Return a copy of the limits in which the limits named in `given` are replaced.
 
-    A value is a number, or "none" for no limit. Raise ValueError or TypeError for another value.
+    A value is a number, or "none" for no limit. Raise ValueError for an unknown name, and
+    ValueError or TypeError for an invalid value.
     """
     for name in given:
         if name not in BUDGETS:

@@ -314,7 +314,7 @@ WRONG_VALUES: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: agent(max_tokens="100"),
-        "max_tokens must be a whole number of 1 or more, or None for no limit, not '100'",
+        "max_tokens must be a whole number of 1 or more, or None for the model's limit, not '100'",
     ),
     (
         lambda: agent(temperature="0"),
