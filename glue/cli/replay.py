@@ -61,7 +61,7 @@ def _print_exchanges(exchanges: Iterable[Mapping[str, Any]], verbose: bool) -> N
         for message in asked[-3:]:
             if verbose and message.get("role") == "tool":
                 content = json.dumps(message.get("content"))
-                printer.note(one_line(f"  {message.get('name')}: {content}", 300))
+                printer.note("  " + one_line(f"{message.get('name')}: {content}", 300))
         for event in exchange["events"]:
             if event["type"] == "text":
                 printer.text(event["text"])
