@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import subprocess
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +68,57 @@ def paused(cli: Cli) -> Cli:
 
 def deployed() -> str:
     return Path("deployed").read_text() if Path("deployed").exists() else ""
+
+
+def on_a_terminal(typed: str, *args: str) -> tuple[int, str]:
+    """Run a glue command in a terminal and type a text; return exit code and shown text."""
+    ours, theirs = pty.openpty()
+    os.write(ours, typed.encode())
+    code = "from glue.cli.app import main; main()"
+    command = [sys.executable, "-c", code, *args]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as program:
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):  # the program has closed the terminal
+            while piece := os.read(ours, 4096):
+                shown += piece
+    os.close(ours)
+    return program.returncode, shown.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "done", "left"),
+    [
+        ("y\ny\n", 0, ["1.4", "1.5"], []),
+        ("y\nn\n", 0, ["1.4"], []),
+        ("l\ny\n", 6, ["1.5"], ["c1"]),
+        ("perhaps\n\n", 2, [], ["c1", "c2"]),
+    ],
+)
+def test_on_a_terminal_each_waiting_call_is_asked_about(
+    cli: Cli, typed: str, code: int, done: list[str], left: list[str]
+) -> None:
+    Path("agent.py").write_text(AGENT)
+    cli("run", "agent.py", "-s", "r", "--on-question", "defer", "two")
+
+    ended, shown = on_a_terminal(typed, "sessions", "answer", "r")
+
+    waiting = [row["id"] for row in json.loads(cli("sessions", "pending", "--json").out)]
+    assert (ended, sorted(deployed().split()), waiting) == (code, done, left), shown
+    assert "? deploy 1.4" in shown
+    assert "? deploy 1.5" in shown
+    assert ("nothing was decided, so nothing has changed" in shown) == (not done)
+
+
+def test_on_a_terminal_the_result_of_an_external_call_is_typed(cli: Cli) -> None:
+    Path("agent.py").write_text(AGENT)
+    cli("run", "agent.py", "-s", "r", "look it up")
+
+    later, _ = on_a_terminal("\n", "sessions", "answer", "r")
+    code, shown = on_a_terminal("8080\n", "sessions", "answer", "r")
+
+    assert (later, code) == (2, 0)
+    assert "The answer is: 8080\n" in shown
 
 
 def test_a_paused_run_names_each_call_and_the_command_that_answers_it(cli: Cli) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from glue.cli.approval import parse_answer, question
+from glue.cli.approval import change_of, parse_answer, parse_late_answer, question
 from glue.cli.screen import Screen
 from glue.permission import PermissionRequest, PermissionTarget
 
@@ -86,3 +88,71 @@ def test_only_a_clear_yes_allows(text: str, allowed: bool, remember: str) -> Non
     decision = parse_answer(text)
 
     assert (decision.allowed, decision.remember) == (allowed, remember)
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed"),
+    [("y", True), (" Yes\n", True), ("n", False), ("NO", False)]
+    + [(text, None) for text in ("", "later", "a", "s", "yy")],
+)
+def test_a_waiting_call_is_decided_only_by_yes_or_no(text: str, allowed: bool | None) -> None:
+    decision = parse_late_answer(text)
+
+    assert (decision.allowed if decision is not None else None) is allowed
+
+
+def change(touched: PermissionTarget | None = None, **arguments: Any) -> list[str] | None:
+    return change_of(
+        PermissionRequest(
+            tool="write", action="write", target="", arguments=arguments, touched=touched
+        )
+    )
+
+
+def test_a_question_shows_the_diff_of_a_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text("one\ntwo\n")
+
+    assert change(path="a.txt", content="one\n2\n") == ["@@ -1,2 +1,2 @@", " one", "-two", "+2"]
+    assert change(path="a.txt", old="x", new="y") == ["@@ -1 +1 @@", "-x", "+y"]
+    assert change(path="a.txt", content="one\ntwo\n") == []
+    preview = PermissionTarget(text="a.txt", preview="-from\n+the tool")
+    assert change(preview, path="a.txt", content="other") == ["-from", "+the tool"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"path": "absent.txt", "content": "new"},
+        {"path": "../outside.txt", "content": "new"},
+        {"path": 5, "content": "new"},
+        {"path": "a.txt", "content": 5},
+        {"path": "a.txt"},
+        {"old": "x"},
+        {"old": "x", "new": 5},
+    ],
+)
+def test_a_call_without_a_known_change_has_no_diff(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text("one\n")
+
+    assert change(**arguments) is None
+
+
+def test_a_diff_in_a_question_is_cut_after_60_lines_and_replaces_its_arguments() -> None:
+    def shown(old: str, new: str) -> list[str]:
+        request = PermissionRequest(
+            tool="edit", action="edit", target="a", arguments={"old": old, "new": new, "n": 1}
+        )
+        return question(request, Screen(io.StringIO(), {})).splitlines()
+
+    long = shown("", "x\n" * 61)
+
+    assert shown("x", "x") == ["? edit a", "    (nothing changes)", "  n:", "    1"]
+    assert long[:3] == ["? edit a", "    @@ -0,0 +1,61 @@", "    +x"]
+    assert long[-3:] == ["    … 2 more lines of the change", "  n:", "    1"]
+    assert len(long) == 1 + 60 + 3

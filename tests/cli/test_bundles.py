@@ -62,3 +62,21 @@ def test_the_git_tools_work_below_the_top_of_a_checkout(
     (message,) = [each for each in result.messages if isinstance(each, ToolMessage)]
     assert not message.is_error, message.text
     assert "start" in message.text
+
+
+def test_the_file_tools_stay_below_the_current_folder_of_a_checkout(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    Path(".git").mkdir()
+    Path("top.txt").write_text("secret")
+    Path("below").mkdir()
+    Path("below/here.txt").write_text("here")
+    monkeypatch.chdir(tmp_path / "below")
+    paths = ("here.txt", "top.txt", "below/here.txt")
+    requests = [calls(call("read_file", {"path": path})) for path in paths]
+    agent = Agent(Script(*requests, "done"), tools=make_tools(["fs"]))
+
+    result = agent.run_sync("Read.")
+
+    failed = [each.is_error for each in result.messages if isinstance(each, ToolMessage)]
+    assert failed == [False, True, True]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+import sys
 
 import pytest
 
@@ -40,3 +42,72 @@ def test_each_block_is_printed_once_and_html_is_text() -> None:
 
     assert out.getvalue().count("One <b>tag</b>") == 1
     assert out.getvalue().rstrip().endswith("Two")
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+ENVIRON = {"TERM": "xterm", "NO_COLOR": "1"}
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    for name, value in {**ENVIRON, "COLUMNS": "80"}.items():
+        monkeypatch.setenv(name, value)
+    return Terminal()
+
+
+def test_an_unfinished_block_is_shown_and_other_output_is_left_alone(
+    terminal: Terminal, capsys: pytest.CaptureFixture[str]
+) -> None:
+    screen = Screen(terminal, ENVIRON)
+    printer = MarkdownPrinter(screen, screen)
+
+    printer.text("\n \n")
+    blank = terminal.getvalue()
+    printer.text("not finished")
+    shown = terminal.getvalue()
+    print("from a tool")
+    print("its warning", file=sys.stderr)
+    printer.settle()
+
+    assert "not finished" not in blank
+    assert "not finished" in shown
+    assert capsys.readouterr() == ("from a tool\n", "its warning\n")
+    assert "from a tool" not in terminal.getvalue()
+    assert re.search(r"not finished *\n$", terminal.getvalue())
+
+
+def test_the_spinner_is_erased_before_the_answer_is_drawn(terminal: Terminal) -> None:
+    screen = Screen(terminal, ENVIRON)
+    printer = MarkdownPrinter(screen, screen)
+    printer.progress.start("thinking")
+    printer.progress.tick()
+    before = len(terminal.getvalue())
+
+    printer.text("hello")
+
+    assert "thinking 0 s" in terminal.getvalue()[:before]
+    assert terminal.getvalue()[before:].startswith("\r\x1b[K")
+
+
+def test_line_breaks_are_kept_and_only_the_end_of_a_long_block_is_redrawn(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LINES", "10")
+    screen = Screen(terminal, ENVIRON)
+    printer = MarkdownPrinter(screen, screen)
+
+    printer.text("\n".join(f"line {number}" for number in range(20)))
+    redrawn = terminal.getvalue()
+    printer.settle()
+    settled = terminal.getvalue()[len(redrawn) :]
+
+    assert re.findall(r"line \d+(?= *(?:\n|$))", redrawn) == [
+        f"line {each}" for each in range(14, 20)
+    ]
+    assert re.findall(r"line \d+", settled)[-20:] == [f"line {each}" for each in range(20)]

@@ -49,6 +49,59 @@ async def test_a_form_is_asked_field_by_field() -> None:
     assert "small, large" in shown
 
 
+async def test_each_field_shows_its_label_description_choices_and_default() -> None:
+    question = mcp.Question(server="git", message="Which branch?", schema=FORM)
+
+    _, shown = await answered(question, "main", "", "", "y", "")
+
+    assert shown.splitlines() == [
+        "? git asks: Which branch?",
+        "  (an empty line takes the default, a dot declines)",
+        "  name: Of the branch.",
+        "  name > ",
+        "  count",
+        "  count [3] > ",
+        "  sure",
+        "  sure [y/n] > ",
+        "  this field needs an answer; a dot declines",
+        "  sure [y/n] > ",
+        "  size",
+        "    small, large",
+        "  size > ",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("field", "line", "value"),
+    [
+        ({"type": "boolean", "default": True}, "", True),
+        ({"type": "boolean", "default": True}, "NO", False),
+        ({"type": "array", "items": {"enum": ["a", "b"]}}, "a, b,", ["a", "b"]),
+        ({"type": "string", "oneOf": [{"const": "x", "title": "X"}]}, "x", "x"),
+        ({"type": "string", "title": "Your name"}, "yes", "yes"),
+        ({"type": "number"}, "1.5", 1.5),
+    ],
+)
+async def test_a_typed_line_becomes_a_value_of_the_field(
+    field: dict[str, Any], line: str, value: Any
+) -> None:
+    schema = {"type": "object", "properties": {"it": field}, "required": ["it"]}
+
+    answer, _ = await answered(mcp.Question(server="s", message="?", schema=schema), line)
+
+    assert answer == {"it": value}
+
+
+@pytest.mark.parametrize(("line", "answer"), [("YES", {}), ("n", None), ("", None)])
+async def test_a_question_without_fields_is_confirmed(line: str, answer: Any) -> None:
+    question = mcp.Question(server="git", message="Go on?", schema={"type": "object"})
+
+    assert await answered(question, line) == (
+        answer,
+        "? git asks: Go on?\n  [y]es, [n]o > ",
+    )
+
+
 async def test_a_wrong_answer_is_asked_again_and_a_dot_declines() -> None:
     question = mcp.Question(server="git", message="Which branch?", schema=FORM)
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from glue.cli.env import read_env
+
 Cli = Callable[..., Any]
 
 
@@ -36,3 +38,29 @@ def test_a_key_file_that_other_users_can_read_is_refused(cli: Cli) -> None:
     ran = cli("providers")
 
     assert (ran.code, "other users can read or write" in ran.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("A=b", {"A": "b"}),
+        ("  export A = b c  ", {"A": "b c"}),
+        ("A='b c'", {"A": "b c"}),
+        ('A="b"', {"A": "b"}),
+        ("A='b", {"A": "'b"}),
+        ("A='b\"", {"A": "'b\""}),
+        ("A='", {"A": "'"}),
+        ("A=''", {"A": ""}),
+        ("A=bob", {"A": "bob"}),
+        ("A=", {"A": ""}),
+        ("A=b=c", {"A": "b=c"}),
+        ("# A=b", {}),
+        ("   ", {}),
+    ],
+)
+def test_a_line_is_a_name_and_a_value_that_may_be_quoted(
+    tmp_path: Path, line: str, found: dict[str, str]
+) -> None:
+    (tmp_path / "my.env").write_text(f"{line}\n")
+
+    assert read_env(tmp_path / "my.env") == found

@@ -69,6 +69,18 @@ def test_a_schema_is_read_from_a_file_and_an_invalid_one_is_refused(tmp_path: Pa
     assert read_schema(str(path))["properties"] == {"name": {"type": "string"}}
     with pytest.raises(ConfigError, match="is not 'name: type'; the types are: str, int"):
         read_schema("name: text")
+    (tmp_path / "a.png").write_bytes(b"\x89PNG")
+    for given, error in (
+        (str(tmp_path / "a.png"), "--schema: not valid JSON"),
+        (str(tmp_path / "absent.json"), "--schema .*absent.json cannot be read"),
+        ("{", "--schema: not valid JSON"),
+        ('{"type": "nonsense"}', "--schema must be a JSON schema; "),
+    ):
+        with pytest.raises(ConfigError, match=error):
+            read_schema(given)
+    (tmp_path / "list.json").write_text("[]")
+    with pytest.raises(ConfigError, match="--schema must be a JSON object, such as"):
+        read_schema(str(tmp_path / "list.json"))
 
 
 def test_attachments_are_files_and_urls_of_images(tmp_path: Path) -> None:

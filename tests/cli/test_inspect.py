@@ -28,3 +28,24 @@ def test_inspect_describes_a_file_without_running_it(cli: Cli) -> None:
     assert data["tools"] == [{"name": "save", "description": "Save it.", "needs_permission": True}]
     assert "save: Save it., needs permission" in text.out
     assert ["tools", "fs"] in [line.split() for line in text.out.splitlines()]
+
+
+def test_only_tools_that_ask_are_marked(cli: Cli) -> None:
+    Path("mine.py").write_text(
+        "from glue import tool\nimport glue\n"
+        "@tool\ndef plain() -> None:\n    'Plain.'\n"
+        "@tool(needs_permission=False)\ndef never() -> None:\n    'Never.'\n"
+        "@glue.tool(needs_permission=check, name='other')\nasync def asks() -> None:\n    pass\n"
+        "@cache\ndef no_tool() -> None:\n    pass\n"
+    )
+
+    ran = cli("inspect", "mine.py")
+
+    assert ran.out.splitlines() == [
+        "file           mine.py",
+        "python         any",
+        "dependencies   none",
+        "tool           plain: Plain.",
+        "tool           never: Never.",
+        "tool           other: no description, needs permission",
+    ]

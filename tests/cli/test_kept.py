@@ -24,4 +24,5 @@ def test_only_chats_without_a_name_become_too_old() -> None:
     ]
 
     assert old_chats(found, 5, now=14 * DAY) == []
+    assert [info.id for info in old_chats(found, 5, now=15 * DAY)] == [name]
     assert [info.id for info in old_chats(found, 5, now=16 * DAY)] == [name]

@@ -38,3 +38,33 @@ def test_a_variable_wins_over_a_stored_key(cli: Cli, monkeypatch: pytest.MonkeyP
 
     assert cli("keys").out.split() == ["OPENAI_API_KEY", "environment"]
     assert os.environ["OPENAI_API_KEY"] == "sk-environment"
+
+
+def test_a_key_of_the_environment_is_listed_and_no_key_is_an_advice(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    none = cli("keys")
+    monkeypatch.setenv("GROQ_API_KEY", "not" + "-a-key")
+
+    assert (none.out, none.err) == ("", "no keys are set; `glue keys set PROVIDER` stores one\n")
+    assert cli("keys").out.split() == ["GROQ_API_KEY", "environment"]
+
+
+@pytest.mark.parametrize("typed", ["\n", "two words\n", "schlüssel\n", "a\tb\n"])
+def test_a_key_is_one_word_of_ascii(cli: Cli, typed: str) -> None:
+    ran = cli("keys", "set", "openai", input=typed)
+
+    assert ran.code == 2
+    assert ran.err.startswith("glue: a key is one word of printable ASCII characters; nothing was")
+    assert cli("keys").out == ""
+
+
+def test_only_a_stored_key_of_a_provider_with_a_key_can_be_removed(cli: Cli) -> None:
+    cli("keys", "set", "groq", input="one\n")
+
+    assert cli("keys", "remove", "openai").err == (
+        "glue: OPENAI_API_KEY is not stored; stored keys: GROQ_API_KEY\n"
+    )
+    assert cli("keys", "remove", "groq").code == 0
+    assert "stored keys: none" in cli("keys", "remove", "groq").err
+    assert cli("keys", "set", "offline", input="x\n").err.startswith("glue: offline needs no key")

@@ -49,3 +49,32 @@ def test_nothing_is_written_to_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     reader.end()
 
     assert out.getvalue() == ""
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("typed", "shown"), [(Terminal, True), (io.StringIO, False)])
+@pytest.mark.parametrize("shown_on", [Terminal, io.StringIO])
+def test_a_prompt_is_shown_only_if_input_and_output_are_terminals(
+    typed: type[io.StringIO],
+    shown: bool,
+    shown_on: type[io.StringIO],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("sys.stdin", typed("one\\\ntwo\n"))
+    out = shown_on()
+    reader = LineReader(Screen(out, {"TERM": "dumb"}))
+
+    text = reader.read()
+    reader.end()
+
+    is_terminal = shown and shown_on is Terminal
+    assert text == "one\ntwo"
+    assert capsys.readouterr().out == ("> . " if is_terminal else "")
+    assert out.getvalue() == ("\n" if is_terminal else "")
+    with pytest.raises(EOFError):
+        reader.read()

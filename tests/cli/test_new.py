@@ -183,6 +183,21 @@ def test_the_next_steps_are_printed_on_stderr(cli: Cli) -> None:
     assert "set a key such as ANTHROPIC_API_KEY" in ran.err
 
 
+@pytest.mark.parametrize(
+    ("template", "command"),
+    [
+        ("tool", 'glue run mine.py "What is the weather in Toronto?"'),
+        ("chat", "glue chat mine.py"),
+        ("review", 'glue run mine.py "Review this branch."'),
+    ],
+)
+def test_the_command_after_the_template_fits_it(cli: Cli, template: str, command: str) -> None:
+    ran = cli("new", "mine", "-t", template)
+
+    assert f"or:         {command}\n" in ran.err
+    assert ("compare:" in ran.err) is False
+
+
 def test_an_existing_file_is_overwritten_only_with_force(cli: Cli) -> None:
     Path("mine.py").write_text("precious")
 

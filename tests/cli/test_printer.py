@@ -14,7 +14,7 @@ from glue.cli.printer import Printer, tool_line, usage_line
 from glue.cli.screen import Screen
 from glue.events import MessageEnd, RequestStart, RunEnd, ToolEnd, ToolStart
 from glue.messages import AssistantMessage, Request, Text, ToolMessage
-from glue.provider import Attempt, TextDelta
+from glue.provider import Attempt, TextDelta, ThinkingDelta
 from glue.testing import Script, call, calls, say
 
 
@@ -148,3 +148,37 @@ def test_a_call_is_one_line_with_any_arguments(arguments: str, shown: str) -> No
     event = ToolEnd(call=call("look", arguments), message=message, seconds=0.5)
 
     assert tool_line(event) == f"✗ {shown}  failed 500 ms: one two"
+
+
+@pytest.mark.parametrize(
+    ("verbose", "pieces", "shown"),
+    [
+        (0, ["Hm."], ""),
+        (1, ["Hm."], "Hm.\n"),
+        (1, ["Hm.\n"], "Hm.\n"),
+        (1, ["H", "", "m."], "Hm.\n"),
+    ],
+)
+def test_thinking_is_printed_on_its_own_line_only_if_verbose(
+    verbose: int, pieces: list[str], shown: str
+) -> None:
+    err = io.StringIO()
+    view = Printer(Screen(io.StringIO(), ENVIRON), Screen(err, ENVIRON), verbose=verbose)
+
+    for piece in pieces:
+        view(ThinkingDelta(text=piece))
+    view.note("after")
+
+    assert err.getvalue() == f"{shown}after\n"
+
+
+def test_thinking_ends_an_unfinished_line_of_the_answer() -> None:
+    shared = Terminal()
+    view = show(shared, verbose=1)
+
+    view(TextDelta(text="One."))
+    view(ThinkingDelta(text="Hm."))
+    view(TextDelta(text="Two."))
+    view.settle()
+
+    assert re.sub(r"\r|\x1b\[K", "", shared.getvalue()) == "One.\nHm.\nTwo.\n"

@@ -19,7 +19,12 @@ def test_prompts_are_listed_shown_and_compared(cli: Cli) -> None:
     assert "v1, v2*" in cli("prompts", "--from", "prompts").out
     assert cli("prompts", "show", "greet", "--from", "prompts").out == "Good day.\n"
     assert cli("prompts", "show", "greet", "v1", "--from", "prompts").out == "Hello.\n"
-    assert (
-        "-Hello.\n+Good day.\n"
-        in cli("prompts", "diff", "greet", "v1", "v2", "--from", "prompts").out
+    compared = cli("prompts", "--from", "prompts", "diff", "greet", "v1", "v2").out
+    assert compared.endswith("@@ -1 +1 @@\n-Hello.\n+Good day.\n")
+    assert cli("prompts", "show", "absent", "--from", "prompts").err == (
+        "glue: unknown prompt 'absent'; prompts: greet\n"
+    )
+    Path("empty").mkdir()
+    assert cli("prompts", "--from", "empty").err == (
+        "no prompts in empty; a prompt is a folder of versions, such as NAME/v1.md\n"
     )

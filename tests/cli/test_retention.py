@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 from anyio.from_thread import start_blocking_portal
 
 import glue
+from glue.cli.retention import Age
 from glue.testing import Script, call, calls, fail
 
 
@@ -69,3 +71,39 @@ def test_prune_names_the_first_skipped_sessions_and_counts_the_others(
     assert ran.err.startswith("glue: not deleted, because in use or unreadable: ")
     assert named.count(", ") == 7
     assert named.endswith(" and 2 more\n")
+
+
+def test_pruning_a_database_frees_its_space(cli: Callable[..., Any]) -> None:
+    opened = glue.stores.open_store("sessions.db")
+    glue.Agent(Script("x")).session("large", store=opened).run_sync("word " * 200_000)
+    glue.Agent(Script("x")).session("small", store=opened).run_sync("hello")
+    path = Path("sessions.db")
+
+    def size() -> int:
+        return sum(each.stat().st_size for each in path.parent.glob("sessions.db*"))
+
+    before = size()
+    prune = ("sessions", "prune", "--store", "sessions.db", "--older", "0s")
+    cli(*prune, "--dry-run")
+    unchanged = size()
+    cli(*prune)
+
+    assert before > 1_000_000
+    assert unchanged >= 1_000_000
+    assert path.stat().st_size < 200_000
+
+
+@pytest.mark.parametrize("age", ["30", "d", "-1d", "1y", "1.5.2h", ""])
+def test_a_text_that_is_not_an_age_is_refused(cli: Callable[..., Any], age: str) -> None:
+    ran = cli("sessions", "prune", "--older", age)
+
+    assert ran.code == 2
+    assert "is not an age; write 30d, 12h, 90m or 2w" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("age", "seconds"),
+    [("90s", 90), ("90m", 5400), ("12h", 43_200), ("1.5d", 129_600), ("2w", 1_209_600)],
+)
+def test_an_age_is_a_number_and_a_unit(age: str, seconds: float) -> None:
+    assert Age().convert(age, None, None) == seconds

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from glue.cli.runs import find_run
+from glue.errors import ConfigError
+
 Cli = Callable[..., Any]
 
 
@@ -114,3 +117,44 @@ def test_the_replies_of_a_killed_run_are_counted(cli: Cli) -> None:
 
     assert (row["model"], row["outcomes"]) == ("acme:m", {"cut off": 1})
     assert (row["input"], row["output"], row["unpriced"]) == (14, 4, 1)
+
+
+def test_a_damaged_log_is_listed_without_figures(cli: Cli) -> None:
+    folder = Path(os.environ["HOME"]) / ".local/state/glue/runs"
+    folder.mkdir(parents=True)
+    name = "20260102-030405-000000000-abcd"
+    (folder / f"{name}.jsonl").write_text('{"type": "result", "usage": 7}\n')
+
+    (row,) = json.loads(cli("runs", "--json").out)
+
+    assert row == {
+        "id": name,
+        "at": "2026-01-02 03:04",
+        "agent": "",
+        "model": "",
+        "outcome": "damaged",
+        "tokens": 0,
+        "input": 0,
+        "output": 0,
+        "cost": None,
+        "prompt": "",
+    }
+
+
+def test_an_unknown_run_is_refused_with_the_way_to_a_known_one(cli: Cli) -> None:
+    folder = Path(os.environ["HOME"]) / ".local/state/glue/runs"
+
+    without = cli("view", "last")
+    folder.mkdir(parents=True)
+    (folder / "20260102-030405-000000000-abcd.jsonl").write_text("")
+    (folder / "20260103-030405-000000000-abcd.jsonl").write_text("")
+
+    assert without.err == (
+        f"glue: there is no logged run 'last' in {folder}; `glue config set log true` logs runs\n"
+    )
+    assert find_run("last").stem.startswith("20260103")
+    assert find_run("20260102-030405-000000000-abcd").stem.startswith("20260102")
+    with pytest.raises(
+        ConfigError, match=r"no logged run 'x' .*; `glue runs --json` lists the ids"
+    ):
+        find_run("x")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from typing import Any
@@ -69,3 +70,20 @@ def test_a_long_text_is_cut_before_a_column_is_dropped() -> None:
         "when              prompt",
         "2026-01-01 10:00  " + "long " * 8 + "l…",
     ]
+
+
+def test_a_column_of_a_very_narrow_terminal_keeps_six_characters() -> None:
+    rows = [("abcdefghij", "klmnopqrst", 1234)]
+
+    assert table(rows, ("first", "second", ">n"), Narrow(5)) == [
+        "first   second      n",
+        "abcde…  klmno…  1,234",
+    ]
+
+
+def test_cells_are_numbers_with_separators_and_one_line_of_text() -> None:
+    rows = [(1_000_000, 0.25, 1234.00001, None, "", "a\nb", True)]
+
+    lines = table(rows, ("a", "b", "c", "d", "e", "f", "g"), Screen(io.StringIO(), {}))
+
+    assert lines[1].split("  ") == ["1,000,000", "0.25", "1,234", "-", "-", "a b", "True"]

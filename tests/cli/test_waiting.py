@@ -70,3 +70,13 @@ def test_a_person_sees_the_question_the_sub_agent_and_the_reason() -> None:
 
     assert text.startswith("helper: ? deploy 1.4")
     assert text.endswith("\n  (needs a person)")
+
+
+def test_a_long_reason_and_a_long_summary_are_cut() -> None:
+    request = PermissionRequest(tool="deploy", action="deploy", target="t" * 300, arguments={})
+
+    line = waiting_lines([pending(reason="r" * 300, request=request)], "demo")[1]
+
+    summary, _, reason = line.partition(" (")
+    assert summary == f"  c1: deploy {'t' * 192}…"
+    assert reason == f"{'r' * 119}…)"

@@ -61,6 +61,7 @@ def test_the_curl_command_sends_the_same_request(
     assert words[words.index("--data-raw") + 1].encode() == server.seen[0].body
     assert "authorization: Bearer $GROQ_API_KEY" in words
     assert words[words.index("content-type: application/json") - 1] == "-H"
+    assert """  -H 'authorization: Bearer '"$GROQ_API_KEY" \\\n""" in ran.err
 
 
 def test_a_provider_without_http_prints_that_no_request_was_sent(cli: Cli) -> None:
