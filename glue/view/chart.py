@@ -117,7 +117,8 @@ def scatter(points: Sequence[Point]) -> str:
     width, height, left, bottom = 720, 300, 60, 46
     dearest = max((point.cost or 0.0 for point in points), default=0.0)
     inner, high = width - left - 170, height - bottom - 14  # names need room on the right
-    zero = 110 if any(point.cost is None for point in points) else 24
+    has_unknown = any(point.cost is None for point in points)
+    zero = 110 if has_unknown else 24
 
     def place(cost: float | None, score: float) -> tuple[float, float]:
         share = (cost or 0.0) / dearest if dearest else 0.0
@@ -132,7 +133,7 @@ def scatter(points: Sequence[Point]) -> str:
             f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{share:.0%}</text>'
         )
     ticks = [(dearest * share, format_dollars(dearest * share)) for share in (0.0, 0.5, 1.0)]
-    for cost, text in (*(ticks if dearest else ()), *([(None, "no price")] if zero > 24 else ())):
+    for cost, text in (*(ticks if dearest else ()), *([(None, "no price")] if has_unknown else ())):
         x = place(cost, 0.0)[0]
         marks.append(f'<text x="{x:.1f}" y="{height - 28}" text-anchor="middle">{text}</text>')
     named: list[float] = []

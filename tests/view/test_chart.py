@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 
 from fakes.transcripts import reply, transcript
+from syrupy.assertion import SnapshotAssertion
 
 from glue.messages import (
     Text,
     Usage,
 )
-from glue.view.chart import Point, scatter
+from glue.view.chart import Point, bar, scatter, strip
 from glue.view.page import page
-from glue.view.transcript import ShownMessage, Transcript
+from glue.view.transcript import ShownMessage, ShownReply, Transcript
 
 
 def test_a_chart_of_many_replies_has_at_most_250_columns() -> None:
@@ -63,3 +64,52 @@ def test_a_model_without_a_price_is_not_drawn_as_free() -> None:
     assert "no price" in html
     assert len(set(places)) == 2
     assert abs(labels[0] - labels[1]) >= 16  # names do not overlap
+
+
+def lines(html: str) -> str:
+    """Return HTML with each tag on a line of its own, for a snapshot that people can read."""
+    return html.replace("><", ">\n<")
+
+
+def test_the_drawing_of_models(snapshot: SnapshotAssertion) -> None:
+    points = [
+        Point(name="good", cost=0.004, score=1.0, low=0.5, high=1.0),
+        Point(name="same", cost=0.001, score=1.0, low=0.75, high=1.0),
+        Point(name="local", cost=None, score=0.5, low=0.25, high=0.75),
+        Point(name="free", cost=0.0, score=0.0, low=0.0, high=0.25),
+    ]
+
+    assert lines(scatter(points)) == snapshot(name="with and without a price")
+    assert lines(scatter(points[:1])) == snapshot(name="one model")
+    assert lines(scatter(points[3:])) == snapshot(name="a model that is free")
+    assert lines(scatter([])) == snapshot(name="no model")
+
+
+def timed(number: int, seconds: float | None, *, ended: float | None = None) -> ShownReply:
+    message = reply(Text(text="x"), usage=Usage(input=1_000 * number, output=10))
+    results = []
+    if ended is not None:
+        results = [ShownMessage(message=message, seconds=ended)]
+    shown = ShownMessage(message=message, seconds=seconds)
+    return ShownReply(number=number, shown=shown, message=message, results=results)
+
+
+def test_the_drawing_of_replies(snapshot: SnapshotAssertion) -> None:
+    replies = [timed(1, 1.0), timed(2, 3.0, ended=1.0), timed(3, None)]
+    unknown = [timed(number, None) for number in range(1, 5)]
+
+    assert lines(strip(replies)) == snapshot(name="seconds")
+    assert lines(strip(unknown)) == snapshot(name="tokens")
+    assert strip(replies[:1]) == strip([]) == ""
+    assert lines(bar(replies[1], 8.0)) == snapshot(name="bar")
+    assert bar(replies[2], 8.0) == bar(replies[0], 0.0) == ""
+
+
+def test_several_replies_share_a_column_if_there_are_many(snapshot: SnapshotAssertion) -> None:
+    html = lines(strip([timed(number, 1.0) for number in range(1, 252)]))
+
+    assert html.count("<a ") == 126
+    assert "replies 1 to 2: 2.0 s + 0 ms" in html
+    assert "reply 251: 1.0 s + 0 ms" in html
+    assert "each 2 replies, at most 2.0 s" in html
+    assert strip([timed(number, 1.0) for number in range(1, 251)]).count("<a ") == 250

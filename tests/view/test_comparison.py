@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from syrupy.assertion import SnapshotAssertion
+
 from glue import AssistantMessage, Text, user
 from glue.evaluation import CaseTrial, Evaluation
 from glue.view.comparison import MAX_TRANSCRIPTS, comparison_page, notes, sentence, table
@@ -136,3 +138,24 @@ def test_a_model_that_was_not_run_has_no_figures() -> None:
     assert row == ["b", "-", "-", "-", "-", "0", "not run"]
     assert notes(found)[0] == "a against b: no case was run on both"
     assert "not run" in comparison_page(found, "eval")
+
+
+def test_the_page_of_a_small_evaluation(snapshot: SnapshotAssertion) -> None:
+    long = "x" * 240
+    found = evaluation(
+        trial("a", "differs", 1.0),
+        trial("b", "differs", 0.5, reasons=(long, "also"), cost=None, seconds=0.2),
+        trial("a", "fails", 0.0, outcome="failed"),
+        trial("b", "fails", 0.0),
+        trial("a", "passes", 1.0),
+        trial("b", "passes", 1.0),
+        trial("a", "swapped", 0.0),
+        trial("a", "swapped", 1.0, repeat=2),
+        trial("b", "swapped", 1.0),
+        trial("b", "swapped", 0.0, repeat=2),
+    )
+
+    page = comparison_page(found, "eval")
+
+    body = page[page.index("<main>") : page.index("</main>")]
+    assert body.replace("><", ">\n<") == snapshot

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from fakes.transcripts import parse
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,6 +45,58 @@ def test_markdown_is_rendered_and_links_and_html_stay_text() -> None:
         assert piece in html
     assert "href" not in html
     assert "src=" not in html
+
+
+@pytest.mark.parametrize(
+    ("markdown", "html"),
+    [
+        ("| a |\n| - |", "<table><thead><tr><th>a</th></tr></thead><tbody></tbody></table>"),
+        ("| a |", '<p class="text">| a |</p>'),
+        ("| a |\n| b |", '<p class="text">| a |\n| b |</p>'),
+        ("###### six", "<h5>six</h5>"),
+        ("####### seven", '<p class="text">####### seven</p>'),
+        ("# closed ##", "<h5>closed</h5>"),
+        (
+            "* a\n+ b\n2) c",
+            (
+                '<ul><li class="d0">a</li><li class="d0">b</li></ul>'
+                '<ol><li class="d0" value="2">c</li></ol>'
+            ),
+        ),
+        ("        - deep", '<ul><li class="d3">deep</li></ul>'),
+        ("> a\n>b", "<blockquote><p>a\nb</p></blockquote>"),
+        (
+            "_a_ *b* **c** `*d*`",
+            '<p class="text"><em>a</em> <em>b</em> <strong>c</strong> <code>*d*</code></p>',
+        ),
+    ],
+)
+def test_one_block_of_markdown(markdown: str, html: str) -> None:
+    assert prose(markdown) == f'<div class="prose" dir="auto">{html}</div>'
+
+
+@pytest.mark.parametrize(
+    ("text", "head", "rest"),
+    [
+        ("x" * 3_750, 3_750, 0),
+        ("x" * 3_751, 3_000, 751),
+        ("x\n" * 50, 100, 0),
+        ("x\n" * 51, 80, 22),
+        ("x" * 2_000 + "\n" + "y" * 3_000, 2_001, 3_000),
+        ("x" * 1_000 + "\n" + "y" * 4_000, 3_000, 2_001),
+    ],
+)
+def test_a_long_text_is_split_after_40_lines_or_3000_characters(
+    text: str, head: int, rest: int
+) -> None:
+    assert tuple(map(len, split(text))) == (head, rest)
+
+
+def test_code_is_shown_as_code_also_if_its_fence_is_not_closed() -> None:
+    code = '<pre class="code" dir="auto">\nx &lt; 1</pre>'
+
+    assert prose("```py\nx < 1\n```") == code
+    assert prose("~~~\nx < 1") == code
 
 
 @given(st.text(alphabet=st.sampled_from("*_`#>-|1. \n<&a~[]()!"), max_size=60))

@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import tomllib
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from glue.messages import (
     Thinking,
     ToolCall,
     ToolMessage,
+    ToolSpec,
     Unknown,
     Usage,
     UserMessage,
@@ -362,3 +364,74 @@ def test_the_assets_are_in_the_wheel() -> None:
         for path in (root / "glue" / "view").iterdir()
         if path.suffix in (".css", ".html", ".js")
     )
+
+
+def test_the_page_of_unusual_messages(snapshot: SnapshotAssertion) -> None:
+    def asks(id: str, arguments: str = "{}", *, complete: bool = True) -> ToolCall:
+        return ToolCall(id=id, name="look", arguments=arguments, complete=complete)
+
+    first = reply(
+        Thinking(text=""),
+        asks("bad", '{"path": '),
+        asks("cut", '{"path": ', complete=False),
+        asks("list", "[1, 2]"),
+        asks("long", json.dumps({"a": "x" * 70, **{f"k{n}": n for n in range(9)}})),
+        asks("waits"),
+        asks("runs"),
+        asks("lost"),
+        meta={"pending": {"waits": {}}, "reason": "why"},
+    )
+    step = reply(Text(text="inner"), model="sub", usage=Usage(input=1, output=2, cost=0.5))
+    steps = (ShownMessage(message=user("do it")), ShownMessage(message=step))
+    usage = {"input": 10, "output": 5, "cost": 0.25}
+    found = ToolMessage(call_id="list", name="look", content=(), meta={"usage": usage})
+    odd = user(
+        Text(text="see"),
+        Image(media_type="image/png", url="http://127.0.0.1:9/x"),
+        Image(media_type="image/png", data=b"no image"),
+        File(media_type="application/pdf", data=b"%PDF", name="a.pdf"),
+        origin="steering",
+    )
+    tried = Attempt(provider="one", model="m", kind="", previous_cap=100, next_cap=200)
+    items = (
+        ShownMessage(message=odd, at=0.0),
+        ShownMessage(message=replace(user("later"), excluded=True), at=1.0),
+        ShownMessage(message=user("after a pause"), at=61.0),
+        ShownMessage(message=first, at=62.0, running=frozenset(("runs",)), attempts=(tried,)),
+        ShownMessage(
+            message=found, at=63.5, seconds=1.5, steps=(*steps, Note(kind="event", text="e"))
+        ),
+        ShownMessage(message=result("elsewhere", "whose?", is_error=True)),
+        Note(kind="heading", text="Part 2"),
+        ShownMessage(
+            message=reply(
+                Unknown(data={"type": "new"}), Opaque(wire="w", data=[1]), stop_reason="refusal"
+            )
+        ),
+    )
+    tools = (ToolSpec(name="look", description="Look at it.", parameters={"type": "object"}),)
+
+    html = page(
+        Transcript(
+            title="odd <b>",
+            source="messages",
+            items=items,
+            parent="other",
+            system="Be kind.",
+            tools=tools,
+        )
+    )
+
+    body = html[html.index("<header") : html.index("</main>")]
+    assert body.replace("><", ">\n<") == snapshot
+
+
+def test_a_long_meta_and_times_out_of_range_are_shown_short() -> None:
+    message = reply(Text(text="x"), meta={"k" * 50: "v" * 200, "usage": {"input": 1}, "n": 7})
+    items = tuple(ShownMessage(message=message, at=at) for at in (5.0, 4.0, 1e14))
+
+    html = page(Transcript(title="t", source="s", items=items))
+
+    assert f'<p class="meta">{"k" * 39}…: {"v" * 119}… · n: 7</p>' in html
+    assert '<time title="1970-01-01 00:00:05 UTC">start</time>' in html
+    assert '<time title="1970-01-01 00:00:04 UTC"></time>' in html

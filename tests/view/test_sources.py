@@ -21,9 +21,9 @@ from glue.messages import (
     user,
 )
 from glue.testing import Recorder, Script, call, calls, fail, repeat, say
-from glue.view.page import page
-from glue.view.sources import read_file, read_session
-from glue.view.transcript import ShownMessage
+from glue.view.page import articles, page
+from glue.view.sources import EventReader, read_file, read_session
+from glue.view.transcript import ShownMessage, arrange
 
 CASSETTE_HEAD = b'{"type": "cassette", "schema": 1, "provider": "x"}\n'
 DAMAGED_EXCHANGE = b'{"type": "exchange", "number": 1e999, "events": [], "request": {}}'
@@ -340,3 +340,39 @@ def test_infinite_huge_and_non_numeric_figures_are_left_out(tmp_path: Path, odd:
     shown = "".join(parse(page(read_file(path))).text)
 
     assert "The run ended: done" in shown
+
+
+def test_calls_of_a_live_run_are_shown_as_running_until_they_end() -> None:
+    asked = reply(
+        ToolCall(id="c1", name="look", arguments="{}"),
+        ToolCall(id="c2", name="look", arguments="{}"),
+    )
+    stored = [ShownMessage(message=user("go")), ShownMessage(message=asked)]
+    reader = EventReader(stored, live=True)
+
+    def running() -> int:
+        return "".join(html for _, html in articles(arrange(reader.items))).count("in progress</b>")
+
+    before = running()
+    for call_id in ("c1", "c2"):  # a paused run continues with the calls of its stored reply
+        reader.add({"type": "tool_start", "call": {"id": call_id}})
+    during = running()
+    message = messages_to_json([result("c1", "found")])[0]
+    reader.add({"type": "tool_end", "message": message})
+    after = running()
+    reader.end()
+
+    assert (before, during, after, running()) == (0, 2, 1, 0)
+
+
+def test_calls_of_a_new_live_reply_are_shown_as_running_before_they_start() -> None:
+    whole = ToolCall(id="c1", name="look", arguments="{}")
+    cut = ToolCall(id="c2", name="look", arguments="{", complete=False)
+    event = {"type": "message_end", "message": messages_to_json([reply(whole, cut)])[0]}
+
+    for live, running in ((True, {"c1"}), (False, set())):
+        reader = EventReader(live=live)
+        reader.add(event)
+        [item] = reader.items
+        assert isinstance(item, ShownMessage)
+        assert item.running == running

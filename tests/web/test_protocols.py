@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import json
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from fakes.web import Answer, fetch
 from starlette.requests import Request
 from starlette.responses import Response
+from syrupy.assertion import SnapshotAssertion
 
 import glue
 from glue.messages import ToolMessage
@@ -25,6 +28,8 @@ PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()
 @glue.tool
 def weather(city: str) -> str:
     """Return the weather in a city."""
+    if city == "Atlantis":
+        raise glue.ToolError("no such city")
     return f"{city}: dry"
 
 
@@ -282,3 +287,61 @@ async def test_an_approval_without_a_store_is_refused_with_advice() -> None:
 
     assert answer.status == 400
     assert "pass store=" in answer.json["error"]
+
+
+def stream(answer: Answer) -> str:
+    """Return the messages of a stream, one a line, with the ids of messages replaced by numbers."""
+    text = "\n".join(json.dumps(message) for message in answer.data)
+    text = re.sub(r'(the arguments are not valid JSON): [^"]*', r"\1: ...", text)
+    seen: dict[str, str] = {}
+    return re.sub(
+        r"(msg_|run_)?[0-9a-f]{12,32}",
+        lambda found: seen.setdefault(found[0], f"id-{len(seen) + 1}"),
+        text,
+    )
+
+
+@pytest.mark.parametrize("endpoint", [ag_ui, vercel])
+async def test_every_message_of_a_stream(endpoint: Endpoint, snapshot: SnapshotAssertion) -> None:
+    script = Script(
+        calls(
+            call("weather", {"city": "Oslo"}, id="c1"),
+            call("weather", {"city": "Atlantis"}, id="c2"),
+            call("weather", "{bad", id="c3"),
+            text="Looking.",
+        ),
+        say("Dry today.", thinking="Hm, so.", chunk=6),
+    )
+    made = glue.Agent(script, tools=[weather], limits=glue.Limits(parallel_tools=1))
+    body = ag_ui_body(said("weather?")) if endpoint is ag_ui else {"messages": [ui("weather?")]}
+
+    answer = await post(endpoint, body, made)
+
+    assert stream(answer) == snapshot
+
+
+@pytest.mark.parametrize("endpoint", [ag_ui, vercel])
+@pytest.mark.parametrize("case", ["paused", "failed", "truncated", "limit"])
+async def test_the_end_of_a_stream(
+    endpoint: Endpoint, case: str, snapshot: SnapshotAssertion
+) -> None:
+    scripts: dict[str, list[Any]] = {
+        "paused": [calls(call("deploy", {"version": "1.4"}, id="c1"), text="Soon.")],
+        "failed": [fail("auth", "the key is wrong")],
+        "truncated": [say("Cut", stop="max_tokens")],
+        "limit": [calls(call("weather", {"city": "Oslo"}, id="c1"))],
+    }
+    limits = (
+        glue.Limits(max_turns=0) if case == "limit" else glue.Limits(continuation_max_attempts=0)
+    )
+    made = glue.Agent(
+        Script(*scripts[case]),
+        tools=[weather, deploy],
+        permission=DeferAll("ask Ada"),
+        limits=limits,
+    )
+    body = ag_ui_body(said("go")) if endpoint is ag_ui else {"id": "t", "messages": [ui("go")]}
+
+    answer = await post(endpoint, body, made, store=MemoryStore())
+
+    assert stream(answer) == snapshot

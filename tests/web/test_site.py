@@ -13,6 +13,7 @@ import glue
 from glue.permission import DeferAll
 from glue.stores import MemoryStore
 from glue.testing import Script, call, calls, repeat, say
+from glue.view.html import escape
 from glue.web import app
 
 SCRIPT = "<script>alert(1)</script>"
@@ -262,3 +263,67 @@ def test_only_an_agent_has_a_page() -> None:
 
     with pytest.raises(TypeError, match=r"glue\.Agent"):
         app(wrong)
+
+
+@pytest.mark.parametrize("reason", ["an editor decides", ""])
+async def test_a_pending_call_is_shown_with_its_buttons_and_its_reason(reason: str) -> None:
+    made = site(store=MemoryStore(), agent_permission=DeferAll(reason))
+
+    await run(made, "save it")
+    body = (await fetch(made, "/transcript?session=s")).json["body"]
+
+    card = body[body.index('<article class="asks">') :]
+    why = f'<p class="none">{reason}</p>' if reason else ""
+    assert card == (
+        '<article class="asks"><div class="rail"></div>'
+        '<div class="card" role="group" aria-label="permission">'
+        "<header><b>This call waits for an approval</b></header>"
+        '<p><code>save</code></p><pre class="raw" dir="auto">\na.txt</pre>'
+        f'<h4>content</h4><pre class="raw" dir="auto">\n{escape(SCRIPT)}</pre>{why}'
+        '<p class="buttons"><button type="button" data-call="c1" data-answer="allow">allow</button>'
+        '<input id="text-c1" aria-label="reason or result" placeholder="why not">'
+        '<button type="button" data-call="c1" data-answer="deny">deny</button></p>'
+        "</div></article>\n"
+    )
+
+
+async def test_a_call_of_another_system_waits_for_a_typed_result() -> None:
+    @glue.tool(external=True)
+    def look_up(query: str) -> str:
+        """Look something up."""
+        raise NotImplementedError
+
+    script = Script(calls(call("look_up", {"query": "port"}, id="c1")), repeat(reply))
+    made = app(glue.Agent(script, tools=[look_up]), store=MemoryStore())
+
+    await run(made, "look")
+    shown = (await fetch(made, "/transcript?session=s")).json["body"]
+    body = {"session": "s", "call": "c1", "answer": "result", "text": "8080"}
+    continued = await fetch(made, "/decide", body)
+
+    assert "This call waits for a result" in shown
+    assert (
+        'placeholder="the result"><button type="button" data-call="c1" data-answer="result">'
+        in (shown)
+    )
+    assert continued.data[-1]["outcome"] == "done"
+    assert "Result: 8080" in (await fetch(made, "/transcript?session=s")).json["body"]
+
+
+async def test_sessions_are_listed_with_title_and_minute() -> None:
+    made = site()
+    none = (await fetch(made, "/sessions")).json
+
+    await run(made, "hello <b>")
+    listed = (await fetch(made, "/sessions")).json
+    found = (await fetch(made, "/sessions?q=S")).json
+    absent = (await fetch(made, "/sessions?q=absent")).json
+
+    assert none == {"html": "<li>no conversation yet</li>", "count": 0}
+    assert re.fullmatch(
+        r'<li><button type="button" data-session="s"><b dir="auto">hello &lt;b&gt;</b>'
+        r"<small>\d{4}-\d\d-\d\d \d\d:\d\d</small></button></li>",
+        listed["html"],
+    )
+    assert found == listed
+    assert absent == {"html": "<li>nothing found</li>", "count": 0}
