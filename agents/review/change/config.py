@@ -5,10 +5,10 @@ They are read from the merge-base, so a change cannot choose the rules it is rev
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from typing import Any
 
 from glue.agents.review.records import (
@@ -21,8 +21,8 @@ from glue.agents.review.records import (
 )
 from glue.codec import from_json
 from glue.errors import ConfigError
-from glue.globs import matches_text
 from glue.tools.fs import Blocklist
+from glue.tools.git.pathspec import Scope
 
 MAX_LINES = 20_000  # changed lines of one file; a file with more is "too large"
 CONFIG_FILES = (".glue/review.toml", ".glue-review.toml", "glue-review.toml")
@@ -38,8 +38,8 @@ DISMISSED_FILE = ".glue/dismissed"  # one fingerprint and its reason on each lin
 NOT_INCLUDED = "not included by config"  # the reason to skip a file
 GENERATED_FILES = (
     "*.min.js", "*.min.css", "*.map", "*.pb.go", "*_pb2.py", "*.snap", "package-lock.json",
-    "yarn.lock", "pnpm-lock.yaml", "poetry.lock", "uv.lock", "go.sum", "Cargo.lock", "vendor/**",
-    "node_modules/**", "dist/**",
+    "yarn.lock", "pnpm-lock.yaml", "poetry.lock", "uv.lock", "go.sum", "Cargo.lock",
+    "**/vendor/**", "**/node_modules/**", "**/dist/**",
 )  # fmt: skip
 
 
@@ -116,22 +116,21 @@ def make(data: Mapping[str, Any], where: str = "review config") -> Config:
 
 
 def matches(path: str, patterns: tuple[str, ...]) -> bool:
-    """Return whether a path matches one of the globs in `patterns`.
+    """Return whether a file matches one of the globs in `patterns`, read as in a .gitignore.
 
-    A glob without `/` is compared with the file name, a glob with `/` is compared with the whole
-    path. `dir/**` matches everything below any folder `dir`.
+    A glob without `/` matches the name of the file, or of a folder above it, at any depth. A glob
+    with `/` starts at the top of the repository. `*` matches within one name, `**` across folders.
+
+    >>> matches("gen/api/a.py", ("gen",)), matches("src/gen/a.py", ("gen/**",))
+    (True, False)
     """
-    name = path.rsplit("/", 1)[-1]
-    for pattern in patterns:
-        if "/" not in pattern and matches_text(name, pattern):
-            return True
-        if matches_text(path, pattern) or (
-            pattern.startswith("**/") and matches_text(path, pattern[3:])
-        ):
-            return True
-        if pattern.endswith("/**") and re.search(rf"(?:^|/){re.escape(pattern[:-3])}/", path):
-            return True
-    return False
+    scope = _scope(patterns)
+    return bool(scope.included) and scope.covers(path)
+
+
+@lru_cache(maxsize=64)
+def _scope(patterns: tuple[str, ...]) -> Scope:
+    return Scope(patterns)
 
 
 def blocklist(config: Config) -> Blocklist:

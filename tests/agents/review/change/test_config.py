@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from glue.agents.review.change.config import make, why_not
+from glue.agents.review.change.config import GENERATED_FILES, make, matches, skip, why_not
 from glue.agents.review.records import ReviewedChange
 from glue.errors import ConfigError
 
@@ -45,3 +45,66 @@ def test_changes_are_skipped_by_title_label_author_or_draft(
 def test_wrong_settings_are_refused_with_their_name(data: dict[str, object], fault: str) -> None:
     with pytest.raises(ConfigError, match=fault):
         make(data)
+
+
+@pytest.mark.parametrize(
+    ("glob", "matching", "others"),
+    [
+        ("*.py", ["a.py", "src/app/a.py"], ["a.pyi", "src/a.py.txt"]),
+        ("a?.py", ["ab.py", "src/ab.py"], ["a.py", "a/.py"]),
+        ("docs", ["docs", "docs/a.md", "src/docs/deep/a.md"], ["docs.md", "mydocs/a.md"]),
+        ("docs*", ["docs.md", "src/docs.md", "docs/a.md"], ["a/mydocs.md", "README.md"]),
+        ("docs/", ["docs/a.md", "src/docs/a.md"], ["docs.md"]),
+        ("src/*.py", ["src/a.py"], ["src/app/a.py", "lib/src/a.py"]),
+        ("/src/a.py", ["src/a.py"], ["lib/src/a.py"]),
+        ("src", ["src/a.py"], ["source/a.py"]),
+        ("gen/**", ["gen/a.py", "gen/deep/a.py"], ["gen", "src/gen/a.py"]),
+        ("**/gen/**", ["gen/a.py", "src/gen/deep/a.py"], ["gen", "src/gen", "gene/a.py"]),
+        ("src/**/test_*.py", ["src/test_a.py", "src/x/y/test_a.py"], ["test_a.py", "src/a.py"]),
+        ("**", ["a.py", "src/a.py"], []),
+        ("", [], ["a.py"]),
+    ],
+)
+def test_globs_have_the_meaning_of_gitignore(
+    glob: str, matching: list[str], others: list[str]
+) -> None:
+    assert [path for path in (*matching, *others) if matches(path, (glob,))] == matching
+
+
+def test_a_path_matches_if_one_of_several_globs_matches() -> None:
+    globs = ("*.md", "", "gen/**")
+
+    assert matches("a.md", globs)
+    assert matches("gen/a.py", globs)
+    assert not matches("a.py", globs)
+    assert not matches("a.py", ())
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("vendor/a.go", "src/vendor/deep/a.go", "node_modules/x/a.js", "web/dist/app.js"),
+        *("go.sum", "api/Cargo.lock", "static/app.min.js", "proto/a.pb.go", "proto/a_pb2.py"),
+    ],
+)
+def test_generated_files_are_left_out_at_any_depth_unless_the_settings_replace_the_list(
+    path: str,
+) -> None:
+    left_out = skip(path, make({}))
+
+    assert left_out is not None
+    assert (left_out.kind, left_out.reason) == ("excluded", "generated or excluded by config")
+    assert skip(path, make({"exclude": []})) is None
+    assert matches(path, GENERATED_FILES)
+
+
+def test_files_outside_the_included_globs_are_left_out_with_the_reason() -> None:
+    config = make({"include": ["src"], "exclude": ["*.sql"]})
+
+    reasons = {path: skip(path, config) for path in ("src/a.py", "docs/a.md", "src/a.sql")}
+
+    assert reasons["src/a.py"] is None
+    assert [out.reason for out in reasons.values() if out] == [
+        "not included by config",
+        "generated or excluded by config",
+    ]
