@@ -353,13 +353,23 @@ def _untracked(root: str, rules: Config, skipped: list[SkippedFile]) -> bytes:
                 SkippedFile(path=name, kind="too_large", reason="too large: too many new files")
             )
         elif (content := _work_file(root, name, rules)) is None:
-            skipped.append(SkippedFile(path=name, reason="not a text file"))
+            skipped.append(SkippedFile(path=name, reason="not a readable text file"))
+        elif len(content) == MAX_BLOB:
+            skipped.append(
+                SkippedFile(
+                    path=name, kind="too_large", reason=f"too large: {MAX_BLOB // 1024} KB or more"
+                )
+            )
         else:
             diff += patch.between(name, None, content.decode("utf-8", "replace"))
     return diff.encode("utf-8", "surrogateescape")
 
 
 def _work_file(root: str, path: str, config: Config) -> bytes | None:
+    """Return the first MAX_BLOB bytes of a text file in the work tree.
+
+    Return None if the file may contain secrets, cannot be read, is a link, or has a NUL byte.
+    """
     if blocklist(config).blocks(path):
         return None
     try:
@@ -367,7 +377,7 @@ def _work_file(root: str, path: str, config: Config) -> bytes | None:
             raw = file.read(MAX_BLOB)
     except (OSError, UnsafePath):
         return None
-    return None if len(raw) == MAX_BLOB or b"\0" in raw else raw
+    return None if b"\0" in raw else raw
 
 
 def _names(out: bytes) -> list[str]:

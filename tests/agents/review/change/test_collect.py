@@ -15,6 +15,7 @@ from fakes.larder import build, git
 import glue
 from glue.agents.review.change.chunk import chunks, coverage
 from glue.agents.review.change.collect import (
+    MAX_BLOB,
     MAX_UNTRACKED,
     collect,
     collect_dirty,
@@ -201,6 +202,35 @@ def test_staged_and_uncommitted_changes_are_collected(checkout: Checkout) -> Non
     assert [(skip.path, skip.reason) for skip in dirty.skipped] == [
         (".env", "blocked: may contain secrets")
     ]
+
+
+def test_new_files_that_are_not_read_are_listed_and_only_large_texts_count_as_missing(
+    checkout: Checkout,
+) -> None:
+    checkout.put("fits.py", "#" * (MAX_BLOB - 1))
+    checkout.put("large.py", "#" * MAX_BLOB)
+    checkout.put("logo.png", b"\x89PNG\0" * MAX_BLOB)
+
+    bundle = collect_dirty(checkout.root)
+
+    assert [file.path for file in bundle.files] == ["fits.py"]
+    assert [(out.path, out.kind, out.reason) for out in bundle.skipped] == [
+        ("large.py", "too_large", "too large: 512 KB or more"),
+
+        ("logo.png", "excluded", "not a readable text file"),
+    ]
+    assert not coverage(bundle, chunks(bundle)).complete
+
+
+def test_a_large_changed_file_is_reviewed_by_its_hunks_alone(checkout: Checkout) -> None:
+    checkout.put("large.py", "x = 1\n" * (MAX_BLOB // 6 + 1))
+    checkout.commit("large")
+    checkout.put("large.py", "x = 2\n" + "x = 1\n" * (MAX_BLOB // 6))
+
+    bundle = collect_dirty(checkout.root)
+
+    assert [line.text for line in bundle.files[0].added] == ["x = 2"]
+    assert "large.py" not in bundle.head
 
 
 @pytest.mark.parametrize("staged", [True, False])
