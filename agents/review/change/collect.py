@@ -352,6 +352,8 @@ def _untracked(root: str, rules: Config, skipped: list[SkippedFile]) -> bytes:
             skipped.append(
                 SkippedFile(path=name, kind="too_large", reason="too large: too many new files")
             )
+        elif os.path.islink(os.path.join(root, name)):
+            diff += patch.between(name, None, os.readlink(os.path.join(root, name)), mode="120000")
         elif (content := _work_file(root, name, rules)) is None:
             skipped.append(SkippedFile(path=name, reason="not a readable text file"))
         elif len(content) == MAX_BLOB:
@@ -370,9 +372,10 @@ def _work_file(root: str, path: str, config: Config) -> bytes | None:
 
     Return None if the file may contain secrets, cannot be read, is a link, or has a NUL byte.
     """
-    if blocklist(config).blocks(path):
-        return None
     try:
+        # A link is not followed: it could lead to a file that may contain secrets.
+        if blocklist(config).blocks(path) or os.path.islink(os.path.join(root, path)):
+            return None
         with safe_open(root, path) as file:
             raw = file.read(MAX_BLOB)
     except (OSError, UnsafePath):

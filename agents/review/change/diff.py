@@ -289,17 +289,20 @@ def side(file: FileDiff, kind: Literal["+", "-"]) -> str:
     )
 
 
-def between(path: str, old: str | None, new: str | None, context: int = 3) -> str:
+def between(
+    path: str, old: str | None, new: str | None, context: int = 3, *, mode: str = "100644"
+) -> str:
     """Return the diff between two texts of a file, as git prints it.
 
-    `old` is None if the file is added, `new` is None if it is deleted.
+    `old` is None if the file is added, `new` is None if it is deleted. `mode` is the mode of the
+    added or deleted file, such as "120000" for a link.
     """
     left, right = _patch_name("a", path), _patch_name("b", path)
     head = f"diff --git {left} {right}\n"
     if old is None:
-        head += "new file mode 100644\n"
+        head += f"new file mode {mode}\n"
     elif new is None:
-        head += "deleted file mode 100644\n"
+        head += f"deleted file mode {mode}\n"
     names = ("/dev/null" if old is None else left, "/dev/null" if new is None else right)
     rows = unified_diff(_lines(old), _lines(new), *names, n=context)
     return head + "".join(

@@ -216,10 +216,27 @@ def test_new_files_that_are_not_read_are_listed_and_only_large_texts_count_as_mi
     assert [file.path for file in bundle.files] == ["fits.py"]
     assert [(out.path, out.kind, out.reason) for out in bundle.skipped] == [
         ("large.py", "too_large", "too large: 512 KB or more"),
-
         ("logo.png", "excluded", "not a readable text file"),
     ]
     assert not coverage(bundle, chunks(bundle)).complete
+
+
+@pytest.mark.parametrize("target", [".env", "app.py", "../outside", "missing", "."])
+def test_the_target_of_a_new_link_is_shown_but_not_its_content(
+    checkout: Checkout, target: str
+) -> None:
+    checkout.put(".gitignore", ".env\n")
+    checkout.commit("ignore")
+    checkout.put(".env", "KEY=hunter2\n")
+    (checkout.root.parent / "outside").write_text("KEY=hunter2\n")
+    (checkout.root / "link").symlink_to(target)
+
+    bundle = collect_dirty(checkout.root)
+
+    assert [(file.path, file.symlink) for file in bundle.files] == [("link", True)]
+    assert [line.text for line in bundle.files[0].added] == [target]
+    assert bundle.head == {"link": f"symlink to {target}"}
+    assert "hunter2" not in bundle.diff
 
 
 def test_a_large_changed_file_is_reviewed_by_its_hunks_alone(checkout: Checkout) -> None:
