@@ -1,4 +1,4 @@
-"""Commands in comments: /review, /ask, /ignore, /config, /help, for users with write access."""
+"""Commands in comments of users with write access: /review, /ask, /ignore, /config, /help."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ class Command:
 
 
 def parse(body: str) -> tuple[str, str] | None:
-    """Return the name and argument of the command in a comment, or None if there is none.
+    """Return the name and the argument of the command in a comment, or None if it has no command.
 
-    Only the first line of the comment is read.
+    Only the first line of the comment is read, not counting blank lines above it.
     """
     first = clean_text(body, drop=True).lstrip("\n").split("\n", 1)[0].rstrip()
     match = _COMMAND.match(first)
@@ -74,9 +74,9 @@ def parse(body: str) -> tuple[str, str] | None:
 
 
 def read(event: Mapping[str, Any]) -> Command | None:
-    """Return the command in an issue_comment event, or None if there is none.
+    """Return the command in an issue_comment event, or None if the comment has no command.
 
-    Comments on issues, edited comments and comments of bots are ignored.
+    Return None also for comments on issues, edited comments and comments of bots.
     """
     issue, comment = event.get("issue"), event.get("comment")
     if (
@@ -99,7 +99,7 @@ def read(event: Mapping[str, Any]) -> Command | None:
 
 
 def allowed(by: str, permission: Callable[[str], str]) -> bool:
-    """Return whether the user `by` has write access. `permission` asks the forge for the role."""
+    """Return whether the user `by` has write access; `permission` returns the role of a user."""
     return re.fullmatch(r"[\w.-]{1,100}(?:\[bot\])?", by) is not None and permission(by) in WRITERS
 
 
@@ -108,7 +108,8 @@ def dismissals(
 ) -> tuple[Dismissal, ...]:
     """Return a dismissal for each /ignore command of a user with write access.
 
-    A command that names no finding, and is not a reply to a posted one, is left out.
+    Commands that neither name a finding nor reply to the comment of a finding in `known` are left
+    out. `permission` returns the role of a user.
     """
     posted = {finding.comment: finding.fingerprint for finding in known}
     may_write = cache(lambda by: allowed(by, permission))
@@ -126,13 +127,15 @@ def dismissals(
 
 
 def memory_line(command: Command, known: Iterable[PostedFinding]) -> str:
-    """Return the line for `.glue/dismissed` that `/ignore always` asks for.
+    """Return the line for `.glue/dismissed` that the command `/ignore always` asks for.
 
-    Return "" if the command names no posted finding.
+    Return "" if the command names none of the posted findings, `known`.
     """
     named = DISMISSED.match(_ALWAYS.sub("", command.argument))
-    posted = [finding for finding in known if named and finding.fingerprint.startswith(named[1])]
-    if named is None or not posted:
+    if named is None:
+        return ""
+    posted = [finding for finding in known if finding.fingerprint.startswith(named[1].lower())]
+    if not posted:
         return ""
     finding = Finding(path=posted[0].path, quote="", title=posted[0].title, body="")
     reason = clean.line(named[2], 300)
@@ -140,7 +143,7 @@ def memory_line(command: Command, known: Iterable[PostedFinding]) -> str:
 
 
 def reply(command: Command, line: str = "") -> str:
-    """Return the text of the reply to a command, or "" if the command is answered by a review.
+    """Return the text of the comment that answers a command, or "" if a review answers it.
 
     The text begins with a marker, so that the reply is not posted twice. `line` is the line for
     `.glue/dismissed`, if the command is `/ignore always`.
@@ -159,8 +162,9 @@ def reply(command: Command, line: str = "") -> str:
 def respond(environ: Mapping[str, str], *, sleep: Callable[[float], None] = time.sleep) -> Command:
     """Reply to the command in the event of this CI job, and return the command.
 
-    Return an empty Command if the event contains no command. If the user has no write access,
-    nothing is posted, and the returned command has the reason in `refused`.
+    Return an empty Command if the event contains no command. If the role of the user does not
+    suffice for the command, nothing is posted, and `refused` of the returned command has the
+    reason.
     """
     place = find_pull_request(environ)
     command = read(place.event)

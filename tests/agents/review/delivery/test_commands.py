@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -184,6 +185,9 @@ def test_lasting_dismissal_of_a_maintainer_becomes_a_line_of_the_memory() -> Non
     assert line == "deadbeef00112233 wrong shop.py: Wrong sum: callers check it"
     assert f"```text\n{line}\n```" in reply(command, line)
     assert memory_line(command, []) == ""
+    assert memory_line(replace(command, argument="always because"), known) == ""
+    shouted = replace(command, argument="always DEADBEEF00 callers check it")
+    assert memory_line(shouted, known) == line
     remark = Comment(body="/ignore always deadbeef00 callers check it", by="ann")
     (dismissal,) = dismissals([remark], [], lambda user: "write")
     assert (dismissal.id, dismissal.reason) == ("deadbeef00", "callers check it")
