@@ -1,4 +1,4 @@
-"""The review bot: collect a change, review it, publish the findings."""
+"""The review bot: collect a change, review it, and publish the findings."""
 
 from glue.agents.review.change.collect import collect
 from glue.agents.review.change.config import Config

@@ -1,4 +1,4 @@
-"""The command `glue review`: collect, run and publish, one by one or all at once."""
+"""The command `glue review`, which collects, runs and publishes a review, and its subcommands."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ from glue.agents.review.records import (
 )
 from glue.errors import ConfigError, GitError, GlueError, UnsafePath
 from glue.installing import install_command
-from glue.text import clean_text, count
+from glue.text import clean_text, count, one_line
 from glue.tools.git import Repo, find_git
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 INTERRUPTED = "interrupted"
-# Kind -> name of the template, path to write it to, and instructions for the user.
+# Kind -> name of the template, path of the file to write, and what the user still has to do.
 TEMPLATES = {
     "github": ("github.yml", ".github/workflows/review.yml", ""),
     "gitlab": (
@@ -76,7 +76,7 @@ def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 
 class _Out(click.Path):
-    """The path of an output file; its folder must exist before the review starts."""
+    """The type of an option that names an output file. The folder of the file must exist."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not Path(value).parent.is_dir():
@@ -130,7 +130,8 @@ _second_look = click.option(
     "--second-look",
     type=click.Choice(["never", "auto", "always"]),
     help="Check findings of the model in a request of their own before they are posted."
-    " auto: those of medium severity or worse. Default: the setting of the base branch, else auto.",
+    " auto: those of medium severity or worse. Default: second_look in .glue/review.toml of the"
+    " base branch, else auto.",
 )
 _model = _options(
     click.option("-m", "--model", default="", help=_MODEL_HELP),
@@ -138,32 +139,39 @@ _model = _options(
         "--config",
         "config_path",
         type=_FILES,
-        help="Settings to use instead of those of the base branch.",
+        help="A settings file to use instead of .glue/review.toml of the base branch.",
     ),
     _second_look,
     click.option("--record", type=_OUT, help="Record the review in a run file for `replay`."),
     click.option(
         "--previous",
         type=click.Path(file_okay=False),
-        help="A folder written by --save. The model reads only new hunks; old findings stay.",
+        help="A folder that --save wrote. The model reads only new hunks, and the findings of the"
+        " saved review on other hunks are kept.",
     ),
     click.option(
-        "--sarif", multiple=True, type=_FILES, help="Include results of another tool (SARIF)."
+        "--sarif",
+        multiple=True,
+        type=_FILES,
+        help="Include the results of another tool, in SARIF; may be repeated.",
     ),
     click.option(
-        "--rdjson", multiple=True, type=_FILES, help="Include results of another tool (RDJSON)."
+        "--rdjson",
+        multiple=True,
+        type=_FILES,
+        help="Include the results of another tool, in RDJSON; may be repeated.",
     ),
     click.option(
         "--sarif-base",
         multiple=True,
         type=_FILES,
-        help="Results of the same tool for the base (SARIF); these are not reported as new.",
+        help="Results of the same tool for the base, in SARIF: they are not reported again.",
     ),
     click.option(
         "--rdjson-base",
         multiple=True,
         type=_FILES,
-        help="Results of the same tool for the base (RDJSON); these are not reported as new.",
+        help="Results of the same tool for the base, in RDJSON: they are not reported again.",
     ),
 )
 _bundle = click.option(
@@ -178,12 +186,12 @@ _gate = _options(
         "--fail-on",
         type=click.Choice([*SEVERITIES, "never"]),
         help="Exit with code 1 for findings of this severity or worse."
-        " Default: the setting of the base branch, else high.",
+        " Default: fail_on in .glue/review.toml of the base branch, else high.",
     ),
     click.option(
         "--require-coverage",
         type=click.FloatRange(0, 100),
-        help="Percent of the change that must have been read in full, else exit with code 3.",
+        help="Exit with code 3 if less than this percentage of the change was read in full.",
     ),
 )
 _output = _options(
@@ -204,7 +212,10 @@ def _note(text: str) -> None:
 
 
 class _Group(click.Group):
-    """A click group whose commands return the exit code, and which prints errors on one line."""
+    """A click group that exits with the code that its command returns.
+
+    An error is printed as one line.
+    """
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -239,7 +250,8 @@ class _Group(click.Group):
 def review(ctx: click.Context, /, **given: Any) -> int:
     """Review a change: the current branch, staged changes, a range, or a pull request in CI.
 
-    Exit codes: 0 pass, 1 findings at or above --fail-on, 2 usage, 3 inconclusive, 4 not delivered.
+    Exit codes: 0 pass, 1 findings of the severity --fail-on or worse, 2 a mistake in the command or
+    the settings, 3 inconclusive, 4 not delivered.
     """
     if ctx.invoked_subcommand is not None:
         return 0
@@ -288,7 +300,7 @@ def collect(out: str, **given: Any) -> None:
     "-C",
     "root",
     default="",
-    help="The repository, for the reading tools. Default: only the bundle is read.",
+    help="The repository that the model may read. Default: the model reads only the bundle.",
 )
 @_model
 @click.option(
@@ -298,9 +310,10 @@ def collect(out: str, **given: Any) -> None:
     help="The file to write the findings to. Default: findings.json.",
 )
 def run_command(bundle_path: str, out: str, **given: Any) -> int:
-    """Review a bundle with analysers, rules and a model. Needs no write token.
+    """Review a bundle with analysers, rules and a model, and write the findings to a file.
 
-    A model without a key is not asked.
+    Needs no write token: tokens of forges are removed from the environment first. A model without a
+    key is not asked.
     """
     for name in forges.TOKENS:
         os.environ.pop(name, None)
@@ -330,20 +343,22 @@ _saved = _options(
 @_gate
 @_output
 @click.option("--dry-run", is_flag=True, help="Send nothing; print the exact requests.")
-@click.option("--blind", is_flag=True, help="With --dry-run: do not read from the forge either.")
+@click.option("--blind", is_flag=True, help="With --dry-run: read nothing from the forge either.")
 @click.option(
-    "--check", is_flag=True, help="Also add a check run with annotations (GitHub; checks: write)."
+    "--check",
+    is_flag=True,
+    help="Also add a check run with annotations. GitHub only; needs the permission checks: write.",
 )
 @click.option(
-    "--forge", type=click.Choice(forges.NAMES), help="Where to post. Default: found in CI."
+    "--forge", type=click.Choice(forges.NAMES), help="The forge to post to. Default: found in CI."
 )
-@click.option("--api", default="", help="The address of the API. Default: found in CI.")
+@click.option("--api", default="", help="The address of the forge's API. Default: found in CI.")
 @click.option(
     "--repo", default="", metavar="OWNER/NAME", help="The repository. Default: found in CI."
 )
 @_pr
 def publish(**given: Any) -> int:
-    """Check saved findings, drop those that fail, remove secrets, and post the rest.
+    """Check saved findings, drop those that fail a check, remove secrets, and post the rest.
 
     Needs a token with write access, but no model.
     """
@@ -355,7 +370,7 @@ def publish(**given: Any) -> int:
 @_gate
 @_output
 def gate(**given: Any) -> int:
-    """Judge saved findings without posting. The exit code is the verdict."""
+    """Check saved findings and print the report, without posting. The exit code is the verdict."""
     return _publish(*_saved_review(given), given, post=False)
 
 
@@ -369,7 +384,10 @@ def _saved_review(given: Mapping[str, Any]) -> tuple[Bundle, ReviewRun]:
 @_gate
 @_output
 def replay(run_file: str, **given: Any) -> int:
-    """Replay a run file offline. The exit code is 1 if the result differs, else the review's."""
+    """Replay a run file offline, and print how the result differs from the recorded one.
+
+    The exit code is 1 if it differs, else that of the review.
+    """
     old = runfile.load(run_file)
     config = make(old.config) if old.config else None
     again = partial(
@@ -391,9 +409,9 @@ def replay(run_file: str, **given: Any) -> int:
 @click.argument("old", type=_FILES)
 @click.argument("new", type=_FILES)
 def diff_command(old: str, new: str) -> int:
-    """Compare two reviews or scores. The exit code is 1 if they differ.
+    """Compare two reviews, or two scores of `selftest`. The exit code is 1 if they differ.
 
-    Each is a findings.json, a run file, or a score of `selftest`.
+    A review is in a findings.json or in a run file.
     """
     one, other = _result(old), _result(new)
     if isinstance(one, ReviewRun) and isinstance(other, ReviewRun):
@@ -415,7 +433,7 @@ def _rows(lines: Sequence[str]) -> str:
 @review.command()
 @_root
 def doctor(root: str) -> int:
-    """Find unsafe CI workflows. In these, a pull request can run code with your rights."""
+    """Find mistakes in CI workflows that let a pull request run code with your rights."""
     found = examine(root)
     for problem in found:
         click.echo(clean.line(str(problem), 600))
@@ -521,10 +539,7 @@ def label(
 @click.option("-m", "--model", default="", help="Provider and model for CI.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 def init(kind: str, root: str, origin: str, model: str, force: bool) -> None:
-    """Write a CI workflow or a git hook.
-
-    The workflow reviews pull requests; the hook reviews commits before they are pushed.
-    """
+    """Write a CI workflow that reviews pull requests, or a git hook that reviews before a push."""
     name, place, hint = TEMPLATES[kind]
     path = Path(source.top(root), place or _hook(source.top(root), name))
     if path.exists() and not force:
@@ -557,7 +572,7 @@ def init(kind: str, root: str, origin: str, model: str, force: bool) -> None:
 
 
 def _hook(root: str, name: str) -> str:
-    """Return the path at which git looks for a hook.
+    """Return the path of the file that git runs as the hook `name`; raise GitError if git fails.
 
     Worktrees share hooks, and `core.hooksPath` may name another folder, so git is asked. `run_git`
     cannot be used, because it switches off hooks and the settings of the user.
@@ -565,13 +580,14 @@ def _hook(root: str, name: str) -> str:
     argv = [find_git(root), "-C", root, "rev-parse", "--git-path", f"hooks/{name}"]
     asked = subprocess.run(argv, capture_output=True, check=False)
     if asked.returncode:
-        raise GitError(f"{root} is not a git repository", kind="missing")
+        reason = one_line(asked.stderr.decode("utf-8", "replace"))
+        raise GitError(f"git does not name a folder for hooks in {root}: {reason}", kind="missing")
     return os.fsdecode(asked.stdout.rstrip(b"\n"))
 
 
 @review.command()
 def rules() -> None:
-    """List the deterministic rules."""
+    """List the rules that need no model: those of glue and those of ruff."""
     for name, rule in RULES.items():
         title = rule["title"].replace("{", "<").replace("}", ">")
         click.echo(f"{name:<22}{rule['severity']:<10}{title}")
@@ -585,8 +601,8 @@ def rules() -> None:
 def respond() -> None:
     """Reply to a command in a comment. Run this in a CI job for issue_comment events.
 
-    Outputs of the step: command, review (true or false), head, base, number, and memory: the line
-    for .glue/dismissed after `/ignore always`.
+    Outputs of the step: command, review (true or false), head, base, number, and memory. The last
+    one is the line for .glue/dismissed after `/ignore always`.
     """
     found = commands.respond(os.environ)
     values = {"command": found.name, "review": found.review, "head": found.head}
@@ -597,10 +613,9 @@ def respond() -> None:
 
 
 def _gather(given: Mapping[str, Any]) -> Bundle:
-    """Return the bundle of the change to review.
+    """Return the bundle of the change that the options name, with the discussion of a pull request.
 
-    It is the change that the options name, else the pull request of the CI job, else the current
-    branch.
+    If they name none, it is the change of the CI job's pull request, else of the current branch.
     """
     root = source.top(given["root"])
     chosen = [name for name in ("range_", "staged", "dirty", "diff") if given[name]]
@@ -634,10 +649,9 @@ def _gather(given: Mapping[str, Any]) -> Bundle:
 
 
 def _branch(root: str, given: Mapping[str, Any], only: source.PathFilter) -> Bundle:
-    """Return the bundle of the branch or pull request to review.
+    """Return the bundle of the branch that --base or --head names.
 
-    It is the branch that --base or --head names, else the pull request of the CI job, else the
-    current branch.
+    If neither is given, it is that of the CI job's pull request, else of the current branch.
     """
     place = forges.find_pull_request(os.environ)
     base, head = given["base"], given["head"]
@@ -663,7 +677,7 @@ def _branch(root: str, given: Mapping[str, Any], only: source.PathFilter) -> Bun
 
 
 def _nothing(bundle: Bundle, given: Mapping[str, Any]) -> str:
-    """Return why there is nothing to review, or "" if there is something."""
+    """Return a message that there is nothing to review, with the reason, or "" if there is."""
     if not bundle.files and not bundle.skipped:
         return f"there is nothing to review{_hint(given)}"
     changed = count(len(bundle.skipped), "file")
@@ -674,7 +688,10 @@ def _nothing(bundle: Bundle, given: Mapping[str, Any]) -> str:
 
 
 def _hint(given: Mapping[str, Any]) -> str:
-    """Return a hint for a user whose change was empty, or "" if none applies."""
+    """Return a hint for a user whose branch has no changes, or "" if there is none.
+
+    It is about uncommitted changes or a shallow clone. If the user named a change, there is none.
+    """
     if any(given[name] for name in ("range_", "staged", "dirty", "diff", "base", "head")):
         return ""
     root = source.top(given["root"])
@@ -689,7 +706,7 @@ def _hint(given: Mapping[str, Any]) -> str:
 
 
 def _settings(bundle: Bundle, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the settings of the base branch, or of the file that the user named."""
+    """Return the settings in the file that --config names, else those of the base branch."""
     path = given.get("config_path")
     if not path:
         return bundle.config
@@ -697,9 +714,13 @@ def _settings(bundle: Bundle, given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _run(bundle: Bundle, given: Mapping[str, Any], *, is_model_needed: bool = True) -> ReviewRun:
-    """Return the result of a review by analysers, rules and, if one is named, a model."""
+    """Review a bundle by analysers, rules and, if one is named, a model; return the result.
+
+    If --record is given, the run file is written. After Ctrl-C the findings so far are returned,
+    with the outcome "interrupted".
+    """
     if given["record"] and given["previous"]:
-        raise ConfigError("--record needs a whole review; leave out --previous")
+        raise ConfigError("--record and --previous exclude each other; leave out one")
     plain = _settings(bundle, given)
     config = make(plain)
     record = (
@@ -750,7 +771,7 @@ def _run(bundle: Bundle, given: Mapping[str, Any], *, is_model_needed: bool = Tr
 
 
 def _earlier(folder: str | None) -> dedupe.EarlierReview | None:
-    """Return the earlier review in `folder`, or None if there is none that can be used.
+    """Return the earlier review that --save wrote to `folder`, or None if it cannot be used.
 
     The reason is printed on stderr, unless `folder` is empty.
     """
@@ -787,7 +808,7 @@ def _handed_in(bundle: Bundle, given: Mapping[str, Any]) -> HandedIn | None:
 
 
 def _ask(asked: Sequence[Provider], work: Callable[[], Awaitable[T]]) -> T:
-    """Run `work`, close the providers in `asked`, and return the result of `work`."""
+    """Run the coroutine function `work`, close the providers in `asked`, and return its result."""
 
     async def run() -> T:
         try:
@@ -801,11 +822,11 @@ def _ask(asked: Sequence[Provider], work: Callable[[], Awaitable[T]]) -> T:
 
 
 def providers(model: str, configured: str = "", is_needed: bool = True) -> list[Provider]:
-    """Return the providers for the named models, or an empty list for a review without a model.
+    """Return a provider for each named model that has a key; [] means a review without a model.
 
-    The names are in `model`, else in the variable GLUE_MODEL, else in `configured`. A provider
-    without a key, or the provider `offline`, is left out with a note. If none has a key and
-    `is_needed`, ConfigError is raised.
+    The names are in `model`, else in the variable GLUE_MODEL, else in `configured`. A model without
+    a key, or the model `offline`, is left out with a note on stderr. Raise ConfigError if models
+    are named, none has a key, and `is_needed`.
     """
     named = model or os.environ.get("GLUE_MODEL", "") or configured
     specs = [spec.strip() for spec in named.split(",") if spec.strip()]
@@ -830,7 +851,11 @@ def _publish(
     post: bool,
     environ: Mapping[str, str] = os.environ,
 ) -> int:
-    """Check a review, post it or only print it, and return the exit code."""
+    """Check a review, post it if `post`, print it, and return the exit code.
+
+    In a dry run, the requests are printed instead. Otherwise the outputs of the CI step are
+    written too. `environ` contains the variables of the CI job.
+    """
     config = make(_settings(bundle, given))
     required = given["require_coverage"]
     if required is None:
@@ -877,7 +902,10 @@ def _publish(
 
 
 def _result(path: str) -> ReviewRun | scoring.Score:
-    """Return the result of a review or of a self-test; raise ConfigError if a run file has none."""
+    """Return the review or the score of a self-test in a file of any of the three formats.
+
+    Raise ConfigError if the file is a run file without a result, or has another format.
+    """
     raw = Path(path).read_bytes()
     if raw.startswith(b'{"type": "%s"' % runfile.KIND.encode()):
         result = runfile.load(path).result

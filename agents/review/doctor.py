@@ -48,9 +48,9 @@ def examine(root: str | Path) -> list[WorkflowProblem]:
 
 
 def workflow(text: str, path: str = "workflow.yml") -> list[WorkflowProblem]:
-    """Return the problems of one workflow.
+    """Return the problems of one workflow, whose text is `text` and whose file is `path`.
 
-    It is read line by line and not as YAML, which is enough for the usual layout of workflows.
+    The text is read line by line and not as YAML, which is enough for the usual layout.
     """
     return [WorkflowProblem(path, *fault) for fault in _faults(text.split("\n"))]
 
@@ -74,7 +74,8 @@ def _faults(lines: list[str]) -> Iterator[tuple[int, str, str]]:
         yield 1, "warning", text
     if re.search(r"^\s*permissions:\s*write-all", whole, re.MULTILINE):
         number = next(n for n, line in enumerate(bare, 1) if "write-all" in line)
-        yield number, "error", "`permissions: write-all` gives every job every right"
+        text = "`permissions: write-all` gives every job every right; list those that are needed"
+        yield number, "error", text
     inside: int | None = None
     for number, line in enumerate(bare, 1):
         started = re.match(r"[\s-]*(?=run:)", line)
@@ -98,7 +99,11 @@ def _faults(lines: list[str]) -> Iterator[tuple[int, str, str]]:
             if "@sha256:" not in what:
                 yield number, "warning", f"{what} is not pinned; add its @sha256 digest"
         elif what and not _PINNED.search(what):
-            yield number, "warning", f"{what} is a moving tag; pin it to a full commit hash"
+            text = f"{what} is not pinned, so its code can change; name a full commit hash"
+            yield number, "warning", text
     if privileged and re.search(r"persist-credentials:\s*true", whole):
-        text = "persist-credentials leaves the token in .git/config for every later step to read"
+        text = (
+            "`persist-credentials: true` leaves the token in .git/config, where every later step"
+            " can read it; set it to false"
+        )
         yield 1, "warning", text

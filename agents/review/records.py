@@ -69,7 +69,10 @@ class Hunk:
 
     @property
     def touched(self) -> frozenset[int]:
-        """The added lines of the new file, and for each deleted line the last line above it."""
+        """The numbers of the added lines, and for each deleted line that of the line above it.
+
+        If the hunk begins with a deleted line, the number is that of the hunk's first line.
+        """
         touched: set[int] = set()
         at = self.new_start
         for line in self.lines:
@@ -232,7 +235,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HunkCoverage:
-    """How much of one hunk the reviewer was shown. `hunk` is 0 for a file without hunks."""
+    """How much of one hunk was read. `hunk` is 0 for a file without hunks."""
 
     path: str
     hunk: int
@@ -245,7 +248,7 @@ class HunkCoverage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """How much of each hunk of the diff the reviewer was shown. Each hunk is listed once."""
+    """How much of each hunk of the diff was read. Each hunk is listed once."""
 
     hunks: tuple[HunkCoverage, ...] = ()
 
@@ -260,12 +263,15 @@ class Coverage:
 
     @property
     def complete(self) -> bool:
-        """Return whether every required hunk was shown in full."""
+        """Return whether every required hunk was read in full."""
         return all(hunk.state == "full" for hunk in self.required)
 
     @property
     def percent(self) -> float:
-        """Return the percentage of required lines that were shown in full, rounded down."""
+        """Return the percentage of the lines in required hunks that were read in full.
+
+        It is rounded down, so it is 100 only if every hunk was read in full.
+        """
         required = self.required
         total = sum(max(hunk.lines, 1) for hunk in required)
         full = sum(max(hunk.lines, 1) for hunk in required if hunk.state == "full")
@@ -274,9 +280,9 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderAttempt:
-    """The attempt of one provider to review the change.
+    """The attempt of one provider to review the change: its outcome, its cost and its time.
 
-    If `codes` is not empty, the attempt failed and the next provider was asked.
+    If `codes` is not empty, the attempt failed, and the next provider was asked if there was one.
     """
 
     provider: str
@@ -293,7 +299,7 @@ class ProviderAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecondLook:
-    """The figures of the second look: findings that it checked, dropped and corrected."""
+    """The figures of the second look: how many findings it checked, dropped and corrected."""
 
     mode: SecondLookMode = "never"
     checked: int = 0
@@ -326,7 +332,7 @@ class ReviewRun:
     codes: tuple[str, ...] = ()  # codes of the gate for the run; any code means inconclusive
     tries: tuple[ProviderAttempt, ...] = ()
     second_look: SecondLook = SecondLook()
-    raw: str = ""  # the final free text of the model
+    raw: str = ""  # the last text of the model outside of tool calls
     canary: str = ""  # a random token in the system prompt; a reply that repeats it is refused
     seen: tuple[str, ...] = ()  # names in the summary that occur only in code read with a tool
     tripwire: bool = False  # the change addresses the reviewer, so it is never "clean"

@@ -22,7 +22,7 @@ REPORTING = ("report_finding", "finish_review")  # tools that write; the others 
 
 @dataclass(slots=True)
 class RunFile:
-    """A recorded review: the change, the replies of models, the results of tools, the outcome."""
+    """A recorded review: the change, the replies of models, the results of tools, the result."""
 
     seed: str
     bundle: Bundle
@@ -40,12 +40,12 @@ class RunFile:
     result: ReviewRun | None = None
 
     def record(self, provider: Provider) -> Provider:
-        """Return a wrapper of `provider` that records requests and replies on a new cassette."""
+        """Add a cassette, and return a provider that records the exchanges of `provider` on it."""
         self.cassettes.append(Cassette(provider=provider.name))
         return Recorder(provider, self.cassettes[-1])
 
     def replays(self) -> Sequence[Provider]:
-        """Return one provider for each cassette, which replays the recorded replies."""
+        """Return a provider for each cassette, which replays the replies that the cassette has."""
         return [Replay(cassette) for cassette in self.cassettes]
 
     def save(self, path: str | Path) -> None:
@@ -84,19 +84,27 @@ class RunFile:
         Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="ascii")
 
     def _store_results(self, index: int, messages: Iterable[Any]) -> None:
-        """Store the tool results in the messages of a request to provider number `index`."""
+        """Copy the tool results in the messages of a request to `answers`.
+
+        `index` is the number of the provider that the request was sent to.
+        """
         for message in map(message_from_json, messages):
             if isinstance(message, ToolMessage):
                 self.answers[f"{index}/{message.call_id}"] = (message.text, message.is_error)
 
 
 def load(path: str | Path) -> RunFile:
-    """Return the run file that is stored at `path`; raise ConfigError if it is not a run file."""
+    """Read the run file at `path`; raise ConfigError if it cannot be read or is not a run file."""
     try:
         rows = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
         head = rows[0]
-        if head.get("type") != KIND or head.get("version") != 1:
-            raise ConfigError(f"{path} is not a run file of a review (version 1)")
+        if head.get("type") != KIND:
+            raise ConfigError(f"{path} is not a run file of a review; --record writes one")
+        if head.get("version") != 1:
+            raise ConfigError(
+                f"{path} has version {head.get('version')!r}; this program reads version 1:"
+                " record the review again"
+            )
         file = RunFile(
             head["seed"], storage.from_json(Bundle, rows[1]["bundle"], f"{path}: bundle")
         )
@@ -113,7 +121,10 @@ def load(path: str | Path) -> RunFile:
 
 
 def _add(file: RunFile, row: Mapping[str, Any], path: str | Path) -> None:
-    """Add one line of the stored file, `row`, to the RunFile; `path` is for error messages."""
+    """Add the content of `row`, one line of a stored run file, to the fields of `file`.
+
+    `path` names the stored file in error messages.
+    """
     if row["type"] == "exchange":
         file.cassettes[row["provider"]].exchanges.append(row)
     elif row["type"] == "tool":
@@ -151,9 +162,9 @@ class ReplayedTool:
 def replay_tools(
     tools: Iterable[Tool[..., Any]], index: int, file: RunFile, read: list[str]
 ) -> list[Any]:
-    """Return the tools of a replay: reporting tools work, all others return recorded results.
+    """Return the tools of a replay: reporting tools work, reading tools return recorded results.
 
-    The reporting tools are taken from `tools`. Texts that the others return are added to `read`.
+    The reporting tools are taken from `tools`. Texts that reading tools return are added to `read`.
     """
     live = {tool.spec.name: tool for tool in tools if tool.spec.name in REPORTING}
     return [
@@ -183,8 +194,8 @@ def differences(old: ReviewRun, new: ReviewRun) -> list[str]:
 def _by_code(run: ReviewRun) -> dict[tuple[str, str, str], str]:
     """Return a dict with a line of text for each finding of a review.
 
-    The keys are the path, the rule or category, and the quoted code. Of findings with the same key,
-    the last one is returned.
+    A key consists of the path, the rule or category, and the quoted code. Of findings with the same
+    key, only the last one is in the dict.
     """
     lines: dict[tuple[str, str, str], str] = {}
     for finding in run.findings:

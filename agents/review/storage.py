@@ -18,7 +18,7 @@ RecordT = TypeVar("RecordT")
 
 
 def from_json(cls: type[RecordT], data: Any, where: str = "") -> RecordT:
-    """Return the record of class `cls` that `data`, a JSON value, contains.
+    """Return the record of class `cls` that the JSON value `data` contains.
 
     Raise ConfigError if a field is unknown, missing or of the wrong type, or if the record was
     written by another version. `where` names the source of the data in the message.
@@ -42,7 +42,10 @@ def save(record: Any, path: str | Path) -> None:
 
 
 def load(cls: type[RecordT], path: str | Path) -> RecordT:
-    """Read a record of class `cls` from a file that `save` wrote."""
+    """Return the record of class `cls` in a file that `save` wrote.
+
+    Raise ConfigError if the file cannot be read, is not JSON, or contains another record.
+    """
     try:
         data = json.loads(Path(path).read_bytes())
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Split a diff into chunks that fit into a prompt, and record the coverage of every hunk."""
+"""Split a diff into chunks for prompts, and compute how much of each hunk was read."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _TEXT_SUFFIXES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A hunk, the hunks of one function, or a part of a hunk, as the model sees it."""
+    """Text for a prompt: one hunk, several hunks of one function, or a part of a large hunk."""
 
     path: str
     hunks: tuple[int, ...]  # numbers of the hunks, more than one if they are in one function
     text: str
-    tokens: int
-    last: bool = True  # whether this is the hunk's last part
+    tokens: int  # of the text, estimated
+    last: bool = True  # False if a later piece has another part of the same hunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ class Chunk:
 
 
 def chunks(bundle: Bundle, budget: int = 12_000) -> tuple[Chunk, ...]:
-    """Return the hunks of a change in order, packed into chunks of at most `budget` tokens.
+    """Return the hunks of a change in order, packed into chunks of about `budget` tokens at most.
 
-    A hunk that is larger than `budget` is split into several pieces.
+    A larger hunk is split into several pieces. Files that the bundle skips are left out.
     """
     packed: list[Chunk] = []
     for piece in _pieces(bundle, budget):
@@ -83,10 +83,10 @@ def _pieces(bundle: Bundle, budget: int) -> Iterator[Piece]:
 
 
 def _groups(file: FileDiff, head: str, budget: int) -> Iterator[tuple[Hunk, ...]]:
-    """Yield the hunks of a file in groups: those of one function together, if `budget` allows.
+    """Yield the hunks of a file in groups: the hunks of one function are one group.
 
-    So the code around them is shown once, and a quote of it is not ambiguous. Any other hunk is a
-    group of its own.
+    Then the code around them is shown once, and a quote of this code is not ambiguous. A group
+    whose text needs more than `budget` tokens is split. `head` is the text after the change.
     """
     group: tuple[Hunk, ...] = ()
     for hunk in file.hunks:
@@ -106,7 +106,8 @@ def _groups(file: FileDiff, head: str, budget: int) -> Iterator[tuple[Hunk, ...]
 def _function(file: FileDiff, group: tuple[Hunk, ...], head: str) -> str:
     """Return the text of a group of hunks, with unchanged lines above, between and below them.
 
-    The lines above and below belong to the function around the group, at most CONTEXT of each.
+    The lines above and below belong to the function around the group. At most CONTEXT lines are
+    shown on each side. `head` is the text of the file after the change.
     """
     # Lines that another hunk shows are not repeated: a quote of them would be ambiguous.
     others = [hunk for hunk in file.hunks if hunk not in group]
@@ -124,7 +125,10 @@ def _function(file: FileDiff, group: tuple[Hunk, ...], head: str) -> str:
 
 
 def numbered(file: FileDiff, hunk: Hunk) -> str:
-    """Return a hunk as text; each line has its old number, new number, sign and text."""
+    """Return a hunk as text. Each line has its old number, its new number, its sign and its text.
+
+    The text of a line is cut after MAX_LINE characters.
+    """
     width = len(str(max(hunk.old_start + hunk.old_count, hunk.new_start + hunk.new_count)))
     old, new = _span(hunk.old_start, hunk.old_count), _span(hunk.new_start, hunk.new_count)
     rows = [f"@@ hunk {hunk.index} of {file.path}: old {old}, new {new} @@ {hunk.section}".rstrip()]
@@ -143,7 +147,7 @@ def _span(start: int, count: int) -> str:
 
 
 def _above(hunk: Hunk, head: str, low: int) -> range:
-    """Return numbers of the lines from the start of a function to a hunk in the function.
+    """Return the numbers of the lines above a hunk that belong to the function around the hunk.
 
     There are at most CONTEXT lines, none before line `low`, and none if no function contains the
     first change of the hunk.
@@ -155,7 +159,7 @@ def _above(hunk: Hunk, head: str, low: int) -> range:
 
 
 def _below(hunk: Hunk, head: str, high: int) -> range:
-    """Return numbers of the lines from a hunk in a function to the end of the function.
+    """Return the numbers of the lines below a hunk that belong to the function around the hunk.
 
     There are at most CONTEXT lines, all before line `high`, and none if no function contains the
     last change of the hunk.
@@ -182,11 +186,11 @@ def coverage(
     *,
     analysed: Mapping[str, str] | None = None,
 ) -> Coverage:
-    """Return how much of each hunk the model read; `shown` are the chunks that it was given.
+    """Return how much of each hunk was read: by the model, or by an analyser if `analysed` is set.
 
-    `reason` is recorded for hunks that are not in `shown`. In a review without a model, `analysed`
-    maps each file that an analyser understands to the name of the analyser: only these files count
-    as read.
+    `shown` are the chunks that the model was given. `reason` is recorded for hunks that are not in
+    them, or only in part. For a review without a model, `analysed` maps each file that an analyser
+    understands to the name of the analyser: only the hunks of these files count as read.
     """
     pieces = [piece for chunk in shown for piece in chunk.pieces]
     ended = {(piece.path, hunk): piece.last for piece in pieces for hunk in piece.hunks}
@@ -230,12 +234,13 @@ def coverage(
 
 
 def _kind(path: str) -> str:
-    """Return the kind of a file for people: "*.rs files", or its name if it has no suffix."""
+    """Return words for files like `path`, such as "*.rs files"; its name if it has no suffix."""
     name = PurePosixPath(path)
     return f"*{name.suffix} files" if name.suffix else name.name
 
 
 def _without_hunks(file: FileDiff) -> HunkCoverage:
+    """Return the coverage of a file without hunks, such as a renamed or a binary file."""
     if file.odd:
         return HunkCoverage(path=file.path, hunk=0, state="skipped", reason=file.odd)
     if file.binary:

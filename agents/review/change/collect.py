@@ -1,6 +1,7 @@
-"""Collect the input of a review from git objects: the diff, both sides of it, the settings.
+"""Collect the input of a review: the diff, the files before and after it, and the settings.
 
-Nothing is checked out, and no program of the repository runs.
+Commits are read from git objects: nothing is checked out, and no program of the repository runs.
+Only `collect_dirty` reads the work tree, with the git settings of the user.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from glue.tools.fs import safe_open
 from glue.tools.git import DIFF, FileChange, Repo, literal_pathspec, run_git
 
 MAX_DIFF = 24 * 1024 * 1024  # bytes of the diff
-MAX_BLOB = 512 * 1024  # bytes of one file
-MAX_TEXT = 32 * 1024 * 1024  # bytes of all files
+MAX_BLOB = 512 * 1024  # bytes of one file; of a larger file only the diff is known
+MAX_TEXT = 32 * 1024 * 1024  # bytes of all files after the change
 MAX_COMMITS = 50
 MAX_GUIDE = 32 * 1024  # bytes of a config or guideline file
 TOO_MUCH = ("too_large", "memory", "timeout")  # git errors that a smaller request may avoid
@@ -38,20 +39,26 @@ TOO_MUCH = ("too_large", "memory", "timeout")  # git errors that a smaller reque
 
 @dataclass(frozen=True, slots=True)
 class PathFilter:
-    """Globs that restrict a review to some files: `paths` are included, `ignored` are excluded."""
+    """Globs that limit a review to the files that match `paths` and do not match `ignored`.
+
+    If `paths` is empty, the settings of the repository decide which files are included.
+    """
 
     paths: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
 
     def narrow(self, rules: Config) -> Config:
-        """Return the settings with `paths` as include globs and `ignored` as more exclude globs."""
+        """Return the settings with `paths` instead of `include`, and `ignored` added to `exclude`.
+
+        If `paths` is empty, `include` stays as it is.
+        """
         return replace(
             rules, include=self.paths or rules.include, exclude=(*rules.exclude, *self.ignored)
         )
 
 
 def top(path: str | os.PathLike[str]) -> str:
-    """Return the top folder of the repository around `path`, or `path` outside of a repository."""
+    """Return the top folder of the repository that contains `path`, or `path` if none does."""
     place = Path(os.path.abspath(path))
     for here in (place, *place.parents):
         bare = all(os.path.lexists(here / name) for name in ("HEAD", "objects", "refs"))
@@ -68,9 +75,10 @@ def collect(
     change: ReviewedChange | None = None,
     only: PathFilter | None = None,
 ) -> Bundle:
-    """Return the change from the merge base of `base` and `head` to `head`.
+    """Return the bundle of a change: from the merge base of `base` and `head` to `head`.
 
-    If `base` is empty, the base branch of the repository is used.
+    If `base` is empty, the base branch of the repository is used. `change` has the metadata of a
+    pull request, if there is one. `only` limits the bundle to some files.
     """
     with Repo(root, seconds=60.0) as repo:
         base = base or _base_branch(repo)
@@ -86,6 +94,7 @@ def collect(
 
 
 def _base_branch(repo: Repo) -> str:
+    """Return the name of the base branch; raise GitError with a remedy if none is found."""
     try:
         return repo.base_branch()
     except GitError as error:
@@ -101,10 +110,11 @@ def collect_range(
     only: PathFilter | None = None,
     alternates: bool = False,
 ) -> Bundle:
-    """Return the change of a range of commits.
+    """Return the bundle of a range of commits.
 
-    `a..b` is the change from a to b, `a...b` from their merge base to b; `a` means `a..HEAD`.
-    `alternates` allows a repository that uses the objects of another one.
+    `a..b` is the change from a to b. `a...b` is the change from the merge base of a and b to b.
+    `a` means `a..HEAD`. `alternates` allows a repository that uses the objects of another
+    repository.
     """
     match = re.fullmatch(r"(.+?)(\.{2,3})(.*)", range_, re.DOTALL)
     old, dots, new = match.groups() if match else (range_, "..", "HEAD")
@@ -123,9 +133,10 @@ def from_diff(
     change: ReviewedChange | None = None,
     rules: Config | None = None,
 ) -> Bundle:
-    """Return a bundle with the files of a diff. Files that `rules` leave out are listed as skipped.
+    """Return the bundle of a diff. Files that the settings `rules` leave out are in `skipped`.
 
-    `head` maps paths to texts after the change. For other files only the hunks are known.
+    `head` maps paths to texts after the change. Of a modified file that is not in `head`, only the
+    hunks are known.
     """
     text = diff.decode("utf-8", "surrogateescape") if isinstance(diff, bytes) else diff
     skipped: tuple[SkippedFile, ...] = ()
@@ -162,9 +173,10 @@ def from_diff(
 def from_texts(
     before: Mapping[str, str], after: Mapping[str, str], change: ReviewedChange | None = None
 ) -> Bundle:
-    """Return the bundle of a change between two texts of each file.
+    """Return the bundle of a change that is given by the texts of the files before and after it.
 
-    `before` and `after` map paths to the texts of the files before and after the change.
+    Both arguments map paths to texts. A path that is only in `after` is an added file, a path that
+    is only in `before` a deleted one.
     """
     changed = [path for path in sorted({*before, *after}) if before.get(path) != after.get(path)]
     diff = "".join(patch.between(path, before.get(path), after.get(path)) for path in changed)
@@ -175,6 +187,10 @@ def from_texts(
 def _bundle(
     repo: Repo, start: str, end: str, change: ReviewedChange, only: PathFilter | None
 ) -> Bundle:
+    """Return the bundle of the change from commit `start` to commit `end`.
+
+    The settings are those of `start`. The commits are added to the metadata, `change`.
+    """
     rules, given = _settings(repo, start)
     rules = only.narrow(rules) if only else rules
     log = repo.log(start, end, limit=MAX_COMMITS)
@@ -202,10 +218,10 @@ def _size(changed: FileChange) -> int:
 
 
 def _settings(repo: Repo, base: str) -> tuple[Config, dict[str, Any]]:
-    """Return the settings at commit `base`: as a Config, and as the fields of a Bundle.
+    """Return the settings at the commit `base` as a Config, and two fields of a Bundle as a dict.
 
     The fields are `config`, the content of the config file, and `guidelines`, the texts of the
-    guideline files and of the memory.
+    guideline files and of `.glue/dismissed`.
     """
     texts = ((path, file_text(repo, base, path, MAX_GUIDE)) for path in CONFIG_FILES)
     data = next(
@@ -222,9 +238,10 @@ def _settings(repo: Repo, base: str) -> tuple[Config, dict[str, Any]]:
 def file_text(
     repo: Repo, rev: str, path: str, cap: int = MAX_BLOB, *, links: bool = False
 ) -> str | None:
-    """Return the text of a file in a commit, or None if there is no such file.
+    """Return the text of a file in a commit, or None if `path` is not a file there.
 
-    For a symlink, return None or, if `links`, the text "symlink to ...".
+    The text is cut after `cap` bytes. For a symlink, return None or, if `links`, the text
+    "symlink to ...".
     """
     entry = repo.entry(rev, path)
     is_link = entry is not None and entry.mode == "120000"
@@ -239,8 +256,9 @@ def _diff(
 ) -> bytes:
     """Return the diff from `start` to `end` without the files in `skipped`.
 
-    If git refuses because the diff is too large, it is read file by file. Files that do not fit
-    into MAX_DIFF bytes are added to `skipped`.
+    If git refuses because the diff is too large, the diff is read file by file. Then files whose
+    part is larger than an eighth of MAX_DIFF, or no longer fits into MAX_DIFF bytes, are added to
+    `skipped`.
     """
     left_out = {out.path for out in skipped}
     kept = [file for file in changed if file.path not in left_out]
@@ -279,12 +297,12 @@ def _diff(
 
 
 def _with_texts(diff: bytes, read: Callable[[FileDiff], bytes | None], **fields: Any) -> Bundle:
-    """Return a bundle of a diff, with the texts of its files before and after the change.
+    """Return the bundle of a diff, with the texts of its files before and after the change.
 
-    Binary files, and files beyond the limits of size, have no texts.
-
-    `read` returns the content of a file after the change, or None if it cannot be read; then the
-    bundle has no text of the file. The text before the change is computed by undoing the hunks.
+    `read` returns the content of a modified file after the change, or None if it cannot be read.
+    The text before the change is computed by undoing the hunks. The bundle has no texts of binary
+    files, submodules, files that cannot be read, files of MAX_BLOB bytes or more, and files after
+    the first MAX_TEXT bytes. `fields` are other fields of the bundle.
     """
     files = parse(diff)
     head: dict[str, str] = {}
@@ -316,7 +334,10 @@ NO_FILES = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # the empty tree, which g
 def collect_dirty(
     root: str | os.PathLike[str], *, staged: bool = False, only: PathFilter | None = None
 ) -> Bundle:
-    """Return all uncommitted changes, including new files, or only `staged` changes."""
+    """Return the bundle of all uncommitted changes, new files included.
+
+    If `staged`, return the bundle of the staged changes alone.
+    """
     root = os.fspath(root)
     with Repo(root) as repo:
         last = "" if repo.layout.find("HEAD") is None else repo.resolve("HEAD")
@@ -342,7 +363,10 @@ def collect_dirty(
 
 
 def _untracked(root: str, rules: Config, skipped: list[SkippedFile]) -> bytes:
-    """Return the diff of the untracked files, and add the files that are left out to `skipped`."""
+    """Return the diff of the untracked files.
+
+    Files that are excluded, too large, not text or one too many are added to `skipped` instead.
+    """
     diff = ""
     names = _names(_git(root, ["ls-files", "--others", "--exclude-standard", "-z", "--full-name"]))
     for at, name in enumerate(names):

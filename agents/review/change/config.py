@@ -1,6 +1,6 @@
-"""The settings of a review.
+"""The settings of a review, and the decision which files are reviewed.
 
-They are read from the merge-base, so a change cannot choose the rules it is reviewed by.
+The settings are read from the merge-base, so a change cannot choose the rules of its own review.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GUIDELINE_FILES = (
     ".github/copilot-instructions.md",
     ".cursorrules",
 )
-DISMISSED_FILE = ".glue/dismissed"  # one fingerprint and its reason on each line
+DISMISSED_FILE = ".glue/dismissed"  # decisions on earlier findings, one on each line
 NOT_INCLUDED = "not included by config"  # the reason to skip a file
 GENERATED_FILES = (
     "*.min.js", "*.min.css", "*.map", "*.pb.go", "*_pb2.py", "*.snap", "package-lock.json",
@@ -49,12 +49,12 @@ class Config:
 
     include: tuple[str, ...] = ()  # globs; empty means everything
     exclude: tuple[str, ...] = GENERATED_FILES
-    # More file names that no model may see; `!name` removes one from the built-in list.
+    # More patterns of files that no model may see; `!name` allows a file of the built-in list.
     secret_files: tuple[str, ...] = ()
     disable: tuple[str, ...] = ()  # names of rules
     fail_on: FailOn = "high"
     min_severity: Severity = "medium"  # less severe findings are folded in the sticky comment
-    min_confidence: Confidence = "low"
+    min_confidence: Confidence = "low"  # less certain findings are folded too
     max_findings: int = 6  # comments on lines; further findings are folded
     language: str = "en"
     prompt: str = ""  # version of the built-in instructions, such as "v1"; default the newest
@@ -67,17 +67,17 @@ class Config:
     skip_drafts: bool = False
     model: str = ""
     second_look: SecondLookMode = "auto"  # check the model's findings before they are posted
-    samples: int = 1  # checks of each finding; it is refuted only if all agree
-    max_turns: int = 24
-    max_tokens: int = 400_000
+    samples: int = 1  # checks of each finding; the finding is dropped only if all refute it
+    max_turns: int = 24  # of the run that reviews one chunk
+    max_tokens: int = 400_000  # of the whole review, like the two limits below
     max_usd: float | None = None
     max_seconds: float = 600.0
-    chunk_tokens: int = 12_000
-    require_coverage: float = 0.0
+    chunk_tokens: int = 12_000  # size of one chunk of the diff
+    require_coverage: float = 0.0  # percent of the change that must be read; 0 requires nothing
 
 
 def read_config(text: str, where: str = "review config") -> dict[str, Any]:
-    """Parse a config file and return its content as a dict, from which `make` builds a Config.
+    """Return the settings in the text of a config file as a dict; `make` builds a Config from it.
 
     Raise ConfigError if the text is not TOML or a setting is wrong. `where` names the file in
     the message.
@@ -85,13 +85,16 @@ def read_config(text: str, where: str = "review config") -> dict[str, Any]:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{where}: not TOML: {error}") from error
+        raise ConfigError(f"{where}: this is not valid TOML: {error}") from error
     make(data, where)
     return data
 
 
 def make(data: Mapping[str, Any], where: str = "review config") -> Config:
-    """Build a Config from the content of a config file; raise ConfigError if a setting is wrong."""
+    """Return the Config for the settings in `data`; raise ConfigError if one of them is wrong.
+
+    `where` names the config file in the message.
+    """
     known = {setting.name for setting in fields(Config)}
     values = {name.replace("-", "_"): data[name] for name in data}
     if unknown := sorted(set(values) - known):
@@ -134,14 +137,20 @@ def _scope(patterns: tuple[str, ...]) -> Scope:
 
 
 def blocklist(config: Config) -> Blocklist:
-    """Return the blocklist of files whose content no model may see, in the diff or by a tool."""
+    """Return the blocklist of files that may contain secrets: the built-in list and `secret_files`.
+
+    No model may see the content of these files, neither in the diff nor through a tool.
+    """
     added = [name for name in config.secret_files if not name.startswith("!")]
     allowed = [name for name in config.secret_files if name.startswith("!")]
     return Blocklist.default().merge(added, allow=allowed)
 
 
 def skip(path: str, config: Config, *, old_path: str = "", lines: int = 0) -> SkippedFile | None:
-    """Return a SkippedFile with the reason if a file is left out of the review, else None."""
+    """Return a SkippedFile with the reason if a file is left out of the review, else None.
+
+    `old_path` is the name before a rename. `lines` is the number of changed lines, if known.
+    """
     secret = blocklist(config)
     if secret.blocks(path) or secret.blocks(old_path):
         return SkippedFile(
@@ -159,7 +168,11 @@ def skip(path: str, config: Config, *, old_path: str = "", lines: int = 0) -> Sk
 
 
 def why_not(change: ReviewedChange, config: Config) -> str:
-    """Return the reason why a change is not reviewed at all, or "" if it is."""
+    """Return the reason why the settings exclude a whole change from review, or "" if they do not.
+
+    The reason is a mark in the title or in the newest commit message, a label, the author, or that
+    the change is a draft.
+    """
     title = change.title.lower()
     for mark in config.skip_titles:
         if mark.lower() in title:
@@ -173,5 +186,5 @@ def why_not(change: ReviewedChange, config: Config) -> str:
     message = change.commits[0].message.lower() if change.commits else ""
     for mark in config.skip_titles:
         if mark.lower() in message:
-            return f"the last commit contains {mark}"
+            return f"the message of the last commit contains {mark}"
     return ""

@@ -43,7 +43,7 @@ _PREFIXES = (b"a/", b"b/", b"i/", b"w/", b"c/", b"o/", b"1/", b"2/")
 
 
 def parse(diff: bytes | str) -> tuple[FileDiff, ...]:
-    """Return the files of a diff. The field `odd` of a file is the reason if parsing it failed."""
+    """Return the files of a diff. If a file cannot be parsed, its field `odd` states the reason."""
     raw = diff.encode("utf-8", "surrogateescape") if isinstance(diff, str) else diff
     lines = raw.split(b"\n")
     if lines[-1] == b"":
@@ -267,7 +267,7 @@ def _unquote(value: bytes) -> bytes:
 
 
 def before(head: str, file: FileDiff) -> str:
-    """Return the text before the change: the hunks of `file` are undone in `head`."""
+    """Return the text of a file before the change: `head`, in which the hunks are undone."""
     lines = _lines(head)
     out: list[str] = []
     at = 0  # number of processed lines of `head`
@@ -280,7 +280,10 @@ def before(head: str, file: FileDiff) -> str:
 
 
 def side(file: FileDiff, kind: Literal["+", "-"]) -> str:
-    """Return the text of an added ("+") or deleted ("-") file from its hunks."""
+    """Return the whole text of a file, put together from its hunks.
+
+    `kind` is "+" for the text of an added file, "-" for the text of a deleted one.
+    """
     return "".join(
         line.text + line.end
         for hunk in file.hunks

@@ -73,7 +73,10 @@ def is_doc(path: str) -> bool:
 
 
 def is_generated(path: str, text: str = "") -> bool:
-    """Return whether a file is vendored, minified, generated or huge, by its path and text."""
+    """Return whether the path or the text of a file shows that no person wrote the file.
+
+    Such files are vendored, minified, generated or huge.
+    """
     if _GENERATED.search(path) or _MARK.search(text[:600]) or len(text) > _HUGE_FILE:
         return True
     return max(map(len, text.split("\n"))) > _LONG_LINE
@@ -124,7 +127,10 @@ def indentation(row: str) -> int:
 
 @lru_cache(maxsize=64)
 def functions(text: str) -> tuple[Function, ...]:
-    """Return the functions of a file in the order of their headers; classes are left out."""
+    """Return the functions and methods in the text of a file, in the order of their headers.
+
+    Classes are left out, and so are functions after the first _MAX_FUNCTIONS.
+    """
     return tuple(_functions(text.split("\n")))
 
 
@@ -151,7 +157,10 @@ def _functions(rows: list[str]) -> Iterator[Function]:
 
 
 def _decorated(rows: list[str], header: int) -> int:
-    """Return the number of the first decorator line above a header, or of the header if none."""
+    """Return the line number of the first decorator above a header.
+
+    Return `header`, the line number of the header, if there is no decorator.
+    """
     start, depth = header, indentation(rows[header - 1])
     for at in range(header - 1, max(header - 20, 0), -1):
         row = rows[at - 1]

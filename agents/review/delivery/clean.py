@@ -94,9 +94,10 @@ def line(text: str, limit: int = 300) -> str:
 
 
 def plain(text: str) -> str:
-    """Return the text with links, mentions, references, commands and HTML tags made inert.
+    """Return the text as plain text in which no renderer finds a link, a mention or an HTML tag.
 
-    Code spans stay; characters of Markdown are not escaped.
+    References to issues and commands are made inert too. Code spans are kept, and characters of
+    Markdown are not escaped.
     """
     text, spans = _set_aside(_SPAN, clean_text(text, drop=True))
     text = _TAG.sub("< ", _inert(_decoded(text).translate(_FOLD)))
@@ -104,14 +105,15 @@ def plain(text: str) -> str:
 
 
 def prose(text: str) -> str:
-    """Return the text as one inert line of Markdown without bold, for example as a title."""
+    """Return the text as one inert line of Markdown without bold text, for use in a title."""
     return _inert_rows(_inline(one_line(text, drop=True), "").replace("**", ""))
 
 
 def code(text: str, known: str = "") -> str:
-    """Return the text as a code span that backticks in the text cannot end; "" for an empty text.
+    """Return the text as an inline code span, which backticks in the text cannot end.
 
-    Code that occurs in `known`, the text of the change, keeps its harmless HTML tags.
+    An empty text stays empty. If the text occurs in `known`, the text of the change, its HTML tags
+    that load nothing are kept.
     """
     text = _SHORT.sub("`" * 8, one_line(text, drop=True))
     text = _inert_code(text, is_known=bool(known) and text in known)
@@ -121,9 +123,10 @@ def code(text: str, known: str = "") -> str:
 
 
 def fence(text: str, language: str = "", known: str = "") -> str:
-    """Return the text as a fenced block that fences in the text cannot end.
+    """Return the text as a fenced code block, which fences in the text cannot end.
 
-    A `language` that is not in the list of known languages is left out.
+    A `language` that is not known is left out. Lines that occur in `known`, the text of the change,
+    keep their HTML tags that load nothing.
     """
     rows = _SHORT.sub("`" * 8, clean_text(text, drop=True)).strip("\n").split("\n")
     body = "\n".join(
@@ -135,7 +138,8 @@ def fence(text: str, language: str = "", known: str = "") -> str:
 def markdown(text: str, *, known: str = "") -> str:
     """Return the text as inert Markdown with paragraphs, lists, bold text and code.
 
-    Code that occurs in `known` keeps its HTML tags.
+    Headings become bold text. Code that occurs in `known`, the text of the change, keeps its HTML
+    tags that load nothing.
     """
     rows = clean_text(text, drop=True).strip("\n").split("\n")
     out: list[str] = []
@@ -159,7 +163,8 @@ def markdown(text: str, *, known: str = "") -> str:
 def shorten(text: str, limit: int) -> str:
     """Return the text, cut to at most `limit` characters if it is longer.
 
-    It is cut at the end of a line if possible. An open fence is closed, and a note is added.
+    It is cut at the end of a line if one is in the second half. A fence that the cut leaves open is
+    closed, and "… (shortened)" is added.
     """
     if len(text) <= limit:
         return text
@@ -173,7 +178,7 @@ def shorten(text: str, limit: int) -> str:
 
 
 def _close_cut(cut: str) -> str:
-    """Return a cut text without its last word, an open code span and a split escape at its end."""
+    """Return a cut text without the damage at its end: a part of a word, escape or code span."""
     cut = cut.rsplit(" ", 1)[0].rstrip("\\&")
     start = cut.rfind("\n") + 1
     # Escapes and whole code spans are skipped from left to right; other backticks open a span.
@@ -184,6 +189,7 @@ def _close_cut(cut: str) -> str:
 
 
 def _row(row: str, known: str) -> str:
+    """Return one line of Markdown outside of fences, inert; "" for a rule such as `---`."""
     if _RULE.match(row):
         return ""
     if heading := _HEADING.match(row):
@@ -197,7 +203,7 @@ def _row(row: str, known: str) -> str:
 
 
 def _start(text: str) -> str:
-    """Return a line, escaped if Markdown would read its start as a heading, a list or a rule."""
+    """Return a line with a backslash if Markdown would read its start as a heading or a list."""
     if text[:1] in ("#", "+", "=", "-", ":"):
         return "\\" + text
     if match := re.match(r"(\d{1,9})([.)])(?=\s|$)", text):
@@ -288,7 +294,7 @@ def _inert(text: str) -> str:
 
 
 def _inert_rows(text: str) -> str:
-    """Return the text with spaces in commands that a forge or a CI runner would carry out."""
+    """Return the text with a space in each line that a forge or a CI runner reads as a command."""
     text = _COMMAND.sub(r"\1/ ", text)
     text = _WORKFLOW.sub(r"\1: ", text)
     return text.replace("##[", "# #[")
@@ -298,7 +304,8 @@ def _address(match: re.Match[str]) -> str:
     """Return the scheme, host and path of a link as text that no renderer turns into a link.
 
     The user and the query are left out. "http: x.test" stays different from "https: x.test". A link
-    without a host, or with a scheme such as `javascript`, becomes "(link removed)".
+    without a host becomes "(link removed)", one with a scheme such as `javascript` becomes
+    "(javascript link removed)".
     """
     url = match.group()
     scheme = url.split(":", 1)[0].lower() if ":" in url else ""
@@ -316,12 +323,12 @@ def _address(match: re.Match[str]) -> str:
 
 
 def has_mention(code: str) -> bool:
-    """Return whether a line of code mentions a user: a name after "@" that is not a decorator."""
+    """Return whether a line of code has a name after "@" that is not a decorator: a mention."""
     return not all(_DECORATOR.match(code, match.start()) for match in _MENTION.finditer(code))
 
 
 def _inert_code(text: str, *, is_known: bool) -> str:
-    """Return code with links, mentions and commands made inert, in case it is rendered as prose.
+    """Return code with links, mentions, commands and HTML tags made inert, if it is shown as prose.
 
     If `is_known` (the code occurs in the change), HTML tags that load nothing are kept.
     """

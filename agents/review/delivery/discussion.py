@@ -39,10 +39,11 @@ def with_discussion(
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[ReviewedChange, str]:
-    """Return the change with the newest comments and the issues of its pull request, and a note.
+    """Add to a change the newest comments on its pull request, and the issues that it closes.
 
-    The note names the texts that are missing and the reason; it is "" if none is missing. A failure
-    is not an error, because a review does not need the discussion.
+    Return the change and a note for the user. The note states that comments or issues are left out
+    because they address a reviewer, or why the discussion was not read; else it is "". A failure is
+    not an error, because a review does not need the discussion.
     """
     if not place.forge or change.number is None:
         return change, ""
@@ -76,9 +77,9 @@ def _clean(remark: Comment) -> ChangeComment:
 
 
 def _visible(text: str) -> str:
-    """Return a text of a forge without hidden parts, or LEFT_OUT if it addresses the reviewer.
+    """Return a text without invisible characters and HTML comments.
 
-    Hidden parts are invisible characters and HTML comments.
+    Return LEFT_OUT if the text addresses an automated reviewer.
     """
     if addresses_reviewer(text):
         return LEFT_OUT
@@ -86,9 +87,9 @@ def _visible(text: str) -> str:
 
 
 def _issues(forge: Forge, text: str) -> Iterator[str]:
-    """Yield number, title and text of the issues that a pull request closes, at most MAX_ISSUES.
+    """Yield one text for each issue that a pull request closes: its number, title and description.
 
-    `text` is the title and description of the pull request.
+    `text` is the title and description of the pull request. There are at most MAX_ISSUES issues.
     """
     numbers = dict.fromkeys(int(match[1]) for match in _CLOSES.finditer(text))
     for number in list(numbers)[:MAX_ISSUES]:

@@ -1,4 +1,4 @@
-"""Output formats of a report: Markdown, terminal, HTML, JSON, SARIF, RDJSON, Code Quality, CI.
+"""Convert a report to text: Markdown, terminal, HTML, JSON, SARIF, RDJSON, Code Quality, CI logs.
 
 Every text is made inert here: it cannot trigger actions of a forge, move the cursor of a terminal,
 end a quoted value, or be read as a command by a CI runner.
@@ -59,7 +59,7 @@ _MARKS = {"critical": "⛔", "high": "🔴", "medium": "🟠", "low": "🟡", "i
 
 
 def render(report: Report, form: str) -> str:
-    """Return a report in the format `form`; raise ValueError if it is not one of FORMATS."""
+    """Return a report as text in the format `form`, one of FORMATS; raise ValueError for others."""
     if form not in FORMATS:
         raise ValueError(f"unknown format {form!r}; there are: {', '.join(FORMATS)}")
     return FORMATS[form](report)
@@ -79,10 +79,7 @@ def rule(item: Item) -> str:
 
 
 def lines(item: Item) -> tuple[int, int] | None:
-    """Return the first and last line number of a finding, or None if it has no line.
-
-    The numbers are those of the new file.
-    """
+    """Return the first and last line of a finding in the new file, or None if it has no line."""
     finding = item.finding
     if finding.line is None:
         return None
@@ -90,7 +87,10 @@ def lines(item: Item) -> tuple[int, int] | None:
 
 
 def acceptance(item: Item) -> str:
-    """Return one line that states how to check that a finding is fixed."""
+    """Return one line that states how to verify that a finding is fixed.
+
+    It is the acceptance of the finding, or a general sentence if the finding has none.
+    """
     if item.finding.acceptance:
         return clean.line(clean.plain(item.finding.acceptance), 300)
     fingerprint = item.finding.fingerprint
@@ -98,9 +98,9 @@ def acceptance(item: Item) -> str:
 
 
 def fields(body: str, kind: str) -> dict[str, str] | None:
-    """Return the fields of the marker at the start of `body`, or None if there is no marker.
+    """Return the fields of the marker at the start of a comment, such as {"v": "1"}.
 
-    `kind` is the text with which the marker begins.
+    Return None if the comment `body` does not begin with `kind`, the start of the marker.
     """
     if not body.startswith(kind):
         return None
@@ -154,9 +154,10 @@ def _fold(title: str, rows: list[str]) -> str:
 
 
 def headline(report: Report) -> str:
-    """Return one line with the result and the share of the change that was read.
+    """Return one line of Markdown: the result, the share of the change that was read, and the head.
 
-    The result is the number of findings, or that the review is inconclusive or had nothing to read.
+    The result is the number of findings, or that the review is inconclusive, was cut short or had
+    nothing to read.
     """
     number = len(report.items)
     found = "No findings" if not number else count(number, "finding")
@@ -208,7 +209,10 @@ def fixes(report: Report) -> str:
 
 
 def footer(report: Report) -> str:
-    """Return the last line: the model, who asked for the review, how to dismiss a finding."""
+    """Return the last line of a report: the model, the prompt, and who asked for the review.
+
+    If there are findings, the line also states how to dismiss one.
+    """
     by = clean.code(report.model) if report.model else "analysers and rules, without a model"
     words = [f"Reviewed by {by}"]
     if report.prompt:
@@ -254,9 +258,9 @@ def _ended(code: str) -> str:
 
 
 def _unread(report: Report) -> list[str]:
-    """Return rows of a Markdown list: files that were not read in full, with the reasons.
+    """Return rows of a Markdown list: files that were not read in full, each with the reason.
 
-    There are at most 20 files, and then a row with the number of the others.
+    There are at most 20 such rows, and then a row with the number of those that are left out.
     """
     gaps = (
         (hunk.path, hunk.reason or hunk.state)
@@ -272,7 +276,10 @@ def _unread(report: Report) -> list[str]:
 
 
 def terminal(report: Report, *, colour: bool = False, width: int = 100) -> str:
-    """Return a report as text for a terminal."""
+    """Return a report as text for a terminal that is `width` columns wide.
+
+    If `colour`, severities are coloured.
+    """
     rows = [_headline(report), ""]
     if report.summary.strip():
         rows += [*_wrapped(clean.plain(report.summary), width, ""), ""]
@@ -371,7 +378,7 @@ def to_html(report: Report) -> str:
 
 
 def _html(text: str) -> str:
-    """Return a text as escaped HTML, in which `code` in backticks is a <code> element."""
+    """Return a text as HTML: special characters are escaped, and code in backticks is marked."""
     parts = re.split(r"(?<!`)`([^`\n]+)`(?!`)", text)
     return "".join(
         f"<code>{html.escape(part)}</code>" if at % 2 else html.escape(part)
@@ -380,7 +387,7 @@ def _html(text: str) -> str:
 
 
 def to_data(report: Report) -> dict[str, Any]:
-    """Return a report as a JSON object with all its fields."""
+    """Return a report as a JSON object: findings, summary, coverage and figures of the run."""
     coverage = report.coverage
     return {
         "version": 1,
@@ -449,7 +456,7 @@ def _data_item(item: Item) -> dict[str, Any]:
 
 
 def to_sarif(report: Report) -> dict[str, Any]:
-    """Return a report as a SARIF 2.1.0 log, within the limits of GitHub's code scanning."""
+    """Return a report as a SARIF 2.1.0 log with at most RESULTS findings, the limit of GitHub."""
     first: dict[str, Item] = {}  # the first finding of each rule
     results = []
     for item in report.items[:RESULTS]:
@@ -494,7 +501,7 @@ def to_sarif(report: Report) -> dict[str, Any]:
 
 
 def to_rdjson(report: Report) -> dict[str, Any]:
-    """Return a report as a DiagnosticResult of reviewdog."""
+    """Return a report as RDJSON, the format that reviewdog reads."""
     rows = []
     for item in report.items:
         row: dict[str, Any] = {
@@ -517,7 +524,7 @@ def to_rdjson(report: Report) -> dict[str, Any]:
 
 
 def to_code_quality(report: Report) -> list[dict[str, Any]]:
-    """Return a report as a Code Quality artifact of GitLab, which needs no token."""
+    """Return a report as a Code Quality report, which GitLab reads from an artifact of the job."""
     return [
         {
             "description": message(item, 800),
@@ -534,7 +541,7 @@ def to_code_quality(report: Report) -> list[dict[str, Any]]:
 
 
 def workflow_commands(report: Report) -> str:
-    """Return commands that make the runner of GitHub or Gitea show findings as annotations.
+    """Return the lines that make the CI runner of GitHub or Gitea show findings as annotations.
 
     Only the first PER_LEVEL findings of each level are included, because runners show no more.
     """
@@ -560,9 +567,9 @@ def _escaped(text: str, more: str = "") -> str:
 
 
 def step_outputs(values: Mapping[str, object]) -> str:
-    """Return values in the format of GITHUB_OUTPUT.
+    """Return the outputs of a CI step, by name, as text for the file GITHUB_OUTPUT.
 
-    The delimiter is random, so that a value cannot contain it.
+    The delimiter around each value is random, so that the value cannot contain it.
     """
     rows: list[str] = []
     for name, value in values.items():
@@ -573,16 +580,16 @@ def step_outputs(values: Mapping[str, object]) -> str:
 
 
 def write_step(report: Report, environ: Mapping[str, str], values: Mapping[str, object]) -> None:
-    """Append the summary of the report and `values` to the files that the CI runner names.
+    """Append the report to the step summary of the CI job, and `values` to the outputs of the step.
 
-    Nothing is written for a file that the runner does not name.
+    `environ` names the two files. If it does not name a file, nothing is written to it.
     """
     append(environ.get("GITHUB_STEP_SUMMARY", ""), summary(report)[:STEP_SUMMARY] + "\n")
     append(environ.get("GITHUB_OUTPUT", ""), step_outputs(values))
 
 
 def append(path: str, text: str) -> None:
-    """Append text to a file, or do nothing if the path is empty."""
+    """Append text to the file at `path`; do nothing if `path` is empty."""
     if not path:
         return
     with Path(path).open("a", encoding="utf-8", errors="replace") as file:

@@ -1,4 +1,4 @@
-"""Publish a saved review: gate, redact, remove duplicates, render and post it.
+"""Publish a saved review: check and redact its findings, and post those that are not posted yet.
 
 This step has the write token and asks no model. Its input was written by another job and is not
 trusted: lines are computed again, texts are cleaned again, and the pull request must be that of
@@ -29,7 +29,7 @@ from glue.agents.review.records import Bundle, FailOn, ReviewRun
 from glue.errors import ConfigError
 from glue.secrets import Redactor
 
-FILE_LEVEL = 5  # comments on whole files
+FILE_LEVEL = 5  # comments on whole files that one review posts at most
 _log = logging.getLogger("glue.review")
 
 
@@ -38,7 +38,7 @@ class PostResult:
     """The result of posting. `problem` is empty if the whole report was delivered."""
 
     posted: int = 0  # new inline comments
-    skipped: int = 0  # inline comments that were posted by an earlier review
+    skipped: int = 0  # findings whose inline comment was posted by an earlier review
     listed: int = 0  # findings that could only be listed in the sticky comment
     resolved: int = 0  # discussions of findings that are fixed
     sticky: str = ""  # added, edited, same, none
@@ -52,10 +52,12 @@ class PostResult:
 def deliver(forge: Forge, bundle: Bundle, done: PostResult) -> None:
     """Post new inline comments, resolve fixed findings, and update the sticky comment.
 
-    The outcome is recorded in `done`. Nothing is posted if the pull request has a newer head.
+    The outcome is recorded in `done`. Nothing is posted if the pull request has a newer head. Then
+    `done.problem` states that.
 
     If the model's review was inconclusive, only findings of analysers and rules are posted, and an
-    existing sticky comment is not changed. A clean report adds no sticky comment, but updates one.
+    existing sticky comment is not changed. A clean report adds no sticky comment, but updates an
+    existing one.
     """
     report = done.report
     if report.codes and not report.items:
@@ -109,7 +111,7 @@ def _inline(
 
 
 def _delete_duplicates(forge: Forge) -> None:
-    """Delete inline comments that have the fingerprint and path of an older comment."""
+    """Delete each inline comment of this account that repeats the finding of an older comment."""
     seen: set[tuple[str, str]] = set()
     for posted in sorted(forge.known(), key=lambda posted: posted.comment):
         if posted.key in seen:
@@ -120,10 +122,10 @@ def _delete_duplicates(forge: Forge) -> None:
 def _resolve_fixed(
     forge: Forge, report: Report, bundle: Bundle, known: Sequence[PostedFinding], done: PostResult
 ) -> Report:
-    """Resolve the discussions of fixed findings, and return the report that lists them as fixed.
+    """Resolve the discussions of fixed findings, and return the report with the fixed findings.
 
     A finding counts as fixed only if this review could have found it: its whole file was read, and
-    a model was asked if a model had reported it.
+    a model was asked if a model had reported it. An inconclusive report is returned unchanged.
     """
     if report.codes or not report.finished:
         return report
@@ -174,11 +176,12 @@ def _send(
 
 
 def _posted_keys(forge: Forge) -> set[tuple[str, str]]:
+    """Return fingerprint and path of each finding that this account has posted."""
     return {posted.key for posted in forge.known()}
 
 
 def _post_single(forge: Forge, post: Post, done: PostResult) -> bool:
-    """Post one inline comment, and return whether the forge accepted it."""
+    """Post one inline comment; return False if the forge refuses it. Other errors are raised."""
     try:
         sent = forge.post_once(
             lambda: forge.add_single(post), lambda: post.key in _posted_keys(forge)
@@ -195,7 +198,10 @@ def _post_single(forge: Forge, post: Post, done: PostResult) -> bool:
 def _comment_on_files(
     forge: Forge, items: Sequence[Item], report: Report, bundle: Bundle, done: PostResult
 ) -> None:
-    """Post comments on whole files, at most FILE_LEVEL, for findings outside of the hunks."""
+    """Post comments on whole files for findings whose quote is outside of the hunks.
+
+    There are at most FILE_LEVEL such comments.
+    """
     room = max(0, min(FILE_LEVEL, gate.FINDINGS - done.posted - done.skipped))
     for item in items:
         if item.inline or item.folded or item.finding.anchor != "file":
@@ -209,7 +215,7 @@ def _comment_on_files(
 
 
 def _sticky(forge: Forge, report: Report, done: PostResult) -> None:
-    """Add or update the sticky comment of this account, and delete other sticky comments.
+    """Add or update the sticky comment of this account, and delete further ones of this account.
 
     An existing comment is edited only if its marker changes and the review is conclusive. A clean
     report does not add a comment.
@@ -239,11 +245,12 @@ def _sticky(forge: Forge, report: Report, done: PostResult) -> None:
 
 
 def sticky_comments(forge: Forge) -> list[Comment]:
-    """Return the sticky comments of this account, the oldest first. Usually there is one."""
+    """Return the sticky comments of this account, the oldest first; usually at most one."""
     return [comment for comment in forge.comments() if comment.body.startswith(outputs.STICKY)]
 
 
 def _post(item: Item, report: Report, bundle: Bundle, suggestion: str) -> Post:
+    """Return the comment to post for a finding; `suggestion` is the forge's name for its block."""
     finding = item.finding
     file = bundle.file(finding.path)
     lines = (
@@ -264,7 +271,10 @@ def _post(item: Item, report: Report, bundle: Bundle, suggestion: str) -> Post:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """The result of `publish`. In a dry run, `requests` were not sent."""
+    """The result of `publish`: the report, the verdict, and what was posted.
+
+    `requests` are those that change something on the forge. In a dry run they were not sent.
+    """
 
     report: Report
     verdict: ReviewVerdict
@@ -288,18 +298,25 @@ def publish(
     sleep: Callable[[float], None] = time.sleep,
     transport: Transport | None = None,
 ) -> Published:
-    """Apply the gate to a review, post the rest, and return the report and the verdict.
+    """Apply the gate to a review, post the findings that pass, and return the result.
 
     Args:
+        environ: the variables of the CI job, with the token.
         place: the pull request. Default: that of the CI job.
-        post: whether to post; otherwise only the verdict is computed.
-        dry: do not change anything on the forge; the exact requests are returned.
-        blind: like `dry`, and do not read from the forge either.
-        fail_on: the lowest severity that fails.
+        post: whether to post; otherwise only the report and the verdict are computed.
+        dry: change nothing on the forge; the exact requests are returned.
+        blind: like `dry`, and read nothing from the forge either.
+        fail_on: the lowest severity that fails; with None or "never" findings do not fail.
         require_coverage: percent of the change that must have been read in full.
+        config: the settings. Default: the built-in ones.
         check: also add a check run with annotations on GitHub; needs the permission
             `checks: write`.
+        sleep: called with the seconds to wait between requests.
         transport: called for each request instead of opening a connection.
+
+    Raise ConfigError if the bundle belongs to another pull request than the CI job, or if the
+    repository, the pull request or the token is not known. An error of the forge is not raised: it
+    is the problem in `delivery`.
     """
     secrets = Redactor.from_environment(environ, run.canary, mask="[redacted]")
     report = build(bundle, run, secrets, config=config)
@@ -341,7 +358,7 @@ def publish(
 
 
 def _dismissals(forge: Forge, report: Report, bundle: Bundle) -> tuple[Dismissal, ...]:
-    """Return the dismissals in comments of users with write access on the pull request."""
+    """Return the dismissals that users with write access wrote in comments on the pull request."""
     remarks = [
         remark for remark in forge.remarks() if "/ignore" in remark.body or "/glue" in remark.body
     ]
@@ -362,7 +379,7 @@ def _dismissals(forge: Forge, report: Report, bundle: Bundle) -> tuple[Dismissal
 
 
 def format_requests(requests: Iterable[ForgeRequest], base: str = "") -> str:
-    """Return requests as text, one JSON object on each line."""
+    """Return requests as text, one JSON object on each line; `base` is put before each path."""
     rows = [
         {"method": sent.method, "url": f"{base}{sent.path}", "body": sent.body} for sent in requests
     ]
@@ -370,10 +387,10 @@ def format_requests(requests: Iterable[ForgeRequest], base: str = "") -> str:
 
 
 def _check_same_pull_request(place: PullRequestRef, bundle: Bundle) -> PullRequestRef:
-    """Return `place` with its missing fields filled from the bundle.
+    """Return `place`, whose missing fields are taken from the bundle.
 
-    Raise ConfigError if the bundle belongs to a different pull request than the event of the CI
-    job: an untrusted job may have written the bundle.
+    Raise ConfigError if the bundle has the number or the head of a different pull request: an
+    untrusted job may have written the bundle.
     """
     change = bundle.change
     if not place.forge and change.forge:

@@ -46,8 +46,8 @@ class Item:
     path: str  # redacted and without hidden characters, for people
     where: str  # the path with the line number
     inline: bool = False  # whether it is posted as a comment on its line
-    # Why it is only in a folded section of the sticky comment: it is too mild or too unsure, or
-    # there are more findings than comments on lines are allowed.
+    # Why the finding is only in a folded section of the sticky comment: "mild" means that it is too
+    # mild or too uncertain, "limit" that max_findings comments on lines come before it.
     folded: Folded = ""
 
     @property
@@ -57,7 +57,10 @@ class Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The result of a review, redacted. Each output format still has to escape the texts."""
+    """The result of a review without secrets and hidden characters, to show to people.
+
+    Each output format still has to escape the texts.
+    """
 
     change: ReviewedChange
     items: tuple[Item, ...] = ()
@@ -82,12 +85,12 @@ class Report:
 
     @property
     def clean(self) -> bool:
-        """Return whether the whole change was reviewed and nothing was found."""
+        """Return whether the review is finished, read the whole change, and found nothing."""
         return self.quiet and self.finished and self.coverage.complete
 
     @property
     def quiet(self) -> bool:
-        """Return whether the report needs no comment: nothing was found, and nothing went wrong.
+        """Return whether the report needs no comment: nothing was found, and everything was read.
 
         A review without a model needs no comment even if it did not cover the whole change.
         """
@@ -109,8 +112,9 @@ def build(
 ) -> Report:
     """Return the report of a review: its findings that may be posted, without secrets.
 
-    Findings that the gate refuses are left out; dismissed findings are listed as dismissed. If the
-    gate refuses the model's whole review, only findings of analysers and rules remain.
+    Findings that the gate refuses are left out. Dismissed findings are listed as dismissed; `given`
+    are the dismissals in comments. If the gate refuses the model's whole review, only findings of
+    analysers and rules remain.
     """
     config = config or Config()
     most = sorted(run.findings, key=dedupe.rank)[: gate.CONSIDERED]
@@ -197,9 +201,10 @@ def build(
 
 
 def _summary(bundle: Bundle, run: ReviewRun, findings: list[Finding]) -> str:
-    """Return the summary of the model or, if there is none, a summary that is built here.
+    """Return the summary of the model or, if the model wrote none, a summary that is built here.
 
-    Findings of earlier reviews that are still open come first, because the model has not seen them.
+    The number of findings of earlier reviews that are still open is put before it, because the
+    model does not summarise them.
     """
     summary = run.summary
     if run.provider and summary.strip():
@@ -247,9 +252,10 @@ def valid_sha(text: str) -> str:
 
 
 def _folded(item: Item, config: Config, shown: int) -> Item:
-    """Return the item, marked as folded if it is too mild or unsure, or one comment too many.
+    """Return the item, marked as folded if the settings allow no comment on its line.
 
-    `shown` is the number of inline comments so far.
+    Its finding is too mild or too uncertain, or `shown`, the number of inline comments so far, has
+    reached the limit.
     """
     mild = SEVERITIES.index(item.finding.severity) > SEVERITIES.index(config.min_severity)
     unsure = CONFIDENCES.index(item.finding.confidence) > CONFIDENCES.index(config.min_confidence)
@@ -261,7 +267,7 @@ def _folded(item: Item, config: Config, shown: int) -> Item:
 def _commentable(finding: Finding, file: FileDiff | None) -> bool:
     """Return whether the forge accepts an inline comment on the line of the finding.
 
-    The line must be on the new side of the diff, and the path must not need cleaning.
+    The line must be on the new side of a hunk, and the path must not need cleaning.
     """
     path = finding.path
     is_shown = clean_text(path, drop=True) == path and "\n" not in path and "\t" not in path
@@ -269,10 +275,10 @@ def _commentable(finding: Finding, file: FileDiff | None) -> bool:
 
 
 def _placed(finding: Finding, bundle: Bundle) -> Finding:
-    """Return the finding with the line on which its quote is found.
+    """Return the finding with `line` set to the line on which its quote is found.
 
     The line number in a saved file is not trusted. `line` becomes None if the quote is not found
-    or the forge accepts no comment there.
+    or the forge accepts no comment there. A finding without a quote keeps its line.
     """
     if finding.quote.strip():
         finding = anchor(finding, bundle.files, bundle.head) or replace(
@@ -291,9 +297,9 @@ Safe = Callable[[str, int], str]
 
 
 def _make_safe(redactor: Redactor) -> Safe:
-    """Return a function that cleans, redacts and shortens a text: `safe(text, limit)`.
+    """Return the function `safe(text, limit)`, which cleans, redacts and shortens a text.
 
-    It redacts twice, because a link may split a secret value: before and after links are unwrapped.
+    It searches for secrets before and after links are unwrapped, because a link may split a secret.
     """
 
     @cache  # the path of a file is cleaned once for each hunk
@@ -306,6 +312,7 @@ def _make_safe(redactor: Redactor) -> Safe:
 
 
 def _item(finding: Finding, bundle: Bundle, redactor: Redactor, safe: Safe) -> Item:
+    """Return the item of a finding: texts without secrets, and no suggestion that is unsafe."""
     path = safe(finding.path.replace("\n", " ").replace("\t", " ")[:300], 300)
     inline = path == finding.path and _commentable(finding, bundle.file(finding.path))
     line = finding.line or finding.claimed
@@ -331,9 +338,10 @@ def _item(finding: Finding, bundle: Bundle, redactor: Redactor, safe: Safe) -> I
 
 
 def _harmless(code: str, finding: Finding, bundle: Bundle, redactor: Redactor) -> bool:
-    """Return whether a suggestion is safe to apply with one click.
+    """Return whether the suggestion `code` is safe to apply with one click.
 
-    It must not add secrets, hidden characters, links, commands or mentions of users.
+    It must not contain secrets or hidden characters, be empty without a quote, or be too long. Its
+    new lines must not contain links, commands or mentions of users.
     """
     if not code.strip("\n") and not finding.quote.strip():
         return False
@@ -347,7 +355,7 @@ def _harmless(code: str, finding: Finding, bundle: Bundle, redactor: Redactor) -
 
 
 def read_word(report: Report) -> str:
-    """Return the words for the covered share of a change: "read in full" or "analysed"."""
+    """Return the word for what the review did with the change: "read in full" or "analysed"."""
     return "read in full" if report.model or report.codes else "analysed"
 
 
@@ -362,7 +370,7 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewVerdict:
-    """The verdict of a review, from which the exit code follows.
+    """The verdict of a review: the outcome of four checks, from which the exit code follows.
 
     `delivered` is None if the report was not to be posted.
     """
@@ -376,9 +384,10 @@ class ReviewVerdict:
 
     @property
     def exit_code(self) -> int:
-        """Return the exit code of the first check that failed, or PASS if none did.
+        """Return the exit code of the first check that failed, or PASS if none failed.
 
-        The order is: delivery (else the findings were not shown to users), run, gate, coverage.
+        The order of the checks is: delivery, run, severity of the findings, coverage. Missing
+        coverage fails only if it is `required`.
         """
         if self.delivered is False:
             return UNDELIVERED

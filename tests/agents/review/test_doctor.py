@@ -38,5 +38,5 @@ def test_doctor_reports_unsafe_workflows_and_accepts_safe_ones() -> None:
         (9, "error"),
     ]
     assert any("permissions" in one.text for one in found)
-    assert any("moving tag" in one.text for one in found)
+    assert any("is not pinned" in one.text for one in found)
     assert workflow(SAFE) == []

@@ -66,8 +66,16 @@ async def test_replay_with_another_request_is_refused(tmp_path: Path) -> None:
         await review(other, providers=noted.replays(), record=noted, replay=True)
 
 
-@pytest.mark.parametrize("change", [{"version": 2}, {"type": "other"}])
-def test_file_of_another_type_or_version_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"version": 2}, "x.jsonl has version 2; this program reads version 1"),
+        ({"type": "other"}, "x.jsonl is not a run file of a review; --record writes one"),
+    ],
+)
+def test_file_of_another_type_or_version_is_refused(
+    tmp_path: Path, change: dict[str, Any], problem: str
+) -> None:
     path = tmp_path / "x.jsonl"
     runfile.RunFile("seed", shop()).save(path)
     head, *others = path.read_text().splitlines()
@@ -75,7 +83,7 @@ def test_file_of_another_type_or_version_is_refused(tmp_path: Path, change: dict
 
     path.write_text("\n".join([json.dumps(json.loads(head) | change), *others]))
 
-    with pytest.raises(ConfigError, match="is not a run file of a review"):
+    with pytest.raises(ConfigError, match=problem):
         runfile.load(path)
 
 

@@ -1,4 +1,4 @@
-"""Forges to which a review can be posted. A new forge needs one file and one row of FORGES."""
+"""The forges to which a review can be posted; a new forge needs one file and one row of FORGES."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from glue.errors import ConfigError
 
 
 class ForgeRow(NamedTuple):
-    """The class of a forge, and the variables that may contain its write token."""
+    """The class of a forge, and the environment variables that may contain its write token."""
 
     kind: type[Forge]
     tokens: tuple[str, ...]
@@ -33,7 +33,10 @@ TOKENS = tuple(dict.fromkeys(name for row in FORGES.values() for name in row.tok
 
 
 def find_pull_request(environ: Mapping[str, str]) -> PullRequestRef:
-    """Return the pull request of the CI job, or an empty PullRequestRef outside of CI."""
+    """Return the address of the CI job's pull request, or an empty PullRequestRef outside of CI.
+
+    If the job has no pull request, `number` is None.
+    """
     for row in FORGES.values():
         place = row.kind.find(environ)
         if place is not None:
@@ -42,7 +45,10 @@ def find_pull_request(environ: Mapping[str, str]) -> PullRequestRef:
 
 
 def read_change(place: PullRequestRef, environ: Mapping[str, str]) -> ReviewedChange | None:
-    """Return the metadata of the change in the CI job, or None if the job has no pull request."""
+    """Return the metadata of the pull request `place` from the environment of the CI job.
+
+    Return None if the environment does not describe a pull request.
+    """
     change = _row(place.forge).kind.change(place, environ) if place.forge else None
     if change is None:
         return None
@@ -53,22 +59,28 @@ def read_change(place: PullRequestRef, environ: Mapping[str, str]) -> ReviewedCh
 
 def _row(name: str) -> ForgeRow:
     if name not in FORGES:
+        problem = f"there is no forge {name!r}" if name else "no forge found in the environment"
         raise ConfigError(
-            "no forge found in the environment;"
+            f"{problem};"
             f" name it with `glue review publish --forge {'|'.join(NAMES)} --repo OWNER/NAME`"
         )
     return FORGES[name]
 
 
 def open_forge(place: PullRequestRef, client: Client, *, head: str, base: str = "") -> Forge:
-    """Return a Forge for the pull request `place`, and set the address and token of `client`.
+    """Set the address and the token of `client`, and return a Forge for the pull request `place`.
 
-    Raise ConfigError if the repository, the number or the token is missing. If `client` is dry,
-    the token may be missing; then the client becomes blind and reads nothing.
+    Raise ConfigError if the forge, the repository, the number or the token is missing. If `client`
+    is dry, the token may be missing; then the client becomes blind and reads nothing.
     """
     kind, tokens = _row(place.forge)
     if not re.fullmatch(r"[\w.~-]+(?:/[\w.~-]+)*", place.repo) or ".." in place.repo:
-        raise ConfigError(f"not the name of a repository: {place.repo!r}; give --repo OWNER/NAME")
+        problem = (
+            f"{place.repo!r} is not the name of a repository"
+            if place.repo
+            else "no repository found in the environment"
+        )
+        raise ConfigError(f"{problem}; give --repo OWNER/NAME")
     if place.number is None:
         raise ConfigError("no pull request found in the environment; give --pr NUMBER")
     key = next((client.environ[name] for name in tokens if client.environ.get(name)), "")

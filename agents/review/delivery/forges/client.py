@@ -25,10 +25,10 @@ Transport = Callable[..., HTTPResponse]  # has the signature of HTTP.request_syn
 
 
 class ForgeError(GlueError):
-    """A request that the forge refused, or that failed on the way.
+    """A request that the forge refused, or that got no usable response.
 
-    `ambiguous` means that the forge may have carried out the request. `wait` means that it has
-    not, and that the client should wait this many seconds before the next attempt.
+    `ambiguous` means that the forge may have carried out the request. `wait` is set if the forge
+    has not, because of a rate limit: the seconds to wait before the next attempt.
     """
 
     def __init__(
@@ -49,10 +49,10 @@ class ForgeRequest:
 
 @dataclass(slots=True, kw_only=True)
 class Client:
-    """A client for one forge.
+    """An HTTP client for one forge.
 
-    With `dry`, requests that change something are logged and not sent; with `blind`, nothing is
-    read either.
+    With `dry`, requests that change something are stored in `log` and not sent. With `blind`, no
+    request is sent at all.
     """
 
     base: str = ""
@@ -68,7 +68,7 @@ class Client:
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
 
     def get(self, path: str, **query: str | int) -> Any:
-        """Send a GET request, at most three times, and return the JSON of the response.
+        """Send a GET request, with retries, and return the JSON of the response.
 
         Return None, without a request, if the client is `blind`.
         """
@@ -79,9 +79,9 @@ class Client:
     def pages(self, path: str, size: str = "per_page", count: int = 100) -> Iterator[Any]:
         """Request a list page by page, and yield its rows.
 
-        Yield nothing, without a request, if the client is `blind`.
-        `size` is the query parameter for the number of rows in a page, `count` its value. Raise
-        ForgeError if a response is not a list or if there are more than MAX_PAGES pages.
+        Yield nothing, without a request, if the client is `blind`. `size` is the name of the query
+        parameter for the number of rows in a page, and `count` is that number. Raise ForgeError if
+        a response is not a list or if there are more than MAX_PAGES pages.
         """
         if self.blind:
             return
@@ -101,9 +101,10 @@ class Client:
     def change(self, method: Method, path: str, body: Any = None) -> Any:
         """Send a request that changes something, and return the JSON of the response.
 
-        If the client is `dry` or `blind`, the request is only logged, and {} is returned.
-        A POST is not sent again after a failure, because it may have been carried out; the other
-        methods are idempotent and have three attempts.
+        The request is stored in `log`. If the client is `dry` or `blind`, it is not sent, and {} is
+        returned. A POST that failed is not sent again, because the forge may have carried it out,
+        unless the forge reported a rate limit. The other methods are idempotent and have three
+        attempts.
         """
         body = _map_strings(body, self.redact)
         self.log.append(ForgeRequest(method=method, path=path, body=body))
@@ -112,7 +113,7 @@ class Client:
         return self._retry(method, path, body, attempts=1 if method == "POST" else 3).json()
 
     def query(self, path: str, body: Any) -> Any:
-        """Send a POST that only reads, such as a GraphQL query, and return the JSON.
+        """Send a POST request that only reads, such as a GraphQL query, and return the JSON.
 
         Return None, without a request, if the client is `blind`.
         """
@@ -129,11 +130,12 @@ class Client:
         query: Mapping[str, str | int] | None = None,
         attempts: int,
     ) -> HTTPResponse:
-        """Send a request, at most `attempts` times, and return the response.
+        """Send a request, with retries, and return the response; raise ForgeError if all fail.
 
-        Raise ForgeError if the request fails for good or after the last attempt. A request that hit
-        a rate limit was not carried out, so it is sent again even after `attempts`, as long as the
-        wait fits into `wait_budget`. A DELETE that fails with 404 counts as successful.
+        After an error of the server or the network, there are at most `attempts` attempts. A
+        request that hit a rate limit was not carried out, so it is sent again even after that, as
+        long as the wait fits into `wait_budget`. Other refusals are final. A DELETE that fails with
+        404 counts as successful.
         """
         failures = 0
         while True:
@@ -184,7 +186,7 @@ class Client:
 
 
 def _map_strings(value: Any, function: Callable[[str], str]) -> Any:
-    """Return a JSON value with the function applied to each string, except names of fields."""
+    """Return a copy of a JSON value, in which `function` is applied to all strings except keys."""
     if isinstance(value, str):
         return function(value)
     if isinstance(value, list):
@@ -195,7 +197,7 @@ def _map_strings(value: Any, function: Callable[[str], str]) -> Any:
 
 
 def escaped(text: str) -> str:
-    """Return the text escaped as one segment of a path."""
+    """Return the text percent-encoded as one segment of a path, so that a `/` is encoded too."""
     return quote(text, safe="")
 
 

@@ -1,4 +1,4 @@
-"""A pull request on a forge: reading it, and posting comments to it."""
+"""The base class of all forges: read a pull request, and post comments to it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SETTLE = Backoff(first=2.0, cap=8.0)  # before checking whether a post arrived
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullRequestRef:
-    """The address of a pull request, with the event of the CI job. Unknown fields are empty."""
+    """The address of a pull request, and the event of the CI job. Unknown fields are empty."""
 
     forge: str = ""
     api: str = ""
@@ -67,7 +67,7 @@ class Post:
 
 
 class Forge(ABC):
-    """A pull request on a forge, seen with the rights of the account of the token."""
+    """A pull request on a forge. Requests are sent with the rights of the token's account."""
 
     api = ""  # the address of the API, unless the environment names another
     headers: Mapping[str, str] = {}  # of every request; {key} is the token
@@ -86,19 +86,25 @@ class Forge(ABC):
     @classmethod
     @abstractmethod
     def find(cls, environ: Mapping[str, str]) -> PullRequestRef | None:
-        """Return the pull request of a CI job, or None if the runner belongs to another forge."""
+        """Return the address of the CI job's pull request, or None if another forge runs the job.
+
+        `number` is None if the job has no pull request.
+        """
 
     @staticmethod
     @abstractmethod
     def change(place: PullRequestRef, environ: Mapping[str, str]) -> ReviewedChange | None:
-        """Return the metadata of the change under review, or None if it is not a pull request.
+        """Return the metadata of the change under review, or None if the job has no pull request.
 
         The metadata are read from the event and the environment of the CI job.
         """
 
     @abstractmethod
     def tips(self) -> tuple[str, str]:
-        """Return the current head and base commits."""
+        """Return the hashes of the pull request's current head and base.
+
+        If the client is blind, return those that the Forge was created with.
+        """
 
     @abstractmethod
     def permission(self, user: str) -> str:
@@ -110,15 +116,18 @@ class Forge(ABC):
 
     @abstractmethod
     def issue(self, number: int) -> str:
-        """Return title and text of an issue, or "" if it does not exist or is confidential."""
+        """Return title and text of an issue, or "" if it is missing, forbidden or confidential."""
 
     @abstractmethod
     def posted(self) -> Iterable[PostedFinding | None]:
-        """Return the finding in each inline comment of this account, None if a comment has none."""
+        """Return the finding in each inline comment of this account.
+
+        For a comment without a marker, the value is None.
+        """
 
     @abstractmethod
     def add_single(self, post: Post) -> None:
-        """Post one inline comment."""
+        """Post one comment on a line or, if the forge supports it, on a whole file."""
 
     def add_review(self, posts: Sequence[Post], body: str) -> None:
         """Post several inline comments in one review, all or none. Needs `batch`."""
@@ -129,7 +138,7 @@ class Forge(ABC):
         return
 
     def resolve(self, known: PostedFinding) -> bool:
-        """Resolve the discussion of a finding; return False if the forge does not support that.
+        """Resolve the discussion of a finding; return False if it cannot be resolved.
 
         The sticky comment lists the finding as fixed in either case.
         """
@@ -141,10 +150,11 @@ class Forge(ABC):
 
     @cached_property
     def account_id(self) -> int:
-        """The id of the account of the token."""
+        """The id of the token's account, or 0 if the client is blind."""
         return 0 if self.client.blind else self.read_account_id()
 
     def read_account_id(self) -> int:
+        """Ask the forge for the id of the token's account."""
         return int(self.client.get("/user")["id"])
 
     def known(self) -> list[PostedFinding]:
@@ -173,6 +183,7 @@ class Forge(ABC):
         return bool(author.get("id") == self.account_id)
 
     def comment(self, row: Mapping[str, Any], answers: Any = 0) -> Comment:
+        """Return the Comment for a comment as JSON; `answers` is the id that it replies to."""
         field, name = self.author
         position = row.get("position")  # of GitLab; a number on other forges
         path = position.get("new_path") if isinstance(position, dict) else row.get("path")
@@ -187,6 +198,7 @@ class Forge(ABC):
         )
 
     def conversation(self) -> Iterable[Any]:
+        """Return the comments in the conversation, of all users, as JSON."""
         return self.client.pages(self.comments_path)
 
     def comments(self) -> list[Comment]:
@@ -206,9 +218,9 @@ class Forge(ABC):
     def post_once(self, send: Callable[[], Any], arrived: Callable[[], bool]) -> int:
         """Call `send` until the post has arrived, and return the number of calls.
 
-        If the result of a call is unclear, wait, check with `arrived`, and call `send` again only
-        if the post has not arrived. Raise ForgeError if the forge refuses the post, or after
-        MAX_SENT calls.
+        If it is unclear whether a call succeeded, wait, and call `send` again only if `arrived`
+        returns False. Raise the error of `send` if the forge refuses the post, or after MAX_SENT
+        calls.
         """
         sent = 0
         while True:
@@ -230,7 +242,11 @@ class Forge(ABC):
 def parse_posted(
     row: Mapping[str, Any], path: Any, line: Any, *, thread: str = "", resolved: bool = False
 ) -> PostedFinding | None:
-    """Return the finding of an inline comment, or None if the comment has no marker."""
+    """Return the finding of an inline comment, or None if the comment has no marker of a finding.
+
+    `row` is the comment as JSON, `path` and `line` are its place, and `thread` is the id of its
+    discussion.
+    """
     body = str(row.get("body", ""))
     found = fields(body, FINDING)
     if not found or not found.get("fp"):

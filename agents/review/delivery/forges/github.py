@@ -47,7 +47,7 @@ _LEVELS = {"error": "failure", "warning": "warning", "note": "notice"}
 
 
 class PullRequest(Forge):
-    """The common part of GitHub and of forges with the same API."""
+    """A pull request on GitHub, or on a forge with nearly the same API: the common part."""
 
     name: str
     runners: tuple[str, ...] = ("GITHUB_ACTIONS",)  # variables that the CI runner sets to "true"
@@ -107,8 +107,9 @@ class PullRequest(Forge):
             try:
                 event = json.loads(Path(path).read_bytes())
             except (OSError, ValueError) as error:
+                reason = getattr(error, "strerror", None) or "it is not JSON"
                 raise ConfigError(
-                    f"cannot read GITHUB_EVENT_PATH: {type(error).__name__}"
+                    f"cannot read {path}, the event that GITHUB_EVENT_PATH names: {reason}"
                 ) from error
         server = environ.get("GITHUB_SERVER_URL", "").rstrip("/")
         return PullRequestRef(
@@ -227,9 +228,9 @@ class GitHub(PullRequest):
             yield parse_posted(row, row.get("path"), line, thread=thread, resolved=resolved)
 
     def _threads(self) -> dict[int, tuple[str, bool]]:
-        """Return the discussions: comment id -> id of the discussion, and whether it is resolved.
+        """Return the discussion of each inline comment: its id, and whether it is resolved.
 
-        The comments are inline comments. Discussions that GraphQL does not return are left out.
+        The keys are the ids of the comments. Discussions that GraphQL does not return are left out.
         """
         owner, _, name = self.repo.partition("/")
         found: dict[int, tuple[str, bool]] = {}
@@ -277,7 +278,7 @@ class GitHub(PullRequest):
         self.client.change("DELETE", f"{self.root}/pulls/comments/{known.comment}")
 
     def post_check(self, report: Report, verdict: ReviewVerdict) -> None:
-        """Add a check run with the verdict to the head commit, or update the existing check run."""
+        """Add a check run with the verdict to the head commit, or update the one that exists."""
 
         def checks() -> list[int]:
             path = f"{self.root}/commits/{report.change.head_sha}/check-runs"
@@ -294,7 +295,7 @@ class GitHub(PullRequest):
 
 
 def check_run(report: Report, verdict: ReviewVerdict) -> dict[str, Any]:
-    """Return the check run of a verdict as JSON for the API.
+    """Return the check run for a verdict, in the form of the API.
 
     Its conclusion is "success" only if the verdict passes and the report is clean.
     """
@@ -327,6 +328,7 @@ def check_run(report: Report, verdict: ReviewVerdict) -> dict[str, Any]:
 
 
 def _number(event: Any, environ: Mapping[str, str]) -> int | None:
+    """Return the number of the pull request in an event or in GITHUB_REF; None if there is none."""
     pulls = _at(event, "workflow_run", "pull_requests") or []
     for found in (
         _at(event, "pull_request", "number"),
