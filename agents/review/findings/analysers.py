@@ -42,7 +42,7 @@ _TEST_MODULE = re.compile(r"(?:^|/)(?:test_[^/]*|[^/]*_tests?|tests?|conftest|__
 RUFF_RULES: Mapping[str, Mapping[str, Any]] = tomllib.loads(
     files("glue.agents.review.findings").joinpath("ruff_rules.toml").read_text(encoding="utf-8")
 )
-# Many tools call every result an error, so an error is high only if its rule is about more.
+# Many tools call every result an error, so an error is high only if its rule is tagged as serious.
 _LEVELS: dict[str, Severity] = {
     "error": "medium",
     "warning": "medium",
@@ -58,7 +58,7 @@ _SERIOUS_TAGS = frozenset(("correctness", "bug", "security", "reliability", "sus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """A defect that an analyser reports, on the lines `line` to `end` of a file."""
+    """A defect that an analyser reports on the lines `line` to `end` of a file."""
 
     tool: str
     rule: str
@@ -82,7 +82,7 @@ def deterministic(bundle: Bundle, *, disable: tuple[str, ...] = ()) -> tuple[Fin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedIn:
-    """The new findings in files of other tools, and the files of the change that they analysed."""
+    """The results of other tools: new findings, and the changed files that the tools analysed."""
 
     findings: tuple[Finding, ...] = ()
     analysed: Mapping[str, str] = field(default_factory=dict)  # path -> name of the tool
@@ -90,12 +90,13 @@ class HandedIn:
 
 
 def analysed_files(bundle: Bundle, handed_in: HandedIn | None = None) -> dict[str, str]:
-    """Return the changed files that an analyser understands: path -> name of the analyser."""
+    """Return a dict with each changed file that an analyser reads: path -> name of the analyser."""
     found = {file.path: "ruff" for file in _checked_by_ruff(bundle)} if find_ruff() else {}
     return found | dict(handed_in.analysed if handed_in else {})
 
 
 def _checked_by_ruff(bundle: Bundle) -> list[FileDiff]:
+    """Return the changed Python files that ruff checks: all but documentation and test data."""
     python = (
         file
         for file in rules.changed_files(bundle)
@@ -161,6 +162,7 @@ def ruff(bundle: Bundle) -> tuple[Finding, ...]:
 
 
 def _run_ruff(program: str, folder: str) -> list[dict[str, Any]]:
+    """Return the results of ruff for the files in a folder, or [] if ruff fails or is too slow."""
     options = "--isolated --no-cache --quiet --exit-zero --output-format=json --no-preview"
     options += " --target-version=py314 --force-exclude"
     argv = [program, "check", *options.split(), f"--select={','.join(RUFF_RULES)}", "."]
@@ -186,7 +188,10 @@ def _run_ruff(program: str, folder: str) -> list[dict[str, Any]]:
 
 
 def _ruff_result(row: Mapping[str, Any], path: str, text: str, *, is_head: bool) -> Result | None:
-    """Return a row of ruff's output as a Result, or None if `ruff_rules.toml` leaves it out."""
+    """Return a row of ruff's output as a Result, or None if `ruff_rules.toml` leaves it out.
+
+    Return None also for B006 if the function does not change, store or return the default value.
+    """
     rule = RUFF_RULES.get(row["code"])
     if rule is None:
         return None
@@ -237,10 +242,10 @@ _CHANGING = frozenset(
 
 
 def _is_shared(text: str, line: int, before: str) -> bool:
-    """Return whether a function changes, stores or returns the mutable default of a parameter.
+    """Return whether a function changes, stores or returns the mutable default of its parameter.
 
     The default value is on line number `line` of `text`, and `before` is the text of that line in
-    front of the value.
+    front of the value. Return False if the text does not parse.
     """
     name = re.match(r"\s*(\w+)", re.split(r",(?![^\[]*\])|\(", before)[-1])
     try:
@@ -288,11 +293,12 @@ def handed_in(
     base: Sequence[tuple[str, str]] = (),
     root: str = "",
 ) -> HandedIn:
-    """Return the new findings in files of other tools, the files that these analysed, and notes.
+    """Read the files with results of other tools, and return the new findings in them.
 
     `given` and `base` contain the format and path of each file: `given` for the change, `base` for
     the base branch. A result is new if `base` does not contain it. If `base` is empty, results on
-    added lines are new. `root` is the checkout, from which absolute paths are made relative.
+    added lines are new. `root` is the checkout, to which absolute paths are made relative. Raise
+    ConfigError if a file cannot be parsed.
     """
     logs = [(path, _located(_load(form, path), bundle, root)) for form, path in given]
     before = [result for form, path in base for result in _located(_load(form, path), bundle, root)]
@@ -319,12 +325,15 @@ def handed_in(
 
 
 def _load(form: str, path: str) -> list[Result]:
+    """Return the results in a file of the format `form`; raise ConfigError if it has another."""
     raw = Path(path).read_bytes()
     if len(raw) > MAX_BYTES:
-        raise ConfigError(f"{path} has more than {MAX_BYTES} bytes")
+        raise ConfigError(f"{path} is larger than {MAX_BYTES // 1024**2} MB, the limit for results")
     try:
         return list(_READERS[form](json.loads(raw)))
-    except (ValueError, RecursionError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except KeyError as error:
+        raise ConfigError(f"{path} is not {form.upper()}: {error} is missing") from error
+    except (ValueError, RecursionError, TypeError, AttributeError, IndexError) as error:
         raise ConfigError(f"{path} is not {form.upper()}: {error}") from error
 
 
@@ -382,7 +391,10 @@ _READERS = {"sarif": _sarif, "rdjson": _rdjson}
 
 
 def _severity(level: str, rule: str, properties: Mapping[str, Any]) -> Severity:
-    """Return the severity of a result. A style rule is low, whatever its level."""
+    """Return the severity of a result from its rule, the tags in `properties`, and its level.
+
+    A style rule is low, whatever its level.
+    """
     if rule in RUFF_RULES:
         known: Severity = RUFF_RULES[rule]["severity"]
         return known
@@ -398,7 +410,7 @@ def _severity(level: str, rule: str, properties: Mapping[str, Any]) -> Severity:
 
 
 def _plain_path(uri: str, base: str = "") -> str:
-    """Return a file URI or path as a path with `/`, joined to the folder `base` if relative."""
+    """Return a file URI or path as a path with `/`; if it is relative, as one below `base`."""
     path = re.sub(r"^file:(?://[^/]*)?", "", unquote(uri)).replace("\\", "/")
     if re.match(r"/[A-Za-z]:/", path):
         path = path[1:]  # file:///C:/src
@@ -410,10 +422,11 @@ def _plain_path(uri: str, base: str = "") -> str:
 
 
 def _located(results: list[Result], bundle: Bundle, root: str) -> list[Result]:
-    """Return the results with paths relative to the top of the repository, if that is found.
+    """Return the results with absolute paths made relative to the top of the checkout.
 
     A tool may have run in another folder, such as that of another CI job. Then the top of its
-    checkout is the folder that contains all its files and in which a changed file is found.
+    checkout is the folder that contains all its files and in which a changed file is found. If
+    there is no such folder, the results are returned unchanged.
     """
     absolute = [result.path for result in results if re.match(r"/|[A-Za-z]:/", result.path)]
     tops = [os.path.realpath(root), os.path.abspath(root)] if root else []
@@ -435,7 +448,7 @@ def _located(results: list[Result], bundle: Bundle, root: str) -> list[Result]:
 def new_findings(
     head: Iterable[Result], base: Iterable[Result], bundle: Bundle, *, compared: bool
 ) -> Iterator[Finding]:
-    """Yield findings for results that the base does not have, at most PER_FILE a rule and file.
+    """Yield findings for results that the base does not have, at most PER_FILE per rule and file.
 
     Two results are the same if the same rule flags the same code, on any line. If `compared` is
     False, the results for the base are unknown, and only results on added lines are new.
@@ -475,19 +488,19 @@ def _order(result: Result) -> tuple[str, int, int]:
 
 
 def _before(bundle: Bundle, path: str) -> str:
-    """Return the text of a file before the change, or "" if unknown; `path` is the new name."""
+    """Return the text before the change of the file that is now `path`, or "" if it is unknown."""
     file = bundle.file(path)
     return bundle.base.get((file.old_path or path) if file else path, "")
 
 
 def _taken(left: Counter[tuple[str, str]], mark: tuple[str, str]) -> bool:
-    """Subtract 1 from `left[mark]`; return whether the count was above 0 before that."""
+    """Subtract 1 from `left[mark]`, and return whether the count was above 0 before."""
     left[mark] -= 1
     return left[mark] >= 0
 
 
 def _marks(result: Result, text: str) -> tuple[tuple[str, str], tuple[str, str]]:
-    """Return two keys of a result: rule and whole lines, and rule and flagged code.
+    """Return two keys of a result: its rule and the whole lines, and its rule and flagged code.
 
     The keys do not depend on layout, quotes and comments.
     """

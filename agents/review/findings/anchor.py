@@ -49,7 +49,7 @@ _ASSERT = re.compile(r"\bassert|\bexpect\(|\bt\.(?:Error|Fatal)|\brequire\.")
 
 @dataclass(frozen=True, slots=True)
 class QuotePlace:
-    """The place of a quote: lines of the new file, and the code that was found.
+    """The place of a quote: its lines in the new file, how it was found, and the code there.
 
     `start` and `end` are None if no line of the hunk is left, as in a deleted file.
     """
@@ -77,8 +77,8 @@ class _Row:
 def anchor(finding: Finding, files: Sequence[FileDiff], head: Mapping[str, str]) -> Finding | None:
     """Return the finding with the path and line of its quote, or None if the quote is not found.
 
-    The line is None if the quote is outside of the hunks.
-    The quote is replaced with the code that was found if the model did not copy it exactly.
+    The line is None if the quote is in the file but outside of the hunks. If the model did not copy
+    the quote exactly, it is replaced with the code that was found.
     """
     path = resolve_path(finding.path, files)
     claimed = finding.claimed or finding.line
@@ -119,9 +119,10 @@ def anchor_at_line(finding: Finding, files: Sequence[FileDiff]) -> Finding | Non
 
 
 def resolve_path(path: str, files: Sequence[FileDiff]) -> str:
-    """Return the path of the changed file that a model means, or the given path if none matches.
+    """Return the path of the changed file that a model means by `path`.
 
-    Models leave out folders, use the old name, or add quotation marks, `a/` or `./`.
+    Models leave out folders, use the old name, or add quotation marks, `a/` or `./`. If no file or
+    several files match, `path` is returned unchanged.
     """
     names = [file.path for file in files]
     if path in names:
@@ -147,11 +148,12 @@ def locate(
     head: Mapping[str, str],
     claimed: int | None = None,
 ) -> QuotePlace | None:
-    """Return the place of a quote, or None if the quote is too short or is not found.
+    """Return the place of a quote, or None if it is not found, or short and ambiguous.
 
     The quote is searched for in the hunks of the file `path`, in its deleted lines, in the hunks
-    of other files, and in the rest of the file, in this order. `claimed` is the line number that
-    the model gave: of several places, the nearest to it is returned.
+    of other files, and in the rest of the file, in this order. Then the most similar line counts.
+    `claimed` is the line number that the model gave: of several places, the nearest to it is
+    returned. `head` maps paths to texts after the change.
     """
     if not quote.strip():
         return None
@@ -172,6 +174,7 @@ def _find(
     head: Mapping[str, str],
     claimed: int | None,
 ) -> QuotePlace | None:
+    """Return the place of the lines `wanted`, one variant of a quote, or None if not found."""
     if file is not None:
         for kinds in (" +", "-", " -", " +-"):
             if place := _in_hunks(wanted, file, claimed, kinds):
@@ -190,10 +193,10 @@ def _find(
 
 
 def _readings(quote: str) -> Iterator[tuple[str, ...]]:
-    """Yield variants of a quote to search for; each is a tuple of lines without white space.
+    """Yield variants of a quote to search for, each as a tuple of lines without white space.
 
-    The variants are the quote as it is, without diff signs, without line numbers, without remarks
-    and marks of the model, and single lines of it, the longest first.
+    The variants are: the quote as it is, without diff signs, without line numbers, its longest
+    line, without remarks and marks of the model, and each of its longest lines.
     """
     lines = [line for line in quote.split("\n") if not _FENCE.match(line)]
     variants = [lines, [line[1:] if line[:1] in ("+", "-") else line for line in lines]]
@@ -292,9 +295,10 @@ def _nearest(spans: list[list[_Row]], claimed: int | None) -> list[_Row]:
 
 
 def _matches(wanted: tuple[str, ...], rows: list[_Row]) -> list[list[_Row]]:
-    """Return the occurrences of the wanted lines in `rows`, each as a list of rows.
+    """Return every place where the lines `wanted` follow each other in `rows`, as lists of rows.
 
-    The first wanted line may begin, and the last one may end, within a line.
+    The first of the wanted lines may begin within a row, and the last one may end within a row.
+    Rows without text are passed over.
     """
     rows = [row for row in rows if row.plain]
     if len(wanted) == 1:
@@ -312,9 +316,10 @@ def _matches(wanted: tuple[str, ...], rows: list[_Row]) -> list[list[_Row]]:
 
 
 def _short(wanted: str, file: FileDiff, claimed: int | None) -> QuotePlace | None:
-    """Return the place of a short quote, or None if it is ambiguous or not found.
+    """Return the place of a short quote, or None if the quote is ambiguous or not found.
 
-    It must be unique in the hunks, or near the line number that the model gave, `claimed`.
+    `wanted` is the quote without white space. It must be unique in the hunks, or near `claimed`,
+    the line number that the model gave.
     """
     rows = [row for hunk in file.hunks for row in _rows(hunk)]
     whole = [row for row in rows if row.plain == wanted]
@@ -338,7 +343,7 @@ def _distance(row: _Row, claimed: int | None) -> int:
 def _similar(quote: str, file: FileDiff, claimed: int | None) -> QuotePlace | None:
     """Return the place of the line most similar to a quote, or None if no line is clearly the best.
 
-    Near the line number that the model gave, `claimed`, less similarity is enough.
+    Near `claimed`, the line number that the model gave, less similarity is enough.
     """
     rows = [row for hunk in file.hunks for row in _rows(hunk)]
     lines = sorted({"".join(wanted) for wanted in _readings(quote)}, key=len, reverse=True)
@@ -381,11 +386,11 @@ def _likeness(wanted: str, text: str) -> float:
 def _inside(
     place: QuotePlace, files: Sequence[FileDiff], head: Mapping[str, str], claimed: int | None
 ) -> QuotePlace:
-    """Return a line of the body if `place` is the header of a function, else `place`.
+    """Return the place of a line in the body if `place` is the header of a function or class.
 
     A model that quotes the line `def total(prices):` means a line of the body: the line number in
-    its report, else the first changed line. The place stays if the header itself is new, or if no
-    line of the body has changed.
+    its report, else the first changed line. `place` is returned unchanged if it is no header, or if
+    the report names no line of the body and the header is new or no line of the body has changed.
     """
     file = next((file for file in files if file.path == place.path), None)
     rows = head.get(place.path, "").split("\n")
@@ -404,7 +409,7 @@ def _inside(
 
 
 def fault(finding: Finding, bundle: Bundle) -> str:
-    """Return why the suggestion of a finding cannot be offered, or "" if it can be.
+    """Return the reason why the suggestion of a finding cannot be offered, or "" if it can be.
 
     Return "" also if the finding has no suggestion.
     """
@@ -444,7 +449,7 @@ def _indent(lines: list[str]) -> str | None:
 
 
 def weakens_test(finding: Finding, bundle: Bundle) -> bool:
-    """Return whether a finding of the model proposes to relax or skip a test in the change."""
+    """Return whether a finding of a model proposes to relax, skip or remove a changed test."""
     file = bundle.file(finding.path)
     if file is None or not is_test(finding.path) or finding.rule:
         return False
@@ -461,9 +466,10 @@ def weakens_test(finding: Finding, bundle: Bundle) -> bool:
 
 
 def _parses(path: str, old: str, new: str) -> str:
-    """Return why the file `path` no longer parses with the text `new`, or "" if it does.
+    """Return the reason why the text `new` does not parse although `old` does, else "".
 
-    Return "" also if its text before, `old`, did not parse, or the language is not known.
+    Both are texts of the file `path`. In languages with braces only the brackets are compared. If
+    the language is not known, "" is returned.
     """
     kind = PurePosixPath(path).suffix.lower()
     if kind in _PARSERS:
@@ -480,7 +486,7 @@ def _parses(path: str, old: str, new: str) -> str:
 
 
 def _open_brackets(code: str) -> list[int]:
-    """Return the number of unclosed brackets, for each of the three kinds."""
+    """Return the number of unclosed brackets of each kind: round, square and curly."""
     code = _NOT_CODE.sub("", code)
     return [code.count(opening) - code.count(closing) for opening, closing in ("()", "[]", "{}")]
 
@@ -497,7 +503,7 @@ def _refused(kind: str, text: str) -> str:
 
 
 def _yaml(text: str) -> None:
-    """Check YAML roughly, without a library: no tabs in indentation, a space after each colon."""
+    """Raise ValueError for frequent errors in YAML: tabs in indentation, no space after a colon."""
     for number, line in enumerate(text.split("\n"), 1):
         if re.match(r"\s*\t", line):
             raise ValueError(f"line {number} is indented with a tab")

@@ -1,4 +1,4 @@
-"""Recognise findings: duplicates, findings that were dismissed, findings of an earlier review.
+"""Recognise findings that are duplicates, that were dismissed, or that an earlier review reported.
 
 If a change was reviewed before, the model reads only new hunks; its findings on the other hunks
 are carried over.
@@ -38,15 +38,15 @@ _STOP = frozenset(
 )
 
 
-SAME_WORDS = 0.5  # share of common words at which two texts say the same thing
-SAME_DEFECT = 0.75  # the same for findings that name different lines
+SAME_WORDS = 0.5  # share of common words from which two texts say the same thing
+SAME_DEFECT = 0.75  # this share for findings that name different lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dismissal:
-    """A statement that a finding is not a defect.
+    """A person's statement that a finding need not be posted.
 
-    It is binding unless it comes from a commit message of the author.
+    It is binding unless it comes from a commit message of the change, which its author writes.
     """
 
     id: str  # a fingerprint, or at least its first eight characters
@@ -57,7 +57,7 @@ class Dismissal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostedFinding:
-    """A finding that an earlier run posted."""
+    """A finding that an earlier review posted as an inline comment, read back from the forge."""
 
     fingerprint: str
     quote: str = ""  # digest of the quoted code
@@ -77,7 +77,7 @@ class PostedFinding:
 
 
 def quote_key(finding: Finding) -> str:
-    """Return a digest of the quoted code with white space folded."""
+    """Return a digest of the code that a finding quotes; white space makes no difference."""
     return _digest("quote", _folded(finding.quote))
 
 
@@ -92,9 +92,10 @@ def rank(finding: Finding) -> tuple[int, int, str, int]:
 
 
 def unique(findings: Sequence[Finding]) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
-    """Return the distinct findings, each with its fingerprint, and the duplicates of them.
+    """Return two tuples: the distinct findings, each with its fingerprint, and their duplicates.
 
-    Of several findings of the same defect, a finding of a rule is kept, else the most severe.
+    Of several findings of the same defect, one of a rule is kept if there is one, else the most
+    severe.
     """
     kept: list[Finding] = []
     dropped: list[Finding] = []
@@ -218,8 +219,8 @@ def dismissed(finding: Finding, given: Iterable[Dismissal]) -> Dismissal | None:
 def is_duplicate(one: Finding, other: Finding) -> bool:
     """Return whether two findings report the same defect at the same place.
 
-    Two findings of a model on one line are duplicates only if they say the same thing in title and
-    body, whatever their category.
+    Two findings of a model on one line are duplicates only if they use similar words, in their
+    titles or in the whole texts. Their category does not matter.
     """
     if one.path != other.path:
         return False
@@ -257,9 +258,9 @@ def says_the_same(one: Finding, other: Finding, least: float = SAME_WORDS) -> bo
 
 
 def covers(found: Finding, refused: Finding) -> bool:
-    """Return whether an accepted finding is probably the corrected version of a refused one.
+    """Return whether the finding `found` is probably the corrected version of a refused finding.
 
-    It uses similar words, or it is about the same code.
+    It uses similar words, or it is about the same code, or about a line next to it.
     """
     if says_the_same(found, refused):
         return True
@@ -334,7 +335,10 @@ def load(folder: str | Path) -> EarlierReview | None:
 
 
 def narrow(bundle: Bundle, earlier: EarlierReview) -> Bundle:
-    """Return the bundle without the hunks that the earlier review read in full."""
+    """Return the bundle without the hunks that the earlier review read in full.
+
+    A file whose hunks were all read is left out.
+    """
     files = []
     for file in bundle.files:
         hunks = tuple(hunk for hunk in file.hunks if not earlier.has(file.path, hunk))
@@ -344,11 +348,10 @@ def narrow(bundle: Bundle, earlier: EarlierReview) -> Bundle:
 
 
 def carried(bundle: Bundle, earlier: EarlierReview) -> tuple[Finding, ...]:
-    """Return the model's findings in the earlier review that are still in the change.
+    """Return the model's findings of the earlier review that still hold, on their new lines.
 
-    Their file has a hunk that the earlier review read, and their quote is still in the change.
-
-    Findings of rules are not carried over, because the rules run again.
+    A finding still holds if its file has a hunk that the earlier review read in full, and its quote
+    is still in the change. Findings of rules are left out, because the rules run again.
     """
     hunks = [(file.path, hunk) for file in bundle.files for hunk in file.hunks]
     unchanged = {path for path, hunk in hunks if earlier.has(path, hunk)}

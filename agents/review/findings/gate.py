@@ -1,9 +1,9 @@
 """The gate: deterministic checks of a model's output before anything of it is posted.
 
-The checks, in order: channel, transport, evidence, grounding, degeneration, echo, caps, run. Every
-refusal has a code of the form `check.reason`. A code for the whole run means that nothing is posted
-and another provider is asked. The thresholds were chosen with recorded reviews and damaged copies
-of them; `bench/review.py` prints the confusion matrix.
+Every refusal has a code of the form `check.reason`. The checks are: canary, provider, channel,
+transport, grounding, degenerate, echo, caps, run. A code for the whole run means that nothing of
+the model is posted and another provider is asked. The thresholds were chosen with recorded reviews
+and damaged copies of them; `bench/review.py` prints the confusion matrix.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def judge(
     """Return the run without the findings and the summary that must not be posted.
 
     Refused findings are moved to `dropped`, each with its code. A refused summary is removed. If
-    the returned run has `codes`, nothing of it may be posted.
+    the returned run has `codes`, nothing that the model wrote may be posted.
     """
     kept: list[Finding] = []
     dropped = list(run.dropped)
@@ -129,9 +129,10 @@ def judge(
 
 
 def unresolved(dropped: Iterable[Finding], accepted: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Return the refused findings of a model that it did not correct and report again.
+    """Return the refused findings that the model did not correct and report again.
 
-    Duplicates, and findings beyond the limit, were not refused.
+    Duplicates, findings beyond the limit, and findings that the second look dropped do not count as
+    refused. `accepted` are the findings that the gate accepted.
     """
     refused: list[Finding] = []
     for finding in dropped:
@@ -145,7 +146,7 @@ def unresolved(dropped: Iterable[Finding], accepted: Sequence[Finding]) -> tuple
 
 
 def meaning(code: str) -> str:
-    """Return plain words for a code of the gate, or the code if it is not known."""
+    """Return plain words for a code of the gate, or the code itself if it is not known."""
     return _MEANINGS.get(code) or _MEANINGS.get(code.partition(".")[0]) or code
 
 
@@ -189,8 +190,8 @@ def finding_code(
 ) -> str:
     """Return the code of the first reason to refuse a finding, or "" if it may be posted.
 
-    Names in backticks are not checked: good findings name inputs, tests and callers that are
-    elsewhere in the repository.
+    The text of a rule's finding is not checked for noise. Names in backticks are not checked: good
+    findings name inputs, tests and callers that are elsewhere in the repository.
     """
     file = bundle.file(finding.path)
     if file is None:
@@ -283,7 +284,8 @@ def text_codes(
 ) -> tuple[str, ...]:
     """Return the codes of all reasons to refuse a text; none if it may be posted.
 
-    If `whole`, the text has to consist of complete sentences, unlike a title.
+    If `whole`, the text must not stop in the middle of a sentence; a title may. `examples` are
+    texts of the prompt that a model must not repeat.
     """
     prose = _SPANS.sub(" code ", _FENCED.sub("\n", text))
     codes = (
@@ -295,7 +297,10 @@ def text_codes(
 
 
 def hidden(text: str) -> int:
-    """Return the number of invisible characters in a text."""
+    """Return the number of invisible and control characters in a text.
+
+    Zero-width spaces between letters of scripts that use them do not count.
+    """
     # Khmer, Thai and other scripts separate words with a zero-width space.
     plain = re.sub("(?<=[^\x00-\x7f])\u200b(?=[^\x00-\x7f])", "", text.replace("\r\n", "\n"))
     return len(plain) - len(clean_text(plain, drop=True))
@@ -410,7 +415,10 @@ def _coverage(tokens: list[str]) -> float:
 
 
 def _foreign(prose: str, language: str) -> float:
-    """Return the share of letters from scripts that the language does not use, from 0 to 1."""
+    """Return the share of letters from scripts that the language does not use, from 0 to 1.
+
+    Return 0 for a text with fewer than 12 letters.
+    """
     allowed = ("LATIN", *_DATA["scripts"].get(language, ()))
     letters = [char for char in prose if char.isalpha()]
     if len(letters) < 12:
@@ -442,7 +450,7 @@ def context(bundle: Bundle) -> str:
 
 
 def names(text: str, *, loose: bool = False) -> list[str]:
-    """Return the names that a text puts in backticks, outside of code fences.
+    """Return the names that a text has in backticks, except keywords and those in fenced code.
 
     `loose` adds words outside of backticks that look like names, such as `camelCase`.
     """
@@ -457,7 +465,7 @@ def names(text: str, *, loose: bool = False) -> list[str]:
 
 
 def paths(text: str) -> list[str]:
-    """Return the paths that a text names, outside of code fences."""
+    """Return the paths of files that a text names, except those in fenced code."""
     return _PATH.findall(_FENCED.sub("\n", text))
 
 

@@ -59,9 +59,9 @@ def decisions(bundle: Bundle) -> Iterator[PastDecision]:
 
 
 def section(bundle: Bundle) -> str:
-    """Return the decisions as a section of a system prompt, or "" if there are none.
+    """Return the decisions in `.glue/dismissed` as a section of a prompt, or "" if there are none.
 
-    If they are too long, the first ones are left out.
+    If they are too long together, the first decisions of the file are left out.
     """
     rows = [f"- {one.label}: {one.text}" for one in decisions(bundle) if one.text]
     while rows and sum(map(len, rows)) > MAX_PROMPT:
@@ -87,7 +87,10 @@ def line(finding: Finding, label: Label, reason: str) -> str:
 
 
 def added(text: str, new: str) -> str:
-    """Return the text of the memory with the line `new`, which replaces one of the same finding."""
+    """Return `text`, the content of `.glue/dismissed`, with the line `new` at its end.
+
+    An older line of the same finding is removed.
+    """
     mark = new.split(" ", 1)[0]
     rows = [row for row in text.splitlines(keepends=True) if not row.startswith(f"{mark} ")]
     if rows and not rows[-1].endswith("\n"):

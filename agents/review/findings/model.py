@@ -1,6 +1,7 @@
-"""Review by a model: each chunk of the diff is one prompt, and findings come through tools.
+"""Review a bundle: analysers and rules first, then a model, which reports findings through tools.
 
-If a provider fails or the gate refuses its review, the next provider is asked.
+Each chunk of the diff is one prompt. If a provider fails or the gate refuses its review, the next
+provider is asked.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class _Attempt:
     on_event: Callable[[Event], None] | None
     seed: str
     rule_findings: tuple[Finding, ...]
-    kept: tuple[Finding, ...]  # of an earlier review, on hunks that did not change
+    kept: tuple[Finding, ...]  # findings of an earlier review on hunks that did not change
     around: str
     record: RunFile | None
     replay: bool
@@ -108,7 +109,10 @@ class _Attempt:
         self.last: RunResult[None] | None = None
 
     async def run(self) -> ReviewRun:
-        """Review the chunks until the budget is spent; return the draft of the review."""
+        """Review the chunks one by one, and return the draft of the review.
+
+        Stop before the end if the budget is spent or the model does not finish a chunk.
+        """
         draft, record = self.draft, self.record
         if record is not None and self.replay:
             self.offered = replay_tools(self.offered, self.index, record, draft.read)
@@ -123,7 +127,10 @@ class _Attempt:
         return self.drafted()
 
     def _limits(self) -> Limits | None:
-        """Return limits for the next run, from the rest of the budget; None if it is spent."""
+        """Return the limits of the next run, computed from the rest of the budget.
+
+        Return None if the budget of tokens, dollars or seconds is spent.
+        """
         config = self.config
         tokens = config.max_tokens - self.usage.total
         seconds = config.max_seconds - (time.monotonic() - self.started)
@@ -142,10 +149,10 @@ class _Attempt:
         )
 
     async def _chunk(self, chunk: Chunk, number: int, limits: Limits) -> bool:
-        """Review one chunk of the diff; return False if no further chunk can be reviewed.
+        """Review one chunk of the diff; return False if the model did not finish it.
 
-        If the model answers in text instead of tool calls, the text is read if it is JSON;
-        otherwise the model gets one nudge.
+        Then no further chunk is reviewed. If the model answers in text instead of tool calls, the
+        text is read if it is JSON; otherwise the model is asked once more.
         """
         draft = self.draft
         where = ", ".join(dict.fromkeys(piece.path for piece in chunk.pieces))
@@ -215,9 +222,10 @@ class _Attempt:
     async def second_look(
         self, judged: ReviewRun, drafted: ReviewRun, mode: SecondLookMode
     ) -> ReviewRun:
-        """Check the findings of `judged`, and return `drafted` without those that were refuted.
+        """Check the model's findings in `judged`, and return `drafted` with those that stand.
 
         `judged` is the draft after the gate, so findings that the gate refused are left out too.
+        Findings that stand may be corrected or merged.
         """
         reported = [finding for finding in judged.findings if not finding.rule]
         rest = tuple(finding for finding in judged.findings if finding.rule)
@@ -263,7 +271,10 @@ class _Attempt:
         )
 
     def _named_code(self, number: int, finding: Finding) -> list[str]:
-        """Return the code that a finding names; a replay reads it from the run file."""
+        """Return the code that finding number `number` names.
+
+        If the review is recorded, the code is added to the run file; a replay reads it from there.
+        """
         if self.record is not None and self.replay:
             return self.record.named.get(f"{self.index}/{number}", [])
         named = secondlook.named_code(finding, self.bundle, self.repo)
@@ -272,9 +283,9 @@ class _Attempt:
         return named
 
     def drafted(self) -> ReviewRun:
-        """Return the result of the review so far."""
+        """Return the result of the review so far, before the gate."""
         draft, last = self.draft, self.last
-        missing = "the model was not asked" if self.codes else "budget spent"
+        missing = "the review stopped early" if self.codes else "budget spent"
         return ReviewRun(
             findings=(*self.rule_findings, *draft.findings),
             dropped=tuple(draft.refused),
@@ -298,13 +309,12 @@ class _Attempt:
 
 
 def one_line(finding: Finding) -> str:
-    """Return a finding as one line."""
+    """Return a finding as one line of text: its place, severity and title."""
     return f"{finding.where}: {finding.severity}: {finding.title}"
 
 
 def _record_json(text: str, draft: ReviewDraft) -> bool:
-    """Record a review that a model wrote as JSON; return False if the text is not such JSON.
-
+    """Record the review that a model wrote as JSON in `text`; return False if it has none.
 
     A model without tools cannot report again, so a report that would be sent back is recorded.
     """
@@ -335,15 +345,17 @@ async def review(
     second_look: SecondLookMode = "never",
     callbacks: ReviewCallbacks | None = None,
 ) -> ReviewRun:
-    """Review a bundle, and return the result.
+    """Review a bundle by analysers, rules and, if `providers` are given, a model.
 
     Args:
         providers: asked in order until one delivers a sound review; without any, only analysers
             and rules run.
+        config: the settings; default those in the bundle.
         repo: the repository that the model may read in addition to the bundle.
-        record: the run file to record to or, with `replay`, to replay.
-        earlier: a review of an earlier version of the change; the model reads only new hunks, and
-            its findings on the other hunks are kept.
+        on_event: called with each event of the model's runs.
+        record: the run file to fill or, with `replay`, to replay.
+        earlier: a review of an earlier version of the change. The model reads only new hunks, and
+            the earlier findings on other hunks are kept.
         handed_in: results of other tools.
         second_look: which findings of the model are checked in a request of their own.
         callbacks: called while the review runs.
@@ -366,7 +378,7 @@ async def review(
         callbacks.on_progress(one_line(finding))
 
     def complete(result: ReviewRun) -> ReviewRun:
-        """Return `result` with the metadata of the change, warnings, and the attempts so far."""
+        """Return `result` with the metadata of the change, all notices, and the attempts so far."""
         alarms = rules.notices(bundle)
         blocked = [skip.path for skip in bundle.skipped if skip.kind == "blocked"][:5]
         secret = [

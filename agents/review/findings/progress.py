@@ -1,4 +1,4 @@
-"""The progress line of a review."""
+"""The line on a terminal that shows the progress of a review."""
 
 from __future__ import annotations
 
@@ -47,5 +47,5 @@ class ReviewProgress:
         )
 
     def end(self) -> None:
-        """Erase the line."""
+        """Erase the progress line."""
         self.line.hide()

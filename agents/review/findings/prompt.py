@@ -22,17 +22,17 @@ _UNTRUSTED = (
 
 
 def token(seed: str, use: str) -> str:
-    """Return the token for a purpose such as "canary"; it cannot be guessed without the seed."""
+    """Return the secret token for the purpose `use`, such as "canary", computed from the seed."""
     return hashlib.blake2b(f"{seed}/{use}".encode(), digest_size=12).hexdigest()
 
 
 def instructions(version: str = "") -> str:
-    """Return a version of the instructions for the reviewing model; VERSION is the default."""
+    """Return the text of one version of the review prompt; the default version is VERSION."""
     return Catalog("glue.prompts:review", VERSION).get(version).text
 
 
 def examples() -> tuple[str, ...]:
-    """Return the example of each version of the prompt; a review must not repeat one."""
+    """Return the example finding in each version of the review prompt; no review may repeat it."""
     catalog = Catalog("glue.prompts:review")
     texts = (catalog.get(version).text for version in catalog.versions())
     return tuple(text.partition("## Example")[2].strip() for text in texts)
@@ -41,8 +41,8 @@ def examples() -> tuple[str, ...]:
 def system(bundle: Bundle, config: Config, seed: str, name: str = "review") -> str:
     """Return the system prompt: the instructions of glue, and those of the repository.
 
-    The latter are guidelines, settings and earlier decisions, as they are at the merge base.
-    `name` is the prompt: "review" or "second-look".
+    Those of the repository are its settings, guidelines and earlier decisions at the merge base.
+    `name` selects the instructions of glue: "review" or "second-look".
     """
     is_review = name == "review"
     text = instructions(config.prompt) if is_review else Catalog(f"glue.prompts:{name}").get().text
@@ -70,9 +70,10 @@ def question(
     seed: str,
     around: str = "",
 ) -> str:
-    """Return the prompt for one chunk, with the metadata of the change and the code `around` it.
+    """Return the prompt for one chunk: metadata of the change, the chunk, and the code `around` it.
 
-    All untrusted text is between two marks that its author cannot know.
+    All untrusted text is between two marks, computed from `seed`, that its author cannot know.
+    `known` are findings that the model need not report.
     """
     mark = token(seed, "material")
     change = bundle.change

@@ -152,14 +152,14 @@ def _code(value: object) -> str | None:
 
 
 def _path(text: str) -> tuple[str, int | None]:
-    """Return the path in a text such as "`a.py`:12", and its line number or None."""
+    """Return the path and the line number in a text such as "`a.py`:12"; None without a number."""
     path = text.strip().strip("`").strip()
     match = _PATH_LINE.fullmatch(path)
     return (match["path"].strip("`"), int(match["line"])) if match else (path, None)
 
 
 def _line(value: object) -> int | None:
-    """Return the first line number in a number, a text such as "L12-15" or a list; None if none."""
+    """Return the first line number in a value such as 12, "L12-15" or [12, 15]; None if none."""
     if isinstance(value, bool):
         return None
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -172,7 +172,7 @@ def _line(value: object) -> int | None:
 
 
 def read_severity(value: object) -> Severity:
-    """Return the severity in any spelling, or as a number; "medium" if it is not recognised.
+    """Return the severity for a word in any spelling or a number; "medium" if it is not recognised.
 
     Numbers up to 1 are shares, up to 5 are steps, and up to 10 are CVSS scores.
     """
@@ -194,7 +194,7 @@ def read_severity(value: object) -> Severity:
 
 
 def read_confidence(value: object) -> Confidence:
-    """Return the confidence in any spelling, or as a number; "medium" if it is not recognised."""
+    """Return the confidence for a word in any spelling or a number; "medium" if not recognised."""
     if isinstance(value, bool):
         return "high" if value else "low"
     words = re.findall(r"[a-z]+", str(value).lower())
@@ -231,7 +231,7 @@ class WrittenReview:
 
 
 def read_reply(text: str) -> WrittenReview | None:
-    """Return the review that a model wrote as JSON in a text, or None if there is none.
+    """Return the review that a model wrote as JSON in a text, or None if the text contains none.
 
     An empty list counts as a review without findings only if the text is nothing but JSON.
     """
@@ -305,7 +305,7 @@ def _python(text: str) -> list[Any]:
 
 
 def _review_in(value: Any, depth: int = 0) -> WrittenReview | None:
-    """Return the review in a JSON value, or None if it contains no report and no list of them."""
+    """Return the review in a JSON value; None if it has neither reports nor an empty list."""
     if isinstance(value, list):
         if value and not any(map(_is_report, value)):
             return None

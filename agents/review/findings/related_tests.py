@@ -57,7 +57,8 @@ class ExistingTest:
 def related_tests(bundle: Bundle, repo: Repo) -> tuple[list[ExistingTest], int]:
     """Return the tests closest to a change, best first, and the number of test files not read.
 
-    Tests that the change itself edits are left out, because the diff shows them.
+    There are at most TESTS tests. Tests that the change itself edits are left out, because the diff
+    shows them.
     """
     wanted = change_words(bundle)
     if not wanted:
@@ -73,9 +74,9 @@ def related_tests(bundle: Bundle, repo: Repo) -> tuple[list[ExistingTest], int]:
 
 
 def change_words(bundle: Bundle) -> Counter[str]:
-    """Return the words of the changed lines and in the names of the functions around them.
+    """Return the words in the changed lines and in the names of the functions and classes around.
 
-    Each word has the number of places in which it occurs. Tests are left out.
+    Each word has the number of changed lines and names in which it occurs. Tests are left out.
     """
     words: Counter[str] = Counter()
     for file in bundle.files:
@@ -110,7 +111,10 @@ def find_tests(path: str, text: str) -> Iterator[ExistingTest]:
 
 
 def _words(text: str) -> Iterator[str]:
-    """Yield the identifiers of a text in lower case, and the parts of compound identifiers."""
+    """Yield the identifiers and operators of a text in lower case, and parts of identifiers.
+
+    `readFile` yields `readfile`, `read` and `file`.
+    """
     for word in _WORD.findall(text):
         yield from _parts(word)
 
@@ -125,7 +129,8 @@ def _parts(word: str) -> tuple[str, ...]:
 def _read_tests(bundle: Bundle, repo: Repo) -> tuple[list[ExistingTest], int]:
     """Return the tests that the change does not edit, and the number of test files not read.
 
-    If there are too many files, those with the language and the names of the change come first.
+    Files in the language and with the names of the change are read first, in case there are too
+    many.
     """
     head = bundle.change.head_sha
     entries = [
@@ -167,7 +172,7 @@ def _nearest_first(entries: Iterable[TreeEntry], bundle: Bundle) -> list[TreeEnt
 
 
 def _scores(wanted: Counter[str], tests: list[ExistingTest]) -> list[float]:
-    """Return the BM25 score of each test for the wanted words."""
+    """Return the BM25 score of each test for the words `wanted`, in the order of `tests`."""
     frequency = Counter(word for test in tests for word in test.words if word in wanted)
     lengths = [test.words.total() for test in tests]
     average = sum(lengths) / len(lengths) if lengths else 0.0

@@ -74,15 +74,15 @@ class ChangedFile:
     is_doc: bool
     head: str
     base: str
-    whole: bool  # whether both texts are known; if not, `head` contains only the hunks
+    whole: bool  # whether both texts are known; if not, `head` may contain only the hunks
     lines: list[str]
     added: dict[int, str]  # line number -> text of the added lines, in order
 
     def report(self, rule: str, line: int, **names: object) -> Iterator[Finding]:
         """Yield a finding of `rule` on line number `line`, or nothing if no hunk has that line.
 
-        `names` fill the placeholders in the texts of the rule. If the quoted line is too short, the
-        lines next to it are added to the quote; if it stays too short, nothing is yielded.
+        `names` fill the placeholders in the texts of the rule. If the quoted line is too short,
+        lines next to it are added to the quote. If the quote stays too short, nothing is yielded.
         """
         spots = next((hunk.commentable for hunk in self.diff.hunks if line in hunk.commentable), ())
         if not spots:
@@ -136,7 +136,7 @@ def changed_files(bundle: Bundle) -> Iterator[ChangedFile]:
 
 
 def _from_hunks(file: FileDiff) -> str:
-    """Return the new text of a file from its hunks; lines outside the hunks are empty."""
+    """Return the text of a file after the change from its hunks; other lines are empty."""
     lines: list[str] = []
     for line in (line for hunk in file.hunks for line in hunk.lines):
         if line.new is not None and line.new < 1_000_000:
@@ -168,7 +168,7 @@ def check(bundle: Bundle, *, disable: tuple[str, ...] = ()) -> tuple[Finding, ..
 
 
 def _ignored(finding: Finding, bundle: Bundle) -> bool:
-    """Return whether `review: ignore RULE` is written on the line of a finding, or above it.
+    """Return whether a finding's own line or the line above it has `review: ignore RULE`.
 
     Findings of attacks cannot be switched off.
     """
@@ -193,11 +193,10 @@ _UNTAGGED = {0xE0000 + code: code for code in range(0x80)}
 
 
 def _addressed(file: ChangedFile) -> Iterator[Finding]:
-    """Yield a finding for the first line with hidden characters, and for the first attack.
+    """Yield a finding for the first line with hidden characters, and one for the first attack.
 
-    An attack is a line that addresses the reviewer or contains marks of chat templates.
-
-    Marks of chat templates are not reported in tests, where they are often test data.
+    An attack is a line that addresses the reviewer or contains marks of chat templates. In tests,
+    marks of chat templates are not reported, because there they are often test data.
     """
     text = "\n".join(file.added.values())
     if not text.isascii():
@@ -243,7 +242,7 @@ def hidden_in(text: str) -> str:
 def strip_hidden(text: str) -> str:
     """Return the text without invisible characters, and with a space in marks of chat templates.
 
-    This is done to every untrusted text before a model reads it.
+    Every untrusted text is passed through this function before a model reads it.
     """
     text = _without_hidden(text)
     return _TEMPLATE.sub(lambda match: f"{match.group()} " if match.group() != ">" else " >", text)
@@ -256,10 +255,11 @@ def _without_hidden(text: str) -> str:
 
 
 def notices(bundle: Bundle) -> tuple[str, ...]:
-    """Return warnings about attacks in texts that get no finding.
+    """Return warnings about attacks in texts that cannot get a finding.
 
     These are title, description, branch name, commit messages, file names, and files that are too
-    short to be quoted.
+    short to be quoted. An attack is a text that addresses the reviewer, marks of chat templates, or
+    invisible characters.
     """
     change = bundle.change
     texts = [
@@ -308,7 +308,10 @@ def _contents(file: ChangedFile) -> Iterator[Finding]:
 
 
 def _tests(file: ChangedFile) -> Iterator[Finding]:
-    """Yield a finding if tests were switched off, and one for the first new mark like `it.only`."""
+    """Yield a finding if tests were switched off, and one for the first new mark like `it.only`.
+
+    Only changed test files whose texts before and after the change are known are checked.
+    """
     if not file.language or not file.is_test or not file.whole or not file.base:
         return
     off = list(_js_off(file) if file.language == "js" else _functions_off(file))
@@ -347,7 +350,7 @@ def _functions_off(file: ChangedFile) -> Iterator[tuple[int, str]]:
 
 
 def _own_lines(lines: list[str], function: Function) -> list[str]:
-    """Return the lines of a function, in which the header and lines of inner blocks are empty.
+    """Return the lines of a function; its header and the lines of inner blocks are empty strings.
 
     A decorator of several lines is joined on its first line.
     """

@@ -41,7 +41,10 @@ Verdict = Literal["stands", "refuted", "intended", "dismissed"]
 
 @dataclass(slots=True)
 class Judgement:
-    """The model's answer to one check of a finding; `given` is False until it has answered."""
+    """The model's answer to one check of a finding: its verdict, the reason, and corrections.
+
+    `given` is False until the model has answered.
+    """
 
     verdict: Verdict = "stands"
     reason: str = ""
@@ -56,11 +59,10 @@ Ask = Callable[[str, Sequence[Any]], Awaitable[RunResult[None] | None]]
 
 
 def is_checked(finding: Finding, mode: SecondLookMode) -> bool:
-    """Return whether a finding is to be checked by the second look.
+    """Return whether the second look checks a finding.
 
-    Findings of rules and of earlier reviews are not. Attacks are never checked, because their text
-    may persuade the model. With "auto", findings that are folded in any case (low and info) are not
-    checked.
+    Findings of rules and of earlier reviews are not checked, and attacks are not, because their
+    text may persuade the model. With "auto", findings of low and info severity are not checked.
     """
     if finding.rule or finding.category == "attack" or finding.since:
         return False
@@ -78,13 +80,14 @@ async def second_look(
     ask: Ask,
     seed: str,
 ) -> tuple[tuple[Finding, ...], tuple[Finding, ...], SecondLook]:
-    """Check the findings; return those to keep, those to drop, and the counts of the check.
+    """Check findings by a model; return the findings to keep, those to drop, and the figures.
 
     Args:
-        named: returns the code that a finding names; see `named_code`.
+        mode: which findings are checked; the others are kept.
+        named: returns the code that a finding names, given its number; see `named_code`.
         reading: the tools with which the model reads code.
-        ask: sends one prompt.
-        seed: of the markers around the material.
+        ask: sends one prompt with tools to the model.
+        seed: the secret from which the markers around the material are computed.
     """
     judged: list[tuple[Finding, Judgement]] = []
     figures = SecondLook(mode=mode)
@@ -103,6 +106,7 @@ async def second_look(
 
 
 async def _check(text: str, reading: Sequence[Any], ask: Ask) -> Judgement:
+    """Send the prompt of one check, and return the model's judgement."""
     judgement = Judgement()
     await ask(text, [*reading, judge_tool(judgement)])
     return judgement
@@ -140,6 +144,10 @@ def judge_tool(judgement: Judgement) -> Tool[..., Any]:
 def _applied(
     judged: Sequence[tuple[Finding, Judgement]], bundle: Bundle, config: Config, figures: SecondLook
 ) -> tuple[tuple[Finding, ...], tuple[Finding, ...], SecondLook]:
+    """Apply the judgements; return the findings to keep, those to drop, and the figures.
+
+    A correction that the gate refuses is not applied.
+    """
     kept: dict[int, Finding] = {}
     dropped: list[Finding] = []
     corrected = regraded = 0
@@ -210,9 +218,10 @@ def question(
 
 
 def named_code(finding: Finding, bundle: Bundle, repo: Repo | None) -> list[str]:
-    """Return code that a finding names: functions of other files, and lines of the changelog.
+    """Return code that a finding names: functions of other files, and lines of changelogs.
 
-    Each text begins with a path and line numbers. Without a repository, the list is empty.
+    Each text begins with a path and line numbers. Without a repository, the list is empty. If git
+    fails, the texts that were found before are returned.
     """
     head = bundle.change.head_sha
     if repo is None or not head:

@@ -45,7 +45,10 @@ class ChangedFunction:
 
 
 def surroundings(bundle: Bundle, repo: Repo | None) -> str:
-    """Return a text that lists tests and callers of the changed functions; "" if none are known."""
+    """Return a text for the prompt that lists tests and callers of the changed functions.
+
+    Return "" if none are found, or without a repository.
+    """
     head = bundle.change.head_sha
     if repo is None or not head:
         return ""
@@ -86,17 +89,17 @@ def changed_functions(bundle: Bundle) -> Iterator[ChangedFunction]:
 
 
 class Callers:
-    """Finds the callers of the changed functions in the new version of the repository."""
+    """A search for callers of the changed functions in the repository after the change."""
 
     def __init__(self, bundle: Bundle, repo: Repo) -> None:
         self.bundle, self.repo = bundle, repo
         self.texts: dict[str, str] = {}
 
     def rows(self) -> Iterator[str]:
-        """Yield a line of text for each call of a changed function.
+        """Yield a line of text for each call of a changed function that is found.
 
-        The line has the path, the line number, the calling function and the code.
-        If a function is called only in its own file, the callers of its callers are shown too.
+        The line has the path, the line number, the calling function and the code. If a function is
+        called only in its own file, callers of its callers in other files are yielded too.
         """
         changed = list(changed_functions(self.bundle))[:MAX_FUNCTIONS]
         searched = {function.name for function in changed}
@@ -114,11 +117,10 @@ class Callers:
                 yield from (f"{self._row(hit)}  ({name} calls {function.name})" for hit in outside)
 
     def calls(self, function: ChangedFunction) -> list[GrepHit]:
-        """Return the lines that call a function, or lines that only name it if none call it.
+        """Return the lines that call a function; if none does, the lines that pass or list it.
 
-        At most CALLS lines are returned; tests are left out.
-        If several functions have its name, a line in another file counts only if that file imports
-        the function, its class or its module.
+        At most CALLS lines are returned; tests are left out. If several functions have its name, a
+        line in another file counts only if that file imports the function, its class or its module.
         """
         name = re.escape(function.name)
         kind = language(function.path)

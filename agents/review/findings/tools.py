@@ -1,4 +1,4 @@
-"""The tools of the reviewing model: read files and history, report findings, and finish."""
+"""The tools of the reviewing model, to read files and history, report findings, and finish."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ Side = Literal["head", "base"]
 
 
 class ReviewDraft:
-    """The findings and the summary that a model has reported so far. Each is checked on arrival."""
+    """The findings and summaries that a model has reported so far.
+
+    Each of them is checked when the model reports it.
+    """
 
     def __init__(
         self,
@@ -66,9 +69,10 @@ class ReviewDraft:
         self._repo = repo
 
     def receive(self, arguments: str) -> str:
-        """Record the reports in the arguments of a call, and return the answer for the model.
+        """Record the findings in the arguments of a call, and return the answer for the model.
 
-        Raise ToolError with the reasons if none of them is recorded, or if one is sent back.
+        Raise ToolError with the reasons if no finding is recorded, or if one was refused or sent
+        back since the last request.
         """
         try:
             reports = read_reports(arguments)
@@ -87,7 +91,10 @@ class ReviewDraft:
         return "\n".join((*answers, *failures))
 
     def report_data(self, given: Mapping[str, Any]) -> str:
-        """Read a report with field names in any spelling, and pass it to `report`."""
+        """Read a report with field names in any spelling, and return the answer of `report`.
+
+        Raise ToolError if the report has no text.
+        """
         try:
             finding = read_report(given, self.source)
         except ValueError as error:
@@ -99,8 +106,8 @@ class ReviewDraft:
     def report(self, finding: Finding) -> str:
         """Check a finding and record it; return the answer for the model.
 
-        Raise ToolError with the reason if the finding is refused or sent back. A finding that is
-        sent back is kept, and recorded at the end unless the model corrects it.
+        Raise ToolError with the reason if the finding is refused, is a duplicate, or is sent back.
+        A finding that is sent back is kept, and recorded at the end unless the model corrects it.
         """
         placed = self._placed(finding)
         code = gate.finding_code(placed, self.bundle, language=self.config.language)
@@ -149,9 +156,10 @@ class ReviewDraft:
         return "The review is finished."
 
     def give_up(self) -> bool:
-        """Accept a review whose summary was refused; return whether the review is finished.
+        """Mark the review as finished if a summary was refused; return whether it is finished.
 
-        This is called if the model sends no other summary. The report then gets one without it.
+        This is called if the model sends no further summary. The report then gets a summary that is
+        not the model's.
         """
         self.finished = self.finished or self._refusals > 0
         self._refusals = 0
@@ -169,11 +177,11 @@ class ReviewDraft:
 
     @property
     def shown(self) -> str:
-        """Every text that the model was shown: the change, and results of its reading tools."""
+        """The text that the model was shown: the change, and results of its reading tools."""
         return "\n".join((self._context, *self.read))
 
     def seen(self) -> tuple[str, ...]:
-        """Return the names in the summary that only results of the reading tools contain."""
+        """Return names in the summaries that reading tools have shown and the change lacks."""
         named = gate.names("\n".join(self.summaries), loose=True)
         read = "\n".join(self.read)
         return tuple(sorted({name for name in named if name not in self._context and name in read}))
@@ -187,9 +195,10 @@ class ReviewDraft:
         self.sent_back += 1
 
     def _send_back(self, finding: Finding, reason: str) -> None:
-        """Raise ToolError so that the model corrects a finding; do nothing the second time.
+        """Store a finding and raise ToolError with the reason, so that the model corrects it.
 
-        The finding is stored, and recorded at the end if the model does not correct it.
+        If it corrects a finding that was sent back before, do nothing. A stored finding is recorded
+        at the end if the model does not correct it.
         """
         if any(_corrects(finding, other) for other in self._held):
             return
@@ -198,9 +207,10 @@ class ReviewDraft:
         raise ToolError(reason)
 
     def _placed(self, finding: Finding) -> Finding:
-        """Return the finding with its line in the diff; raise ToolError if the line is not found.
+        """Return the finding with its line in the diff; raise ToolError if the quote is not found.
 
-        If only the line number is right, but not the quote, the finding is sent back once.
+        If the quote is not found but the line number is in the diff, the finding is sent back once,
+        and the second time it is placed on that line.
         """
         files = self.bundle.files
         placed = anchor(finding, files, self.bundle.head)
@@ -226,9 +236,9 @@ class ReviewDraft:
         raise ToolError(gate.REFUSALS["finding"]["grounding.quote"])
 
     def _missing_path(self, finding: Finding) -> str:
-        """Return a path in the text of a finding that is not in the repository, or "".
+        """Return the first path in the text of a finding that does not exist, or "" if all exist.
 
-        A file counts if it exists before or after the change.
+        A path may exist before or after the change. Without a repository, return "".
         """
         repo, change = self._repo, self.bundle.change
         if repo is None or not change.head_sha or not change.merge_base:
@@ -245,7 +255,7 @@ class ReviewDraft:
         return ""
 
     def _checked_suggestion(self, placed: Finding) -> tuple[Finding, list[str]]:
-        """Return the finding without an unusable suggestion, and notes for the model about it."""
+        """Return the finding without a suggestion that cannot be used, and notes for the model."""
         notes: list[str] = []
         if problem := fault(placed, self.bundle):
             notes.append(f"The suggestion was left out: {problem}.")
@@ -260,7 +270,7 @@ class ReviewDraft:
 
 
 def _corrects(new: Finding, old: Finding) -> bool:
-    """Return whether a report is probably the corrected version of one that was sent back.
+    """Return whether the finding `new` is probably the corrected version of `old`.
 
     It has the same text, or it uses similar words near the same line.
     """
@@ -275,7 +285,10 @@ def _corrects(new: Finding, old: Finding) -> bool:
 
 
 def tools(draft: ReviewDraft, repo: Repo | None = None) -> list[Any]:
-    """Return the tools of one review; without a repository they read only the changed files."""
+    """Return the tools of one review.
+
+    Without a repository they read only the changed files, and there are no tools for the history.
+    """
     blocked = blocklist(draft.config)
     history = (
         [] if repo is None else _history(draft.bundle.change.head_sha or "HEAD", blocked, repo)
