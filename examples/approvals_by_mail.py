@@ -29,7 +29,7 @@ def refund(order: str, euros: int) -> str:
 
 
 def mail(session: str, result: glue.RunResult[None]) -> None:
-    """Send the calls that wait, with the commands that answer them."""
+    """Mail the tool calls that wait for a decision, and the commands that decide."""
     message = EmailMessage()
     message["From"] = os.environ.get("MAIL_FROM", "agent@localhost")
     message["To"] = os.environ.get("MAIL_TO", "boss@localhost")

@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["glue-agents"]
 # ///
-"""One process asks, another answers.
+"""An approval in another process: one process asks, another answers.
 
     python approve_later.py ask "Publish the post 'Hello'"
     python approve_later.py show
@@ -28,7 +28,7 @@ def publish(title: str) -> str:
 
 
 def main() -> int:
-    """Send a prompt, or show and answer the calls that wait; return the exit code."""
+    """Send a prompt, or show or answer the tool calls that wait; return the exit code."""
     parser = argparse.ArgumentParser(description="One process asks, another answers.")
     parser.add_argument("command", nargs="?", choices=["ask", "show", "yes", "no"], default="ask")
     parser.add_argument("prompt", nargs="?", default="Publish the post 'Hello'.")

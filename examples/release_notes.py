@@ -24,7 +24,7 @@ commands, functions and options in backticks, exactly as the changelog has them.
 
 
 class NoInventedNames(Policy):
-    """Send an answer back, at most twice, if it has a name that the changelog does not have."""
+    """Ask the model at most twice to correct an answer with a name not in the changelog."""
 
     def __init__(self, source: str) -> None:
         self.source = source

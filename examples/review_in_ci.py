@@ -21,7 +21,7 @@ FAILS = ("critical", "high")
 
 
 def escaped(text: str) -> str:
-    """Return a text for a workflow command of GitHub, which must be one line."""
+    """Return the text with `%` and line breaks escaped, as GitHub's workflow commands need it."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 

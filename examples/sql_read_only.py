@@ -24,7 +24,7 @@ SECONDS, ROWS, BYTES = 5, 100, 1_000_000
 
 
 def run(sql: str) -> list[tuple[object, ...]]:
-    """Run one reading statement and return its names and at most 100 rows."""
+    """Run one SQL statement that only reads; return the column names and at most 100 rows."""
     end = time.monotonic() + SECONDS
     try:
         with closing(sqlite3.connect(f"{DATABASE.resolve().as_uri()}?mode=ro", uri=True)) as db:

@@ -22,7 +22,7 @@ WAIT = 50  # seconds that the server holds a request open until a message arrive
 
 
 def call(client: httpx.Client, method: str, **fields: Any) -> Any:
-    """Call a method of the Bot API; wait and repeat while the server cannot be reached."""
+    """Call a method of the Bot API, again every 5 seconds while no valid response arrives."""
     while True:
         try:
             answer = client.post(method, json=fields).json()
@@ -36,7 +36,7 @@ def call(client: httpx.Client, method: str, **fields: Any) -> Any:
 
 
 def run(client: httpx.Client, agent: Agent[None, None], allowed: set[str]) -> None:
-    """Answer messages until the program is stopped."""
+    """Answer the messages of the allowed chats until the program is stopped."""
     store, after = SQLiteStore("chats.db"), 0
     while True:
         for update in call(client, "getUpdates", offset=after, timeout=WAIT):

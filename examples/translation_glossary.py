@@ -22,7 +22,7 @@ from glue.providers import default
 
 
 def missing(source: str, translation: str, glossary: Mapping[str, str]) -> list[str]:
-    """Return the terms of the source whose translation does not occur in the translation."""
+    """Return the terms in the source text whose translated words the translation lacks."""
     return [
         f"{term} -> {word}"
         for term, word in glossary.items()
@@ -32,7 +32,7 @@ def missing(source: str, translation: str, glossary: Mapping[str, str]) -> list[
 
 
 class Glossary(Policy):
-    """Send a translation back once if words of the glossary are missing in it."""
+    """Ask the model once to translate again if the translation lacks words of the glossary."""
 
     def __init__(self, source: str, words: Mapping[str, str]) -> None:
         self.source, self.words, self.sent_back = source, words, False

@@ -42,7 +42,7 @@ def main() -> None:
     replies = [each for each in got if each.name == page.name]
     read = " ".join(each.text for each in replies if not each.is_error)
     if not read:
-        sys.exit(f"error: the page was not read: {' '.join(each.text for each in replies)}")
+        sys.exit(f"error: {given.url} was not read: {' '.join(each.text for each in replies)}")
     print(f"# {result.output.title}", *(f"- {point}" for point in result.output.points), sep="\n")
     if " ".join(result.output.quote.split()) in " ".join(read.split()):
         print(f"> {result.output.quote}")

@@ -42,7 +42,7 @@ class Prompt(str):
 
     @property
     def identity(self) -> Mapping[str, str]:
-        """Name, version and hash, which a run records so that its prompt can be found later."""
+        """The prompt's name, version and hash, which a run records to find its prompt later."""
         return {"prompt": self.name, "prompt_version": self.version, "prompt_hash": self.hash}
 
 
@@ -78,7 +78,7 @@ class Catalog:
         return tuple(sorted(self._texts, key=_natural))
 
     def get(self, version: str = "") -> Prompt:
-        """Return a version of the prompt, by default the default version.
+        """Return one version of the prompt; an empty `version` means the default version.
 
         Raise PromptError if the version does not exist.
         """
@@ -105,7 +105,10 @@ class Catalog:
 
 
 def catalogs(source: str | os.PathLike[str] | Traversable = "glue.prompts:") -> tuple[Catalog, ...]:
-    """Return a catalog for each subfolder of `source` with prompts; by default glue's own."""
+    """Return a catalog for each subfolder of `source` that contains prompts.
+
+    The default source contains the prompts of glue.
+    """
     folder, where = _locate(source)
     try:
         folders = [entry for entry in folder.iterdir() if entry.is_dir()]
@@ -120,7 +123,7 @@ def _has_prompts(folder: Traversable) -> bool:
 
 
 def _locate(source: str | os.PathLike[str] | Traversable) -> tuple[Traversable, str]:
-    """Return the folder that a source names, and the text that names it in error messages."""
+    """Return the folder that `source` names, and the text that names this folder in messages."""
     if not isinstance(source, str) and not hasattr(source, "__fspath__"):
         return source, source.name
     text = str(source)
@@ -141,7 +144,10 @@ def _locate(source: str | os.PathLike[str] | Traversable) -> tuple[Traversable, 
 
 
 def _read(folder: Traversable, where: str) -> dict[str, str]:
-    """Return the text of each version of a prompt in a folder, by version."""
+    """Return a dict with the versions of the prompt in a folder: version -> text.
+
+    `where` names the folder in messages. Raise PromptError if there are none.
+    """
     try:
         found = [
             file
