@@ -206,9 +206,8 @@ def _comment_on_files(
     for item in items:
         if item.inline or item.folded or item.finding.anchor != "file":
             continue
-        # The path of the comment must be that of a changed file, and must not need cleaning.
-        is_known = bundle.file(item.finding.path) is not None and item.path == item.finding.path
-        if room <= 0 or not is_known:
+        # A path that needs cleaning is not sent to the forge.
+        if room <= 0 or item.path != item.finding.path:
             continue
         _post_single(forge, _post(item, report, bundle, forge.suggestion), done)
         room -= 1
@@ -252,12 +251,9 @@ def sticky_comments(forge: Forge) -> list[Comment]:
 def _post(item: Item, report: Report, bundle: Bundle, suggestion: str) -> Post:
     """Return the comment to post for a finding; `suggestion` is the forge's name for its block."""
     finding = item.finding
-    file = bundle.file(finding.path)
-    lines = (
-        [line for hunk in file.hunks for line in hunk.lines if line.new == finding.line]
-        if file
-        else []
-    )
+    # The gate refuses findings in files that are not in the change.
+    file = next(file for file in bundle.files if file.path == finding.path)
+    lines = [line for hunk in file.hunks for line in hunk.lines if line.new == finding.line]
     return Post(
         path=finding.path,
         body=outputs.inline(item, report, suggestion),
@@ -265,7 +261,7 @@ def _post(item: Item, report: Report, bundle: Bundle, suggestion: str) -> Post:
         line=finding.line,
         start_line=finding.start_line,
         old_line=lines[0].old if lines else None,
-        old_path=file.old_path if file else "",
+        old_path=file.old_path,
     )
 
 
@@ -359,9 +355,7 @@ def publish(
 
 def _dismissals(forge: Forge, report: Report, bundle: Bundle) -> tuple[Dismissal, ...]:
     """Return the dismissals that users with write access wrote in comments on the pull request."""
-    remarks = [
-        remark for remark in forge.remarks() if "/ignore" in remark.body or "/glue" in remark.body
-    ]
+    remarks = [remark for remark in forge.remarks() if commands.parse(remark.body)]
     if not remarks:
         return ()
     known = forge.known()

@@ -129,3 +129,200 @@ def test_span_that_ends_in_a_backslash_does_not_hide_an_open_span() -> None:
     text = "`a\\` and `bbbb " + "c" * 200
 
     assert clean.shorten(text, 80) == "`a\\` and\n… (shortened)"
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [(6, "abcdef"), (5, "abcd…"), (4, "ab…"), (2, "a…"), (1, "…"), (0, "…")],
+)
+def test_line_is_cut_to_its_limit(limit: int, expected: str) -> None:
+    text = "abcdef" if limit != 4 else "ab cde"  # no space before the ellipsis
+
+    assert clean.line(text, limit) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("```\nx = 1\n```\nafter it", "```\nx = 1\n```\nafter it"),
+        ("~~~\nx = 1\n~~~\nafter it\nand more", "```\nx = 1\n```\nafter it\nand more"),
+        ("before\n````\n```\n````\nafter", "before\n````\n```\n````\nafter"),
+        ("```\n```\nafter an empty block", "after an empty block"),
+        ("```py\na\n```\n```js\nb\n```", "```py\na\n```\n```js\nb\n```"),
+        ("```\n\n\nx\n\n```", "```\nx\n```"),
+    ],
+)
+def test_text_after_a_fenced_block_is_kept(text: str, expected: str) -> None:
+    assert clean.markdown(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "- a\n  - b\n    - c\n      - d\n        - e",
+            "- a\n  - b\n    - c\n      - d\n      - e",
+        ),
+        ("* a\n + b", "- a\n- b"),
+        ("\t- a", "    - a"),
+        ("\t - a", "    - a"),
+        ("\t\t- a", "      - a"),
+        ("10. ten\n11) eleven", "10. ten\n11. eleven"),
+        ("1234. four digits", "1234. four digits"),
+        ("12345. five digits", "12345\\. five digits"),
+        ("12345) five digits", "12345\\) five digits"),
+        ("- 3) three", "- 3\\) three"),
+        ("- 3. three", "- 3\\. three"),
+        ("2026.", "2026\\."),
+        ("3.5 times", "3.5 times"),
+        ("- # no heading", "- \\# no heading"),
+        ("+1 from me", "\\+1 from me"),
+        ("-1 is wrong", "\\-1 is wrong"),
+        ("= 2", "\\= 2"),
+    ],
+)
+def test_lists_keep_their_depth_and_other_lines_do_not_become_lists(
+    text: str, expected: str
+) -> None:
+    assert clean.markdown(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("# One", "**One**"),
+        ("###### Six ##", "**Six**"),
+        ("####### seven", "\\####### seven"),
+        ("#hashtag", "\\#hashtag"),
+        ("# **bold** title", "**bold title**"),
+        ("#  ", ""),
+        ("a\n---\nb", "a\n\nb"),
+        ("a\n* * *\nb", "a\n\nb"),
+        ("a\n--\nb", "a\n\nb"),
+    ],
+)
+def test_headings_become_bold_and_rules_are_left_out(text: str, expected: str) -> None:
+    assert clean.markdown(text) == expected
+
+
+def test_shortened_text_never_exceeds_its_limit() -> None:
+    texts = (
+        "word `code span` and more " * 20,
+        "line one\nline two\n" * 20,
+        "```python\n" + "x = compute(1)\n" * 20,
+        "~~~~\n" + "y" * 300,
+        "z" * 300,
+    )
+
+    for text in texts:
+        assert all(len(clean.shorten(text, limit)) <= limit for limit in range(20, 240))
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "expected"),
+    [
+        ("abcdef", 6, "abcdef"),
+        ("word " * 40, 60, "\n… (shortened)"),
+        ("word " * 40, 71, "word word\n… (shortened)"),
+        ("first line\nsecond line\n" * 9, 80, "first line\n… (shortened)"),
+        ("a\n" + "word " * 40, 80, "a\nword word word\n… (shortened)"),
+        ("fish &amp; chips and peas " * 9, 66, "fish\n… (shortened)"),
+        ("open `code span that is long` " * 9, 80, "open\n… (shortened)"),
+    ],
+)
+def test_text_is_shortened_at_a_line_or_else_at_a_word(
+    text: str, limit: int, expected: str
+) -> None:
+    assert clean.shorten(text, limit) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("javascript:alert(1)", "(javascript link removed)"),
+        ("mailto:ann@x.test", "x.test"),
+        ("https://", "https://"),
+        ("https://...", "https://..."),
+        ("https://%2e/x", "(link removed)"),
+        ("https://www.x.test/a//b?q=1#f", "https: x.test/a/b"),
+        ("ftp://x.test/f", "ftp: x.test/f"),
+        ("git+ssh://x.test/f", "x.test/f"),
+        ("//x.test/f", "x.test/f"),
+        ("www.x.test.", "x.test."),
+        ("https://ann:pw@x.test:8080/f!", "https: x.test:8080/f!"),
+        (r"https:\\x.test\f", r"https: x.test\f"),
+        ("https://x.test/" + "a" * 200, "https: x.test/" + "a" * 113),
+    ],
+)
+def test_links_are_shown_as_host_and_path_that_nothing_opens(text: str, expected: str) -> None:
+    assert clean.plain(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("&#64;ann", "@ ann"),
+        ("&amp;#64;ann", "@ ann"),
+        ("&amp;amp;amp;#64;ann", "@ ann"),
+        ("＠ann and ﹫bob", "@ ann and @ bob"),
+        ("＃12", "no. 12"),
+        ("!5 and %6 and $7 and &8", "! 5 and % 6 and $ 7 and & 8"),
+        ("gh-7", "gh 7"),
+        ("&lt;script&gt;", "< script>"),
+        ("＜img src=x＞", "< img src=x>"),
+        ("a <b or a<c", "a < b or a<c"),
+        ("##[group]", "# #[group]"),
+        ("a\n  ::warning::x", "a\n  : :warning::x"),
+        ("> /approve", "> / approve"),
+        ("1. /merge", "1. / merge"),
+        ("[a [b](x)](y)", "a b"),
+        ("[![i](x)](y)", "i"),
+        ("[text][ref]\n[ref]: https://x.test", "text"),
+    ],
+)
+def test_disguised_mentions_links_and_commands_are_broken(text: str, expected: str) -> None:
+    assert clean.plain(text).strip() == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "mentions"),
+    [
+        ("@octocat", True),
+        ("x = 1  # ask @octocat", True),
+        ("@app.route('/x')", False),
+        ("@dataclass", False),
+        ("@cache(maxsize=1)", False),
+        ("@octo-cat", True),
+        ("user@example", True),
+        ("@property\n# @ann", True),
+        ("a @ b", False),
+        ("no sign", False),
+    ],
+)
+def test_mention_in_code_is_told_from_a_decorator(code: str, mentions: bool) -> None:
+    assert clean.has_mention(code) == mentions
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("fixes #12", "`fixes no. 12`"),
+        ("Closes: o/r#12", "`Closes: o/rno. 12`"),
+        ("x #12", "`x #12`"),
+        ("![a](b)", "`! [a] (b)`"),
+        ("// https://x.test/a", "`// https: x.test/a`"),
+        ("//comment about it", "`//comment about it`"),
+        ("javascript:x", "`(javascript link removed)`"),
+        ("/approve", "`/ approve`"),
+        ("`" * 12, "````````` ```````` `````````"),
+        ("", ""),
+        ("  \n ", ""),
+    ],
+)
+def test_code_spans_are_inert(text: str, expected: str) -> None:
+    assert clean.code(text) == expected
+
+
+def test_prose_is_one_line_without_bold() -> None:
+    assert clean.prose("a **b**\n- c") == "a b - c"
+    assert clean.prose("/close it") == "/ close it"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from glue.agents.review.records import (
     ReviewRun,
 )
 from glue.errors import ConfigError
+from glue.providers import HTTPResponse
 
 DIFF = """diff --git a/app.py b/app.py
 index 1111111..2222222 100644
@@ -711,3 +713,224 @@ def test_findings_beyond_the_limit_are_not_called_milder(forge: FakeForge) -> No
     body = stickies(forge)[0]["body"]
     assert "10 more findings beyond the limit of comments on lines" in body
     assert "milder" not in body
+
+
+@pytest.mark.parametrize("words", ["/IGNORE", "/glue ignore", "/glue-ignore", "/Ignore"])
+def test_every_spelling_of_ignore_that_gets_a_reply_also_dismisses(
+    github: FakeForge, words: str
+) -> None:
+    mark = send(github, review(MUTABLE)).report.findings[0].fingerprint
+    user = github.user(github.login("wendy", permission="write"))
+    note = {"id": 8000, "body": f"{words} {mark} wanted", "user": {"id": user.id, "login": "wendy"}}
+    github.pulls[1].comments.append(note)
+
+    done = send(github, review(MUTABLE))
+
+    assert [(mark.by, mark.reason) for _, mark in done.report.dismissed] == [("wendy", "wanted")]
+
+
+def test_other_comments_dismiss_nothing(github: FakeForge) -> None:
+    mark = send(github, review(MUTABLE)).report.findings[0].fingerprint
+    user = github.user(github.login("wendy", permission="write"))
+    bodies = (f"do not /ignore {mark}", f"/glue review {mark}", f"/help {mark}", mark)
+    github.pulls[1].comments += [
+        {"id": 8000 + at, "body": body, "user": {"id": user.id, "login": "wendy"}}
+        for at, body in enumerate(bodies)
+    ]
+
+    done = send(github, review(MUTABLE))
+
+    assert done.report.dismissed == ()
+
+
+@pytest.mark.parametrize(
+    ("number", "body"),
+    [
+        (1, "glue review: 1 comment on lines of the change."),
+        (2, "glue review: 2 comments on lines of the change."),
+        (3, "glue review: 3 comments on lines of the change."),
+    ],
+)
+def test_review_on_github_states_the_number_of_its_comments(
+    github: FakeForge, number: int, body: str
+) -> None:
+    send(github, review(*FINDINGS[:number]))
+
+    (posted,) = [
+        call.body
+        for call in github.calls
+        if call.path.endswith("/reviews") and call.method == "POST"
+    ]
+    marker, text = posted["body"].split("\n")
+    assert marker.startswith(f"<!-- glue-review:review v=1 head={HEAD} digest=")
+    assert text == body
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "refused"),
+    [
+        ("gitlab", r"/discussions$", ""),
+        ("github", r"/pulls/1/reviews$", ""),
+        ("github", r"/pulls/1/comments$", "POST .*/reviews"),
+    ],
+)
+def test_comment_that_arrives_after_it_was_sent_again_is_deleted(
+    kind: Kind, path: str, refused: str
+) -> None:
+    forge = _open(kind)
+    if refused:
+        forge.fail("invalid", match=refused)
+    waiting: list[Any] = []
+
+    def late(method: str, where: str, **given: Any) -> HTTPResponse:
+        """Carry out the first matching request only after the client has sent it again."""
+        if method == "POST" and re.search(path, where):
+            waiting.append((where, given))
+            if len(waiting) == 1:
+                return HTTPResponse(status=502, headers={}, body=b"{}")
+            if len(waiting) == 2:
+                forge.request(method, waiting[0][0], **waiting[0][1])
+        return forge.request(method, where, **given)
+
+    done = send(forge, review(MUTABLE), transport=late)
+
+    assert done.delivery is not None
+    assert (done.delivery.posted, done.delivery.problem) == (1, "")
+    assert len(waiting) == 2
+    assert len(marks(forge)) == 1
+
+
+def test_comments_are_listed_again_only_if_one_was_sent_twice(github: FakeForge) -> None:
+    def inline_lists() -> int:
+        return sum(call.method == "GET" and call.path.endswith("/comments") for call in calls)
+
+    calls = github.calls
+    send(github, review(*FINDINGS))
+    usual = inline_lists()
+    github.pulls[1].inline.clear()
+    github.pulls[1].comments.clear()
+    calls.clear()
+    github.fail("lose", match="POST .*/reviews")
+
+    send(github, review(*FINDINGS))
+
+    assert inline_lists() == usual + 1  # whether the lost review has arrived
+    assert len(marks(github)) == 3
+
+
+def far_from_the_change(path: str = "rows.py", number: int = 7, **changes: Any) -> Any:
+    """Return a change of a first line, and findings that quote unchanged lines far below it."""
+    rows = [f"row_{n} = compute_row({n})" for n in range(60)]
+    before, after = "\n".join(rows), "\n".join(["first = compute_row(0)", *rows[1:]])
+    details = {"mode": "pull_request", "repo": "octo/demo", "number": 1}
+    change = ReviewedChange(**{**details, "head_sha": HEAD, "base_sha": BASE})  # type: ignore[arg-type]
+    made = from_texts({path: before}, {path: after}, change)
+    findings = [
+        Finding(
+            path=path,
+            quote=rows[20 + 4 * n],
+            title=f"Row {20 + 4 * n} is wrong",
+            body=f"The caller of `row_{20 + 4 * n}` expects another row.",
+            source="script",
+            **changes,
+        )
+        for n in range(number)
+    ]
+    return made, findings
+
+
+def test_findings_outside_the_hunks_get_at_most_five_comments_on_their_file(
+    github: FakeForge,
+) -> None:
+    made, findings = far_from_the_change()
+    github.pull(made.diff, head=HEAD, base=BASE)
+
+    done = send(github, review(*findings), bundle=made)
+
+    assert [(row["path"], row.get("line")) for row in github.pulls[1].inline] == [
+        ("rows.py", None)
+    ] * 5
+    body = stickies(github)[0]["body"]
+    assert all(finding.title in body for finding in findings)
+    assert done.delivery is not None
+    assert done.delivery.problem == ""
+
+
+def test_comments_on_a_file_are_not_repeated_by_the_next_review(github: FakeForge) -> None:
+    made, findings = far_from_the_change(number=3)
+    github.pull(made.diff, head=HEAD, base=BASE)
+    send(github, review(*findings), bundle=made)
+
+    done = send(github, review(*findings), bundle=made)
+
+    assert len(github.pulls[1].inline) == 3
+    assert done.delivery is not None
+    assert done.delivery.posted == 0
+
+
+def test_folded_findings_outside_the_hunks_get_no_comment(github: FakeForge) -> None:
+    made, findings = far_from_the_change(severity="low")
+    github.pull(made.diff, head=HEAD, base=BASE)
+
+    send(github, review(*findings), bundle=made, config=Config(min_severity="medium"))
+
+    assert github.pulls[1].inline == []
+
+
+def test_file_whose_name_has_hidden_characters_gets_no_comment_and_is_listed(
+    github: FakeForge,
+) -> None:
+    made, findings = far_from_the_change(path="ro\u200bws.py", number=2)
+    github.pull(made.diff, head=HEAD, base=BASE)
+
+    send(github, review(*findings), bundle=made)
+
+    assert github.pulls[1].inline == []
+    body = stickies(github)[0]["body"]
+    assert "\u200b" not in body
+    assert all(finding.title in body for finding in findings)
+
+
+def test_forges_without_comments_on_files_list_findings_outside_the_hunks() -> None:
+    made, findings = far_from_the_change()
+    with FakeForge("gitlab") as forge:
+        forge.pull(made.diff, head=HEAD, base=BASE)
+
+        send(forge, review(*findings), bundle=made)
+
+        assert forge.pulls[1].inline == []
+        assert all(finding.title in stickies(forge)[0]["body"] for finding in findings)
+
+
+@pytest.mark.parametrize("change", ["none wanted", "head moved", "unsound"])
+def test_check_run_is_added_only_on_request_and_only_for_a_delivered_review(
+    github: FakeForge, change: str
+) -> None:
+    if change == "head moved":
+        github.pulls[1].head = "d" * 40
+    run = review(*FINDINGS, codes=("transport.token",) if change == "unsound" else ())
+
+    send(github, run, check=change != "none wanted")
+
+    assert not [call for call in github.calls if "check-runs" in call.path]
+
+
+def test_gitlab_gets_the_old_name_and_both_numbers_of_an_unchanged_line() -> None:
+    diff = DIFF.replace("-value = compute(name)\n+value = compute_twice(name)\n", "")
+    diff = diff.replace("@@ -1,2 +1,2 @@\n name", '@@ -1,1 +1,2 @@\n+kind = "new"\n name')
+    made = pull_request(diff)
+    kept = replace(RENAMED, quote='name = "one"', title="Name of the module", severity="high")
+    with FakeForge("gitlab") as forge:
+        forge.pull(diff, head=HEAD, base=BASE)
+
+        send(forge, review(kept), bundle=made)
+
+        places = [
+            call.body["position"]
+            for call in forge.calls
+            if call.method == "POST" and call.path.endswith("/discussions")
+        ]
+    assert [
+        (place["old_path"], place["new_path"], place["old_line"], place["new_line"])
+        for place in places
+    ] == [("old.py", "new.py", 1, 2)]
