@@ -51,7 +51,8 @@ _FENCED = re.compile(
     r"^[ \t]*(`{3,12}|~{3,12})[^\n]*\n.*?(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL
 )
 _SPANS = re.compile(r"`[^`\n]*`")
-# Some scripts separate words with a zero-width space.
+# Khmer, Thai and other scripts separate words with one zero-width space.
+_SEPARATOR = re.compile("(?<=[^\x00-\x7f\u200b])\u200b(?=[^\x00-\x7f\u200b])")
 _TOKENS = re.compile("[^\\s\u200b]+")
 _WORDS = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 _CALL = re.compile(
@@ -301,8 +302,7 @@ def hidden(text: str) -> int:
 
     Zero-width spaces between letters of scripts that use them do not count.
     """
-    # Khmer, Thai and other scripts separate words with a zero-width space.
-    plain = re.sub("(?<=[^\x00-\x7f])\u200b(?=[^\x00-\x7f])", "", text.replace("\r\n", "\n"))
+    plain = _SEPARATOR.sub("", text.replace("\r\n", "\n"))
     return len(plain) - len(clean_text(plain, drop=True))
 
 

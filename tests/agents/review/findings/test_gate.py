@@ -338,3 +338,260 @@ def test_finding_in_bad_style_is_accepted() -> None:
     )
 
     assert gate.finding_code(finding, bundle) == ""
+
+
+def words(number: int, distinct: int) -> str:
+    """Return a text of that many words, of which so many are distinct, without a repeated pair."""
+    pairs = [(a, b) for a in range(distinct) for b in range(distinct) if a != b]
+    random.Random(2).shuffle(pairs)
+    flat = [word for pair in pairs for word in pair]
+    return " ".join(f"name{word}" for word in flat[:number])
+
+
+CYRILLIC = "абвгдежзиклмноп"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "is_refused"),
+    [
+        # A word six times in a row.
+        ("so " + "shared " * 6, "degenerate.run", True),
+        ("so " + "shared " * 5, "degenerate.run", False),
+        # 40 words or more, of which less than a quarter are distinct.
+        (words(40, 9), "degenerate.distinct", True),
+        (words(40, 10), "degenerate.distinct", False),
+        (words(39, 9), "degenerate.distinct", False),
+        # 24 words or more, of which one sequence covers more than 30 %.
+        ("one two " * 4 + words(16, 16), "degenerate.repeat", True),
+        ("one two " * 4 + words(15, 15), "degenerate.repeat", False),
+        ("one two " * 3 + words(18, 18), "degenerate.repeat", False),
+        ("one two three four " * 3 + words(12, 12), "degenerate.repeat", False),
+        ("one two three " * 4 + words(28, 28), "degenerate.repeat", False),
+        ("one two three " * 4 + words(27, 27), "degenerate.repeat", True),
+        ("one two three four " * 4 + words(30, 30), "degenerate.repeat", True),
+        ("- * " * 4 + words(16, 16), "degenerate.repeat", False),
+        # Words of more than 25 characters on average, in 60 characters or more.
+        ("x" * 60, "degenerate.length", True),
+        ("x" * 59, "degenerate.length", False),
+        (f"{'x' * 25} {'y' * 25} {'z' * 25}", "degenerate.length", False),
+        (f"{'x' * 25} {'y' * 26} {'z' * 25}", "degenerate.length", True),
+        # More than two damaged characters, or more than 1 % of a long text.
+        ("The cache\ufffd is\ufffd shared.", "degenerate.characters", False),
+        ("The cache\ufffd is\ufffd shared\ufffd.", "degenerate.characters", True),
+        ("The cache\x07 is\x07 shared\x07.", "degenerate.characters", True),
+        (GOOD + "\ufffd" * 4 + "." * (396 - len(GOOD)), "degenerate.characters", False),
+        ("\n\r\t" * 3 + "It is shared.", "degenerate.characters", False),
+        # Two sequences of mojibake.
+        ("It canâ€™t be shared.", "degenerate.mojibake", False),
+        ("It canâ€™t be â€œshared.", "degenerate.mojibake", True),
+        # At least twelve letters, of which more than a fifth are foreign.
+        (CYRILLIC[:11], "degenerate.script", False),
+        (CYRILLIC[:12], "degenerate.script", True),
+        ("a" * 16 + " " + CYRILLIC[:4], "degenerate.script", False),
+        ("a" * 16 + " " + CYRILLIC[:5], "degenerate.script", True),
+        # At least 25 words, of which less than 8 % are common.
+        (
+            "the a " + words(0, 2) + "zap " * 0 + " ".join(f"w{'x' * n}" for n in range(23)),
+            "degenerate.words",
+            False,
+        ),
+        ("the " + " ".join(f"w{'x' * n}" for n in range(24)), "degenerate.words", True),
+        ("the " + " ".join(f"w{'x' * n}" for n in range(23)), "degenerate.words", False),
+        # At least three articles before a word that cannot follow, and more than 15 % of all.
+        ("the of a to", "degenerate.order", False),
+        ("the of a to an is", "degenerate.order", True),
+        ("the of a to an is " + "the cat " * 17, "degenerate.order", False),
+        ("the of a to an is " + "the cat " * 16, "degenerate.order", True),
+        # Three lines of a diff.
+        ("--- a/x\n+++ b/x\n", "echo.diff", False),
+        ("--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n", "echo.diff", True),
+        # JSON has at least one quoted text.
+        ('{"a": 1}', "transport.json", True),
+        ("[see above]", "transport.json", False),
+        # A code fence that is left open, also inside another one.
+        ("```\nx\n```\nDone.", "transport.fence", False),
+        ("```md\n```py\nx\n```\nDone.", "transport.fence", True),
+        ("```md\n```py\nx\n```\n```\nDone.", "transport.fence", False),
+    ],
+)
+def test_each_limit_separates_noise_from_text(text: str, code: str, is_refused: bool) -> None:
+    assert (code in text_codes(text)) == is_refused
+
+
+@pytest.mark.parametrize(
+    ("text", "is_cut"),
+    [
+        ("The cache is shared. It leaks the descr", True),
+        ("The cache is shared", False),  # a title may end like this
+        ("The cache is shared by `load`", False),
+        ("The cache is shared by `load` and `op", False),
+        ("The cache is shared by `load` and `", True),
+        ("One.\nTwo.\nand then thr", True),
+        ("One.\nTwo\nand then thr", True),
+        ("One\nTwo\nand then thr", False),
+        ("cache\nload\nopen", False),
+        ("The cache is shared.\n\n# Result", False),
+        ("The cache is shared.\n```\nx = 1\n```", False),
+        ("キャッシュは共有されます。", False),
+    ],
+)
+def test_text_that_stops_in_a_sentence_is_cut(text: str, is_cut: bool) -> None:
+    assert ("transport.cut" in text_codes(text)) == is_cut
+    assert "transport.cut" not in text_codes(text, whole=False)
+
+
+@pytest.mark.parametrize(
+    ("number", "length", "is_refused"),
+    [(2, 60, False), (3, 60, True), (4, 400, False), (5, 400, True), (4, 499, False)],
+)
+def test_more_than_two_or_one_percent_of_hidden_characters_are_refused(
+    number: int, length: int, is_refused: bool
+) -> None:
+    sentences = (
+        f"{GOOD} Both tests of the loader pass before and after this change, on each Python that"
+        " is installed here."
+    )
+    end = "\u200b" * number + "."
+    text = sentences[: length - len(end)] + end
+    body = sentences[: length - len(end) - 3] + end  # the title and two line ends come before it
+
+    refused = "degenerate.characters" if is_refused else ""
+
+    assert (len(text), hidden(text)) == (length, number)
+    assert gate.summary_codes(text) == ((refused,) if refused else ())
+    assert gate.finding_code(replace(FINDING, title="T", body=body), BUNDLE) == refused
+
+
+def test_zero_width_spaces_beside_each_other_are_hidden_characters_in_any_script() -> None:
+    assert hidden("ab" + "\u200b" * 9 + "cd") == 9
+    assert hidden("\u1780" + "\u200b" * 9 + "\u1781") == 9
+    assert hidden("\u1780\u200b\u1781\u200b\u1782") == 0
+    assert hidden("\u1780\u200b a\u200b\u1781") == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "codes"),
+    [
+        ("Adds caching.", "", ("transport.short",)),
+        ("Adds a cache.", "", ()),
+        ("Adds `load` and `cache`.", "load cache", ()),
+        ("Adds `load` and `cache`.", "load only", ()),
+        ("Adds `load`, `cache` and `frob`.", "load only", ("grounding.topic",)),
+        ("Adds `load` to `src/app.py` today.", "load in src/app.py", ()),
+        ("Adds `load` to src/other.py today.", "load in src/app.py", ("grounding.topic",)),
+        (
+            "Adds `load1 load2 load3 load4` to src/other.py.",
+            "load1 load2 load3 load4",
+            ("grounding.topic",),
+        ),
+        (
+            "Adds `load1 load2 load3 load4 load5` to src/other.py.",
+            "load1 load2 load3 load4 load5",
+            (),
+        ),
+        ("Adds nothing that has a name.", "load only", ()),
+        ("Adds `return None` and `True`.", "load only", ()),
+    ],
+)
+def test_summary_is_about_the_change(text: str, shown: str, codes: tuple[str, ...]) -> None:
+    assert gate.summary_codes(text, shown) == codes
+
+
+@pytest.mark.parametrize(
+    ("title", "body", "code"),
+    [
+        ("T" * 2_000, "It is shared.", "degenerate.ratio"),
+        ("T" * 2_001, "It is shared.", "caps.body"),
+        ("Title", "x" * 30_000, "degenerate.ratio"),
+        ("Title", "x" * 30_001, "caps.body"),
+        (" ", "It is shared.", "transport.empty"),
+    ],
+)
+def test_titles_and_bodies_have_limits(title: str, body: str, code: str) -> None:
+    assert gate.finding_code(replace(FINDING, title=title, body=body), BUNDLE) == code
+    by_rule = gate.finding_code(replace(FINDING, title=title, body=body, rule="x"), BUNDLE)
+    assert by_rule == ("" if code.startswith("degenerate") else code)
+
+
+def test_at_most_25_findings_are_posted_the_most_severe_first() -> None:
+    rows = "".join(f"+value_{n} = compute({n})\n" for n in range(30))
+    diff = f"diff --git a/v.py b/v.py\n--- a/v.py\n+++ b/v.py\n@@ -0,0 +1,30 @@\n{rows}"
+    bundle = Bundle(diff=diff, files=parse(diff))
+    many = [
+        replace(
+            FINDING,
+            path="v.py",
+            quote=f"value_{n} = compute({n})",
+            title=f"Number {n} is wrong",
+            body=f"Nobody reads `value_{n}` after this line.",
+            line=n + 1,
+            claimed=n + 1,
+            severity="high" if n == 29 else "low",
+        )
+        for n in range(30)
+    ]
+
+    judged = gate.judge(run(*many, summary="Adds thirty values to a file."), bundle)
+
+    assert len(judged.findings) == gate.FINDINGS == 25
+    assert judged.findings[0].title == "Number 29 is wrong"
+    assert [finding.dropped for finding in judged.dropped] == ["caps.findings"] * 5
+    assert judged.codes == ()
+
+
+@pytest.mark.parametrize(
+    ("accepted", "noise", "other", "codes"),
+    [
+        (1, 1, 0, ()),
+        (1, 2, 0, ("run.noise",)),
+        (1, 2, 1, ()),
+        (0, 0, 1, ("run.refused",)),
+        (0, 1, 0, ("run.refused",)),
+    ],
+)
+def test_run_is_refused_if_most_reports_are_noise_or_all_are_refused(
+    accepted: int, noise: int, other: int, codes: tuple[str, ...]
+) -> None:
+    elsewhere = replace(FINDING, path="x.py", title="Another file", body="It is not in the diff.")
+
+    judged = gate.judge(
+        run(*[FINDING] * accepted, *DEGENERATE[:noise], *[elsewhere] * other), BUNDLE
+    )
+
+    assert judged.codes == codes
+
+
+def test_summary_longer_than_three_comments_is_refused() -> None:
+    sentence = "The change adds a cache to `load` in line {}, as `open` does in every call. "
+    long = "".join(sentence.format(n) for n in range(1_000))
+
+    judged = gate.judge(run(FINDING, summary=long), BUNDLE)
+
+    assert len(long) > 3 * gate.SUMMARY
+    assert (judged.summary, judged.codes) == ("", ())
+
+
+def test_refused_reports_are_counted_by_reason() -> None:
+    refused = [
+        replace(FINDING, dropped=code)
+        for code in ("grounding.quote", "grounding.quote", "grounding.path", "odd.code")
+    ]
+
+    assert gate.tally(refused) == (
+        "4 reports of the model were refused: the quoted code is not in the change (2),"
+        " the file is not in the change (1), odd.code (1)"
+    )
+    assert gate.tally(refused[:1]) == (
+        "1 report of the model was refused: the quoted code is not in the change (1)"
+    )
+    assert gate.tally([]) == ""
+
+
+def test_generated_summary_counts_lines_and_findings() -> None:
+    assert gate.host_summary(BUNDLE, [FINDING, replace(FINDING, severity="high")]) == (
+        "The change touches 1 file (+2, -1 lines). Found: 1 high, 1 medium."
+    )
+    assert gate.host_summary(BUNDLE, [], "Nothing was found.") == (
+        "The change touches 1 file (+2, -1 lines). Nothing was found."
+    )
+    assert gate.host_summary(Bundle(), []) == "The change touches 0 files (+0, -0 lines)."
