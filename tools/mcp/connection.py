@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
@@ -139,11 +140,24 @@ class ServerConnection:
     def _start_problem(self, error: Exception) -> str:
         if isinstance(error, TimeoutError):
             return f"did not start within {START_SECONDS:g} seconds"
-        if isinstance(error, FileNotFoundError):
-            return f"cannot be started: the command {self.config.command!r} does not exist"
+        if self.config.command and isinstance(error, (FileNotFoundError, NotADirectoryError)):
+            return f"cannot be started: {self._missing_file()}"
         server = self.config.url or " ".join((self.config.command, *self.config.args))
         why = self._transport.hint or error_line(error)
         return f"({server}) could not be connected: {why}{self._last_words()}"
+
+    def _missing_file(self) -> str:
+        """Return the part of an error message that names the missing folder or program."""
+        command, folder = self.config.command, self.config.cwd or "."
+        if not os.path.isdir(folder):
+            return f"the folder {folder!r} (cwd) does not exist"
+        path = self.config.env.get("PATH")
+        found = (
+            os.path.join(folder, command) if "/" in command else shutil.which(command, path=path)
+        )
+        if found is not None and os.path.exists(found):
+            return f"the interpreter in the first line of {command!r} does not exist"
+        return f"the command {command!r} does not exist; install it, or correct the name"
 
     def _last_words(self) -> str:
         """Return the end of an error message: the server's fault and last line of stderr, or ""."""

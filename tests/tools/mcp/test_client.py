@@ -38,6 +38,28 @@ async def test_the_error_names_a_server_that_cannot_be_started(
             pass
 
 
+async def test_the_error_names_a_folder_that_does_not_exist(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    for folder in (tmp_path / "none", tmp_path / "file"):
+        said = f"'x' cannot be started: the folder '{folder}' \\(cwd\\) does not exist"
+        with pytest.raises(ConfigError, match=said):
+            async with mcp.connect_stdio("x", sys.executable, cwd=folder):
+                pass
+
+
+async def test_the_error_names_a_script_whose_interpreter_does_not_exist(tmp_path: Path) -> None:
+    script = tmp_path / "server"
+    script.write_text("#!/no/such/python\n")
+    script.chmod(0o755)
+
+    for command in (str(script), "./server"):
+        said = f"the interpreter in the first line of '{command}' does not exist"
+        with pytest.raises(ConfigError, match=said):
+            async with mcp.connect_stdio("x", command, cwd=tmp_path):
+                pass
+
+
 async def test_several_servers_are_connected_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "old.py").write_text(OLD)
     servers = {
