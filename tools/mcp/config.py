@@ -46,7 +46,8 @@ class OAuth:
         if self.grant == "client_credentials" and not (self.client_id and secret):
             raise ConfigError("client_credentials needs a client_id and a secret or a private key")
         if secret and not self.client_id:
-            raise ConfigError("a client_secret needs the client_id that it belongs to")
+            name = "client_secret" if self.client_secret else "private_key"
+            raise ConfigError(f"a {name} needs the client_id that it belongs to")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +72,12 @@ class ServerConfig:
     exclude: tuple[str, ...] = ()  # names of tools to leave out, with wildcards
 
     def __post_init__(self) -> None:
-        if bool(self.command) == bool(self.url):
-            raise ConfigError(f"MCP server {self.name!r} needs either a command or a url")
+        if self.command and self.url:
+            raise ConfigError(
+                f"MCP server {self.name!r} has both a command and a url; remove one of them"
+            )
+        if not self.command and not self.url:
+            raise ConfigError(f"MCP server {self.name!r} needs a command or a url")
 
 
 def read_config(
@@ -114,43 +119,55 @@ def _server(where: str, name: str, given: Any, environ: Mapping[str, str]) -> Se
             )
         return found
 
-    def text(value: Any) -> str:
+    def text(key: str, value: Any) -> str:
         if not isinstance(value, str):
-            raise TypeError(f"a text was expected, not {value!r}")
+            raise TypeError(f"{key} must be a text, not {_kind(value)}")
         return re.sub(r"\$\{(\w+)(?::-([^}]*))?\}", variable, value)
 
-    def texts(values: Any) -> dict[str, str]:
-        return {str(key): text(value) for key, value in dict(values or {}).items()}
+    def texts(key: str) -> dict[str, str]:
+        values = given.get(key) or {}
+        if not isinstance(values, Mapping):
+            raise TypeError(f"{key} must be an object, not {_kind(values)}")
+        return {str(name): text(f"{key}.{name}", value) for name, value in values.items()}
 
-    def names(key: str) -> tuple[str, ...]:
-        listed = given.get(key, [])
-        if not isinstance(listed, list):
-            raise TypeError(f"{key} must be a list of names of tools, not {listed!r}")
-        return tuple(map(text, listed))
+    def listed(key: str) -> tuple[str, ...]:
+        values = given.get(key, [])
+        if not isinstance(values, list):
+            raise TypeError(f"{key} must be a list of texts, not {_kind(values)}")
+        return tuple(text(f"{key}[{at}]", value) for at, value in enumerate(values))
 
     if not isinstance(given, Mapping):
-        raise ConfigError(f"{where}: server {name!r} must be an object, not {given!r}")
-    args = given.get("args", [])
+        raise ConfigError(f"{where}: server {name!r} must be an object, not {_kind(given)}")
     try:
-        if not isinstance(args, list):
-            raise TypeError(f"args must be a list, not {args!r}")
         return ServerConfig(
             name=name,
-            command=text(given.get("command", "")),
-            args=tuple(map(text, args)),
-            env=texts(given.get("env")),
-            cwd=text(given["cwd"]) if given.get("cwd") else None,
-            url=text(given.get("url", "")),
-            headers=texts(given.get("headers")),
+            command=text("command", given.get("command", "")),
+            args=listed("args"),
+            env=texts("env"),
+            cwd=text("cwd", given["cwd"]) if given.get("cwd") else None,
+            url=text("url", given.get("url", "")),
+            headers=texts("headers"),
             sse=given.get("type") == "sse",
             oauth=_oauth(given.get("oauth", False), text),
-            include=names("includeTools"),
-            exclude=names("excludeTools"),
+            include=listed("includeTools"),
+            exclude=listed("excludeTools"),
         )
     except ConfigError as error:
         raise ConfigError(f"{where}: server {name!r}: {error}") from None
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{where}: server {name!r}: {error}") from error
+
+
+def _kind(value: Any) -> str:
+    """Return the JSON type of a value for a message; the value itself may contain a secret."""
+    kinds = {
+        dict: "an object",
+        list: "a list",
+        str: "a text",
+        bool: "a boolean",
+        type(None): "null",
+    }
+    return kinds.get(type(value), "a number")
 
 
 # The names in mcp.json of the fields of OAuth.
@@ -167,17 +184,17 @@ _OAUTH = {
 }
 
 
-def _oauth(given: Any, text: Callable[[Any], str]) -> bool | OAuth:
+def _oauth(given: Any, text: Callable[[str, Any], str]) -> bool | OAuth:
     """Read the setting "oauth" of a server: true, false, or an object."""
     if isinstance(given, bool):
         return given
     if not isinstance(given, Mapping):
-        raise TypeError(f"oauth must be true or an object, not {given!r}")
+        raise TypeError(f"oauth must be true or an object, not {_kind(given)}")
     fields: dict[str, Any] = {}
     for name, value in given.items():
         if name not in _OAUTH:
             raise ValueError(f"unknown name {name!r} in oauth; {suggest(name, _OAUTH)}")
-        fields[_OAUTH[name]] = value if name == "port" else text(value)
+        fields[_OAUTH[name]] = value if name == "port" else text(f"oauth.{name}", value)
     if type(fields.get("port", 0)) is not int:
-        raise TypeError(f"port must be a number, not {fields['port']!r}")
+        raise TypeError(f"oauth.port must be a whole number, not {_kind(fields['port'])}")
     return OAuth(**fields)

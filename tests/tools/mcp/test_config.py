@@ -17,10 +17,21 @@ from glue.tools import mcp
         ({}, 'needs "mcpServers"'),
         ({"mcpServers": []}, 'needs "mcpServers"'),
         ({"mcpServers": {"a": 7}}, "must be an object"),
-        ({"mcpServers": {"a": {}}}, "needs either a command or a url"),
-        ({"mcpServers": {"a": {"command": "x", "url": "y"}}}, "needs either a command or a url"),
-        ({"mcpServers": {"a": {"command": "x", "args": "-v"}}}, "args must be a list"),
-        ({"mcpServers": {"a": {"command": 7}}}, "a text was expected"),
+        ({"mcpServers": {"a": {}}}, "needs a command or a url"),
+        ({"mcpServers": {"a": {"command": "x", "url": "y"}}}, "has both a command and a url"),
+        ({"mcpServers": {"a": {"command": "x", "args": "-v"}}}, "args must be a list of texts"),
+        ({"mcpServers": {"a": {"command": "x", "args": ["-v", 7]}}}, r"args\[1\] must be a text"),
+        ({"mcpServers": {"a": {"command": 7}}}, "command must be a text, not a number"),
+        ({"mcpServers": {"a": {"url": 7}}}, "url must be a text, not a number"),
+        ({"mcpServers": {"a": {"command": "x", "cwd": 7}}}, "cwd must be a text, not a number"),
+        (
+            {"mcpServers": {"a": {"command": "x", "env": ["K=v"]}}},
+            "env must be an object, not a list",
+        ),
+        ({"mcpServers": {"a": {"command": "x", "env": {"K": 7}}}}, r"env\.K must be a text"),
+        ({"mcpServers": {"a": {"url": "x", "headers": {"K": 7}}}}, r"headers\.K must be a text"),
+        ({"mcpServers": {"a": {"url": "x", "includeTools": "*"}}}, "includeTools must be a list"),
+        ({"mcpServers": {"a": {"url": "x", "excludeTools": [7]}}}, r"excludeTools\[0\] must be"),
         (
             {"mcpServers": {"a": {"url": "x", "headers": {"k": "${NO_SUCH}"}}}},
             "needs the variable NO_SUCH",
@@ -30,6 +41,27 @@ from glue.tools import mcp
 def test_an_invalid_configuration_is_an_error(content: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         mcp.read_config(content, {})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["Bearer hush"],
+        {"command": ["hush"]},
+        {"url": "x", "headers": ["Authorization: Bearer hush"]},
+        {"url": "x", "headers": {"Authorization": ["Bearer hush"]}},
+        {"command": "x", "env": "TOKEN=hush"},
+        {"command": "x", "args": "--token hush"},
+        {"url": "x", "oauth": "hush"},
+        {"url": "x", "oauth": {"clientSecret": ["hush"]}},
+    ],
+)
+def test_the_error_of_an_invalid_value_does_not_contain_the_value(given: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        mcp.read_config({"mcpServers": {"a": given}}, {})
+
+    assert "server 'a'" in str(caught.value)
+    assert "hush" not in str(caught.value)
 
 
 def test_variables_are_replaced_and_headers_are_not_in_the_repr() -> None:
@@ -91,11 +123,12 @@ def test_the_sign_in_and_the_tools_of_a_server_are_read() -> None:
     [
         ("yes", "oauth must be true or an object"),
         ({"clientID": "x"}, "unknown name 'clientID' in oauth; did you mean clientId"),
-        ({"clientSecret": "x"}, "needs the client_id"),
+        ({"clientSecret": "x"}, "a client_secret needs the client_id"),
+        ({"privateKey": "x"}, "a private_key needs the client_id"),
         ({"grant": "password"}, "grant must be browser or client_credentials"),
         ({"grant": "client_credentials", "clientId": "x"}, "needs a client_id and a secret"),
-        ({"port": "80"}, "port must be a number"),
-        ({"clientId": 7}, "a text was expected"),
+        ({"port": "80"}, r"oauth\.port must be a whole number, not a text"),
+        ({"clientId": 7}, r"oauth\.clientId must be a text, not a number"),
     ],
 )
 def test_an_invalid_sign_in_is_an_error_that_names_the_server(oauth: Any, why: str) -> None:
