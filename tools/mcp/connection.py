@@ -382,12 +382,14 @@ class ServerConnection:
                 f"{shown_names(twice)}"
             )
         include, exclude = self.config.include, self.config.exclude
-        for pattern in (*include, *exclude):
-            if not any(matches_text(name, pattern) for name in known):
-                self._warn_once(
-                    f"MCP server {self.name} has no tool {pattern!r}; "
-                    f"there are {len(known)}: {shown_names(list(known))}"
-                )
+        there = shown_names(list(known)) or "none"
+        for key, patterns in (("includeTools", include), ("excludeTools", exclude)):
+            for pattern in patterns:
+                if not any(matches_text(name, pattern) for name in known):
+                    self._warn_once(
+                        f"the pattern {pattern!r} in {key} matches no tool of MCP server "
+                        f"{self.name}; correct or remove the pattern; its tools: {there}"
+                    )
         if not include and not exclude:
             return known
         return {

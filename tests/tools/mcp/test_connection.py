@@ -351,9 +351,14 @@ async def test_included_and_excluded_tools(
     ]
     assert await offered(exclude=("*_a",)) == ["demo__read_b", "demo__other"]
     assert await offered(include=("read_*",), exclude=("read_b",)) == ["demo__read_a"]
-    assert "has no tool" not in caplog.text
+    assert "matches no tool" not in caplog.text
     assert await offered(include=("raed_*",)) == []
-    assert "MCP server demo has no tool 'raed_*'; there are 4: read_a, read_b" in caplog.text
+    assert (
+        "the pattern 'raed_*' in includeTools matches no tool of MCP server demo; correct or remove"
+        " the pattern; its tools: read_a, read_b, write_a, other"
+    ) in caplog.messages
+    assert len(await offered(exclude=("wirte_*",))) == 4
+    assert "the pattern 'wirte_*' in excludeTools matches no tool" in caplog.text
 
 
 async def test_tools_with_equal_names_cost_one_line_and_the_first_is_used(
