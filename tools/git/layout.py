@@ -5,6 +5,7 @@ Links and other ways that lead to the objects of another repository are refused.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -22,6 +23,8 @@ SECONDS = 4.0
 BAD = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(/|$)|^[-./]|[./]$|\.$")
 PLACES = ("refs/heads/", "refs/remotes/origin/", "refs/remotes/", "refs/tags/")
 WORKTREE = re.compile(rb"(?im)^\s*worktree\s*=\s*(\S.*)$")
+# The errors of opening a path that is missing, a directory, or longer than a path can be.
+NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 MAX_LINE = 4096  # bytes of a ref, or of a file that names a directory
 MAX_PACKED = 64 * 1024 * 1024
 MAX_CONFIG = 1024 * 1024
@@ -89,7 +92,10 @@ class Layout:
                 )
             if not ref.startswith("refs/") or BAD.search(ref):
                 raise _unsafe(f"a symbolic ref leads to {shorten(ref)}, which is not a ref")
-        raise _unsafe("symbolic refs form a circle")
+        raise _unsafe(
+            f"{MAX_JUMPS} symbolic refs in a row lead to {shorten(ref)}; so many are not followed: "
+            "give a full hash"
+        )
 
     def head_branch(self) -> str:
         """Return the name of the branch that is checked out, or "" if HEAD is detached."""
@@ -112,17 +118,19 @@ class Layout:
 
 
 def read_small(root: Root, path: str, cap: int) -> bytes | None:
-    """Return the content of a small regular file, or None if it does not exist.
+    """Return the content of a small file, or None if the file is missing or a directory.
 
-    Raise GitError if the file is a link or larger than `cap`.
+    Raise GitError if the file is a link, larger than `cap`, or cannot be read.
     """
     try:
         with root.place(path, links=False) as place, place.open(path) as file:
             content = file.read(cap + 1)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return None
-    except (OSError, UnsafePath) as error:
+    except UnsafePath as error:
         raise _unsafe(f".git/{path} is not a plain file") from error
+    except OSError as error:
+        if error.errno in NO_FILE:
+            return None
+        raise _unsafe(f".git/{path} cannot be read: {error.strerror}") from error
     if len(content) > cap:
         raise _unsafe(f".git/{path} is larger than {cap} bytes")
     return content
@@ -136,7 +144,7 @@ def _open_directory(parent: int, name: str) -> int:
     try:
         return os.open(name, DIRECTORY, dir_fd=parent)
     except OSError as error:
-        raise _unsafe(f"{name} in the git directory is missing, or is not a directory") from error
+        raise _unsafe(f"{name} in the git directory cannot be opened: {error.strerror}") from error
 
 
 def _open_git_directories(root: Root, path: str, stack: ExitStack) -> tuple[Root, Root]:

@@ -88,6 +88,24 @@ async def test_the_checkout_of_a_submodule_is_read(repo: Path, run: Run, tmp_pat
         Repo(tmp_path / "outer/other")
 
 
+def test_a_name_that_is_longer_than_file_names_can_be_is_not_found(repo: Path) -> None:
+    with Repo(repo) as opened, pytest.raises(GitError, match="no branch, tag or commit") as caught:
+        opened.resolve("a" * 300)
+
+    assert caught.value.kind == "missing"
+
+
+def test_a_git_directory_without_objects_is_refused_with_the_reason(repo: Path) -> None:
+    objects = repo / ".git/objects"
+    objects.rename(repo / "moved")
+
+    with pytest.raises(GitError, match="objects in the git directory cannot be opened: No such"):
+        Repo(repo)
+    objects.symlink_to("../moved")
+    with pytest.raises(GitError, match="objects in the git directory cannot be opened: Not a dir"):
+        Repo(repo)
+
+
 def test_a_link_in_place_of_a_ref_is_refused(lab: Lab) -> None:
     ref, decoy = lab.dot / "refs/heads/work", lab.dot / "refs/heads/refs/heads/main"
     decoy.parent.mkdir(parents=True)
@@ -139,7 +157,7 @@ def test_a_commit_name_that_is_a_path_or_expression_is_refused(lab: Lab, name: s
 @pytest.mark.parametrize(
     ("file", "content", "why"),
     [
-        ("refs/heads/work", "ref: refs/heads/work\n", "form a circle"),
+        ("refs/heads/work", "ref: refs/heads/work\n", "5 symbolic refs in a row lead to"),
         ("refs/heads/work", "{main}" + "\n" * 5000, "refs/heads/work is larger than 4096 bytes"),
         ("shallow", "{main}\n../../x\n", "shallow does not consist of hashes"),
         ("shallow", "{main}\n" * 110_000, "shallow is larger than"),
