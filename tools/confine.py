@@ -99,8 +99,10 @@ def _drop_capabilities(machine: str) -> None:
 
 def _restrict_files(plan: dict[str, Any]) -> None:
     found = version()
+    if not found:
+        raise OSError("the kernel does not support Landlock, or it is switched off")
     if found < OLDEST:
-        raise OSError("the kernel has no Landlock, or a version without truncation")
+        raise OSError(f"Landlock of the kernel has version {found}; {OLDEST} is needed (Linux 6.2)")
     write = (1 << (16 if found >= 5 else 15)) - 1  # all rights that this version knows
     attributes = struct.pack("=QQQ", write, 0, SCOPES if found >= 6 else 0)
     size = 24 if found >= 6 else 16 if found >= 4 else 8

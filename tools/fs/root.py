@@ -278,7 +278,8 @@ class _Walk:
 
     def __init__(self, root: Root, path: str, links: bool, final: bool) -> None:
         self.root, self.path = root, path
-        self.links_left, self.final = MAX_LINKS if links else 0, final
+        self.follows, self.final = links, final
+        self.links_left = MAX_LINKS if links else 0
         self.fds: list[int] = []
         self.names: list[str] = []
         self.todo = root.relative(path).split("/")[::-1]
@@ -343,7 +344,9 @@ class _Walk:
             return False
         if self.links_left <= 0:
             raise UnsafePath(
-                f"{shorten(self.path)} goes through a link that is not allowed, or through too many"
+                f"{shorten(self.path)} leads through more than {MAX_LINKS} links"
+                if self.follows
+                else f"{shorten(self.path)} leads through a link, which is not followed here"
             )
         self.links_left -= 1
         if (below := self.root.below(target)) is None:

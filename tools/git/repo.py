@@ -56,6 +56,7 @@ SMALLER = "512k"  # core.bigFileThreshold after git ran out of memory
 LOG = "%H%x00%P%x00%an%x00%ae%x00%aI%x00%B"
 HIT = re.compile(rb"[0-9a-f]{40,64}:([^\0]*)\0(\d+)[\0:](.*)", re.DOTALL)
 MAX_SHALLOW = 4 * 1024 * 1024
+MAX_ARGUMENT = 64 * 1024  # characters
 SHORT = re.compile(r"[0-9a-f]{7,64}")
 SHA256 = re.compile(rb"(?im)^\s*objectformat\s*=\s*\"?sha256\"?\s*$")
 PARTIAL = re.compile(rb"(?im)^\s*(?:promisor\s*=\s*true|partialclone(?:filter)?\s*=)")
@@ -107,7 +108,9 @@ class Repo:
             self.layout = Layout(self.root, alternates=alternates)
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
-            raise GitError(f"the repository cannot be read: {why}", kind="unsafe") from error
+            raise GitError(
+                f"the repository {shorten(self.root)} cannot be read: {why}", kind="unsafe"
+            ) from error
         with ExitStack() as stack:
             stack.callback(self.layout.close)
             self._make_directory(stack)
@@ -325,7 +328,10 @@ class Repo:
     def blob(self, sha: str, *, cap: int = 8 * 1024 * 1024, cut: bool = False) -> bytes:
         """Return the content of a file by the full hash of its blob."""
         if not HASH.fullmatch(sha):
-            raise GitError(f"{shorten(sha)} is not a full hash", kind="usage")
+            raise GitError(
+                f"{shorten(sha)} is not a full hash; give all 40 or 64 hexadecimal digits",
+                kind="usage",
+            )
         self._check_open()
         with self._advice_for_partial_clone():
             found = self.objects.read(sha, until=self._until(), cap=cap, cut=cut)
@@ -482,7 +488,9 @@ class Repo:
             objects = os.path.join(os.path.realpath(self.root), ".git", "objects")
             if not is_same_file(stat_or_none(objects, follow=True), os.fstat(self.layout.objects)):
                 raise GitError(
-                    "the object directory was moved; linked worktrees need /proc", kind="unsafe"
+                    "the object directory is not at .git/objects: it was moved, or this is a linked"
+                    " worktree, which can be read only on a system with /proc",
+                    kind="unsafe",
                 )
         env = environment(self.root, GIT_DIR=self.directory, GIT_OBJECT_DIRECTORY=objects)
         if not literal:
@@ -496,7 +504,7 @@ class Repo:
 
     def _check_open(self) -> None:
         if not self.directory:
-            raise GitError("the repository is closed", kind="usage")
+            raise GitError("this Repo is closed; open another one", kind="usage")
 
     def _tree(self, name: str) -> str:
         return name if name in EMPTY_TREE.values() else self.resolve(name)
@@ -554,6 +562,11 @@ def _argument(arg: str) -> str:
         raise GitError(
             "an argument contains a lone surrogate (half a character)", kind="usage"
         ) from None
-    if "\0" in arg or len(arg) > 64 * 1024:
-        raise GitError("an argument contains a NUL character or is too long", kind="usage")
+    if "\0" in arg:
+        raise GitError("an argument contains a NUL character", kind="usage")
+    if len(arg) > MAX_ARGUMENT:
+        raise GitError(
+            f"an argument has {len(arg)} characters; at most {MAX_ARGUMENT} are allowed",
+            kind="usage",
+        )
     return arg

@@ -176,6 +176,21 @@ def test_a_closed_repository_leaves_no_descriptor_open(repo: Path) -> None:
     assert sorted(os.listdir("/proc/self/fd")) == before
 
 
+def test_an_argument_that_cannot_be_passed_to_git_is_an_error(repo: Path) -> None:
+    whys = {
+        "a\0b": "contains a NUL character",
+        "a" * (64 * 1024 + 1): "has 65537 characters; at most 65536 are allowed",
+        "\ud800": "contains a lone surrogate",
+    }
+
+    with Repo(repo) as opened:
+        for path, why in whys.items():
+            with pytest.raises(GitError, match=f"an argument {why}") as caught:
+                opened.log("", "HEAD", paths=[path])
+            assert caught.value.kind == "usage"
+        assert opened.log("", "HEAD", paths=["a" * 64 * 1024]) == []
+
+
 def test_a_hash_must_be_complete_and_name_a_file(repo: Path, run: Run) -> None:
     with Repo(repo) as opened:
         with pytest.raises(GitError, match="'abc' is not a full hash") as caught:
