@@ -44,7 +44,10 @@ class Permission(Protocol):
     """A policy that decides whether a tool may run."""
 
     def decide(self, request: PermissionRequest) -> Decision | Awaitable[Decision]:
-        """Return the decision whether the tool may run. If this raises, the call is refused."""
+        """Return the decision whether the tool may run.
+
+        If the method raises an error, the call is refused.
+        """
 
 
 class AllowAll:
@@ -165,7 +168,7 @@ class Rules:
         remember_decision(self.otherwise, request, decision)
 
     def needs_person(self, request: PermissionRequest) -> bool:
-        """Return whether a person must decide: rules leave it to `otherwise`, which asks one."""
+        """Return whether no rule decides or may forbid the call, and `otherwise` asks a person."""
         decision, doubt, _, policy = self._follow(request)
         return decision is None and not doubt and needs_person(policy, request)
 
@@ -257,7 +260,7 @@ def _nested(tools: Iterable[Any]) -> Iterator[Any]:
 
 
 class _Names:
-    """A matcher of rule patterns for the paths of a request, or for its target without paths."""
+    """A matcher of rule patterns for the paths of a request, or for its target if it has none."""
 
     def __init__(self, request: PermissionRequest) -> None:
         touched = request.touched
@@ -284,7 +287,7 @@ class _Names:
 
 
 def fold_name(name: str) -> str:
-    """Return a name without differences of case and Unicode form, to compare names of files."""
+    """Return a file name in one case and one Unicode form, for comparisons with other names."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
 
 
@@ -307,7 +310,8 @@ class _Command:
     def forbids(self, pattern: str) -> bool | str:
         """Return whether the pattern matches the command, or the reason why it may match.
 
-        The reason is a text. It is returned if the line may contain a matching command.
+        The reason is a text, such as "the line is not one plain command". It is returned if the
+        line may contain a command that the pattern matches.
         """
         program, *others = pattern.split() or [""]
         if self.words is not None:

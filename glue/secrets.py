@@ -1,6 +1,6 @@
-"""Secrets in text: how to recognize them, and how to replace them with a mask.
+"""Find secrets in text, and replace the secrets with a mask.
 
-Three levels, from fast to thorough:
+There are three levels, from fast to thorough:
 
 - `mask_values` replaces values that the caller passes.
 - `mask_secrets` replaces the secrets of the environment, and text that has the form of a well-known
@@ -185,7 +185,10 @@ class Redactor:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str], *values: str, mask: str = MASK) -> Self:
-        """Return a redactor for `values` and for variables in `environ` named like A_TOKEN."""
+        """Return a redactor for `values` and for variables in `environ` named like A_TOKEN.
+
+        A plain value with fewer than 8 letters and digits is not found.
+        """
         secrets = {value for value in values if value}
         for name, value in environ.items():
             if is_secret_name(name):
@@ -204,11 +207,11 @@ class Redactor:
         return cls(needles=frozenset(needles), windows=frozenset(windows), mask=mask)
 
     def redact(self, text: str) -> str:
-        """Replace all secrets that `find` finds in the text with the mask."""
+        """Return the text with the mask in place of all secrets that `find` finds."""
         return self.cover(text, self.find(text))
 
     def redact_values(self, text: str) -> str:
-        """Replace the known values that `find_values` finds in the text with the mask."""
+        """Return the text with the mask in place of the known values that `find_values` finds."""
         return self.cover(text, self.find_values(text))
 
     def find(self, text: str) -> list[Span]:
@@ -241,7 +244,7 @@ class Redactor:
         return leaks
 
     def cover(self, text: str, leaks: Iterable[Span]) -> str:
-        """Replace the pieces of the text between the positions in `leaks` with the mask.
+        """Return the text with the mask in place of the pieces at the positions in `leaks`.
 
         Pieces that overlap are replaced with one mask.
         """
@@ -269,9 +272,10 @@ def is_random_looking(token: str) -> bool:
 
 
 def _parts_of(value: str) -> list[str]:
-    """Return the secrets in the value of a variable: the value itself, and parts of the value.
+    """Return the secrets in the value of a variable: the value, and parts of the value.
 
     Parts are the lines of a key file, the password in a URL, and the strings of a JSON object.
+    Secrets that are shorter than 8 characters are left out.
     """
     parts = [value.strip()]
     if "\n" in value:
@@ -385,7 +389,7 @@ def _unescape(token: str) -> str:
 
 
 def _projections(text: str) -> list[View]:
-    """Return the letters and digits, in lower case, of each copy of the text from `_views`.
+    """Return the letters and digits of a text in lower case, once for each copy from `_views`.
 
     Two further copies leave out `0x` prefixes and tags, which may separate the characters of a
     secret.

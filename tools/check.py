@@ -1,4 +1,4 @@
-"""Checks of tools: missing descriptions, and schemas that the wire of a provider refuses."""
+"""Find problems of tools: missing descriptions, and schemas that some model APIs refuse."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolProblem:
-    """A problem of a tool; `wires` are the wires on which models refuse the tool because of it."""
+    """A problem of a tool, and the names of the wires (model APIs) that refuse the tool for it."""
 
     tool: str
     text: str
@@ -91,7 +91,10 @@ def _check(tool: AnyTool) -> Iterator[ToolProblem]:
 
 
 def _wires_that_refuse(parameter: str, patterns: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the wires that refuse the name of a parameter; `patterns` has the valid names."""
+    """Return the wires that refuse the name of a parameter.
+
+    `patterns` has a regular expression of the valid names for each wire.
+    """
     return tuple(wire for wire, pattern in patterns.items() if not re.fullmatch(pattern, parameter))
 
 

@@ -29,7 +29,7 @@ PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from glue.tools.pdf_process i
 
 
 def picture_type(data: bytes) -> str:
-    """Return the media type of a picture by its first bytes, or "" if models cannot see it.
+    """Return the media type of a PNG, JPEG, GIF or WebP picture by its first bytes, or "".
 
     >>> picture_type(b"GIF89a...")
     'image/gif'
@@ -58,7 +58,11 @@ def picture_size(data: bytes) -> str:
 
 
 def read_pdf(data: bytes, stop: StopFlag | None = None, seconds: float = SECONDS) -> str:
-    """Return the text of a PDF, with a line before each page; raise ToolError if unreadable."""
+    """Return the text of a PDF, with a line "[page 1 of 9]" before each page.
+
+    Raise ToolError if the PDF cannot be read. If the time is up or the text is too long, return the
+    first pages and a note.
+    """
     if find_spec("pypdf") is None:
         raise ToolError(
             "a PDF can be read only if pypdf is installed: pip install 'glue-agents[documents]'"

@@ -214,7 +214,7 @@ def web_search(
 
 
 def _hosts(name: str, hosts: Iterable[str]) -> tuple[str, ...]:
-    """Return host names in lower case; raise an error for an entry such as https://a.org.
+    """Return host names in lower case; raise ValueError for an entry such as https://a.org.
 
     `name` is the parameter that the error names.
     """
@@ -250,7 +250,10 @@ def parse_url(url: str) -> Target:
     if len(url) > MAX_URL:
         raise ToolError(f"the url has {len(url)} characters; at most {MAX_URL} are allowed")
     if url != url.strip() or not url.isprintable() or " " in url or "\\" in url:
-        raise ToolError(f"{shown!r} contains a blank, a backslash or a control character")
+        raise ToolError(
+            f"{shown!r} contains a blank, a backslash or a control character; "
+            "replace it with its percent-encoding, such as %20"
+        )
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -303,7 +306,7 @@ def system_addresses(host: str, port: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Response:
-    """The response to a request that was not redirected further."""
+    """A response that is not a redirect, with the URL that was requested last."""
 
     target: Target
     media_type: str
@@ -353,7 +356,10 @@ class _Fetcher:
         return found
 
     async def read(self, target: Target) -> str | list[Part]:
-        """Fetch a URL; return its text after a line about it, or the parts of a picture."""
+        """Fetch a URL and return its text, or its picture as message parts.
+
+        The text, and the part before the picture, begins with a line about the URL.
+        """
         until = time.monotonic() + self.seconds
         try:
             with anyio.fail_after(self.seconds + 1):  # the deadlines of the requests come first
@@ -509,8 +515,8 @@ def _text(response: _Response) -> str:
 def _decoded(response: _Response) -> str:
     """Decode the body of a response as text.
 
-    The encoding comes from the byte-order mark, the header or the HTML meta element. Without any of
-    them the body is decoded as UTF-8, or as cp1252 if it is not valid UTF-8.
+    The encoding comes from the byte-order mark, the header or the HTML meta element. If none of
+    them names an encoding, the body is decoded as UTF-8, or as cp1252 if it is not valid UTF-8.
     """
     body = response.body
     if body.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -534,7 +540,7 @@ def _decoded(response: _Response) -> str:
 
 
 def _wrapped(line: str) -> Iterable[str]:
-    """Split a line that is longer than `LINE` characters, at blanks if possible."""
+    """Yield a line in pieces of at most `LINE` characters, cut at blanks if possible."""
     while len(line) > LINE:
         at = line.rfind(" ", LINE // 2, LINE) + 1 or LINE
         yield line[:at].rstrip()

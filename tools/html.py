@@ -38,7 +38,8 @@ _MAIN = 200  # characters that make the main part of a page worth showing alone
 def html_to_text(page: str, base_url: str = "") -> tuple[str, str]:
     """Return the title and the text of a page; links are resolved against `base_url`.
 
-    If the page marks its main part (`main` or `article`), only that part is returned.
+    If the page marks its main part (`main` or `article`), and this part has at least 200
+    characters, its text is returned alone.
 
     >>> html_to_text("<title>Rain</title><h1>Today</h1><p>Dry, <a href='/b'>more</a>", "http://a/")
     ('Rain', '# Today\\n\\nDry, [more](http://a/b)')
@@ -57,7 +58,7 @@ def html_to_text(page: str, base_url: str = "") -> tuple[str, str]:
 
 
 def _tokens(page: str) -> Iterator[tuple[str, str, str]]:
-    """Split a page into tokens: ("text", "", text), ("start", name, tag), ("end", name, "").
+    """Yield the tokens of a page: ("text", "", text), ("start", name, tag), ("end", name, "").
 
     The content of an element such as `script` or `title` is one token ("raw", name, text).
     """
@@ -97,9 +98,10 @@ def _tokens(page: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _tag_end(page: str, at: int) -> int:
-    """Return the position of the `>` that ends a tag, or -1; skip a `>` inside a quoted value.
+    """Return the position of the `>` that ends a tag, or -1 if the tag is not ended.
 
-    At most eight `>` are tried, so that a page of broken quotes takes no longer than another page.
+    A `>` inside a quoted value is skipped. At most eight `>` are tried, so that a page of broken
+    quotes takes no longer than another page. If all are skipped, the first is returned.
     """
     first = end = page.find(">", at)
     for _ in range(8):

@@ -34,7 +34,7 @@ def has_landlock() -> bool:
 
 
 def make_ruleset(program: str, readable: Iterable[str | int]) -> int:
-    """Return Landlock rules that let `program` start and read only some folders; -1 if unusable.
+    """Return Landlock rules with which `program` can read only some folders; -1 without Landlock.
 
     Args:
         program: the program's absolute path.

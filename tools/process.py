@@ -1,6 +1,6 @@
 """Run a child process to its end, with a deadline and a limit on its output.
 
-The child, every process of its group and every marked process have ended when `run` returns.
+Before `run` returns, it kills the child, every process of its group and every marked process.
 """
 
 from __future__ import annotations

@@ -84,9 +84,9 @@ def end_marked(mark: str) -> None:
 
 
 def has_exited(child: subprocess.Popen[bytes]) -> bool:
-    """Return whether a child has ended, without reaping the child.
+    """Return whether a child has ended; do not reap the child if the system allows that.
 
-    So the system does not reuse the number of its process group before the group is killed.
+    The system cannot reuse the number of its process group until the child is reaped.
     """
     if child.returncode is not None:
         return True
@@ -99,7 +99,7 @@ def has_exited(child: subprocess.Popen[bytes]) -> bool:
 
 
 def end_group(child: subprocess.Popen[bytes], *, polite: bool = False) -> None:
-    """Kill a child and its process group, and reap it; if `polite`, send SIGTERM first."""
+    """Kill a child and its process group, and reap the child; if `polite`, send SIGTERM first."""
     if child.returncode is None:
         if polite and not has_exited(child):
             _signal(child.pid, signal.SIGTERM)

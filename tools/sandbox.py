@@ -107,7 +107,10 @@ class Backend(Protocol):
         """Return whether the backend works on this machine."""
 
     def wrap(self, argv: Sequence[str], root: str, view: View) -> list[str]:
-        """Return the argument list that runs a command confined; `view` has the visible paths."""
+        """Return an argument list that runs the command `argv` confined.
+
+        The command starts in the folder `root`; `view` has the paths that it can use.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +236,7 @@ class SandboxRunner:
         return self.backend.wrap(argv, root, self.view)
 
     def read_only(self) -> SandboxRunner:
-        """Return a stricter runner: commands cannot use a network, and write only private folders.
+        """Return a stricter runner, whose commands use no network and write only private folders.
 
         Both runners have the same private folders.
         """
@@ -310,7 +313,10 @@ def open_sandbox(sandbox: Sandbox | str, root: str | os.PathLike[str]) -> Sandbo
 
 
 def find_backend(name: str = "") -> Backend | None:
-    """Return the backend called `name`, or the best one without a name; None if none works here."""
+    """Return the backend called `name`, or the first that works if `name` is empty.
+
+    Return None if no such backend works on this machine.
+    """
     wanted = [BACKENDS[name]] if name else BACKENDS.values()
     return next((backend for backend in wanted if backend.works()), None)
 
@@ -345,10 +351,10 @@ def _succeeds(argv: Sequence[str]) -> bool:
 
 
 def _etc() -> tuple[list[str], list[str], list[str]]:
-    """Return three lists of paths in /etc: readable files, hidden files, and their folders.
+    """Return lists of paths in /etc: readable paths, hidden paths, and folders with hidden paths.
 
-    A file is hidden if users other than its owner may not read it; without a sandbox, a command of
-    root could read it.
+    A folder without hidden paths is one readable path. A file is hidden if users other than its
+    owner may not read it; without a sandbox, a command of root could read it.
     """
     public, hidden, mixed = list[str](), list[str](), list[str]()
 

@@ -126,7 +126,7 @@ def tools(
     if questions not in get_args(Questions):
         raise ValueError(f"questions must be 'all' or 'writes', not {questions!r}")
     if questions == "writes" and (runner is not None or sandbox == "off"):
-        raise ValueError("questions='writes' needs a sandbox")
+        raise ValueError("questions='writes' needs a sandbox; leave out runner= and sandbox='off'")
     if not 0 < timeout < float("inf"):
         raise ValueError(f"timeout must be a finite number of seconds above 0, not {timeout!r}")
     home = os.path.realpath(root)
@@ -179,9 +179,11 @@ def tools(
         return ShellCommand(argv, known, home, runner, seconds)
 
     async def trial(given: Mapping[str, Any]) -> str | None:
-        """Run a command in the read-only sandbox; return its output, or None if it failed there.
+        """Run a command in the read-only sandbox; return its output, or None if it needs more.
 
-        None means that the command must run outside of that sandbox, which needs permission.
+        The output may be that of a command that failed for another reason. None means that the
+        command must run outside of that sandbox, which needs permission: it failed because of the
+        sandbox, or is meant for the background.
         """
         if given.get("background"):
             return None
@@ -326,8 +328,11 @@ def _argv(command: str | list[str]) -> list[str]:
     if not words or not words[0]:
         raise ToolError("the command is empty")
     if len("\n".join(words)) > MAX_COMMAND or any("\0" in word for word in words):
+        size = len("\n".join(words))
         raise ToolError(
-            f"a command must have at most {MAX_COMMAND} characters and no NUL character"
+            f"the command has {size} characters; at most {MAX_COMMAND} are allowed"
+            if size > MAX_COMMAND
+            else "the command contains a NUL character, which cannot be passed to a program"
         )
     if words is command:
         return words
@@ -335,7 +340,7 @@ def _argv(command: str | list[str]) -> list[str]:
 
 
 def _with_environment(argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
-    """Return an argument list that runs a command with exactly these environment variables."""
+    """Return an argument list that runs a command with the variables in `env` and no others."""
     return ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in env.items()), *argv]
 
 
@@ -409,10 +414,10 @@ class ShellCommand:
         return self.seen < KILLED
 
     def wanted_more(self, network: bool) -> bool:
-        """Return whether the output shows that the command failed because of the sandbox.
+        """Return whether the output has a message that a sandbox may have caused.
 
         Args:
-            network: whether messages about the network count too.
+            network: whether messages about the network count too, not only those about writing.
         """
         with self.lock:
             text = (self.head + self.tail).decode("utf-8", "replace")
@@ -438,7 +443,7 @@ class ShellCommand:
 
 
 class _Jobs:
-    """Background commands by number. They are killed when this object is deleted, and at exit."""
+    """The background commands by number; they are killed at exit and when the object is deleted."""
 
     def __init__(self) -> None:
         self.jobs: dict[int, ShellCommand] = {}

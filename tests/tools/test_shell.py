@@ -170,10 +170,29 @@ async def test_a_command_has_no_input_and_no_terminal(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("command", ["", [], [""], "a\0b", "x" * 100_000])
-async def test_an_invalid_command_is_refused(tmp_path: Path, command: Any) -> None:
-    with pytest.raises(ToolError):
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("", "the command is empty"),
+        ([], "the command is empty"),
+        ([""], "the command is empty"),
+        ("a\0b", "the command contains a NUL character"),
+        (["a", "b\0"], "the command contains a NUL character"),
+        ("x" * 65_537, "the command has 65537 characters; at most 65536 are allowed"),
+        (["x" * 65_535, "y"], "the command has 65537 characters; at most 65536 are allowed"),
+    ],
+)
+async def test_an_invalid_command_is_refused_with_the_reason(
+    tmp_path: Path, command: str | list[str], why: str
+) -> None:
+    with pytest.raises(ToolError, match=why):
         await shell.tool(tmp_path, sandbox="off")(command)
+
+
+async def test_a_command_may_have_as_many_characters_as_allowed(tmp_path: Path) -> None:
+    longest = "true #" + "x" * (65_536 - 6)
+
+    assert await shell.tool(tmp_path, sandbox="off")(longest) == "[exit code 0]"
 
 
 async def test_a_program_that_does_not_exist_is_an_error(tmp_path: Path) -> None:

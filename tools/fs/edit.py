@@ -1,7 +1,8 @@
-r"""Replace text that a model quoted, if the quote matches exactly one place of the file.
+r"""Replace text in a file by quotes: a quote must match one place of the file, and no second one.
 
 A quote may differ from the file in trailing blanks, indentation, line ends and look-alike
-punctuation, and in nothing else. The text outside the quote keeps its bytes.
+punctuation, and may leave out lines by a line of `...`. The text outside the quote keeps its bytes.
+If `replace_all` is set, a quote may match several places, and all of them are replaced.
 
 A worked example. The file is indented by a tab, the model quotes it with four blanks:
 
@@ -14,10 +15,10 @@ A worked example. The file is indented by a tab, the model quotes it with four b
    "indentation" compares lines without their indentation and finds lines 2 and 3, once.
 3. `_reindent` pairs the indentations of quote and file: 4 blanks are 1 tab, 8 blanks are 2 tabs.
    The new text also has 12 blanks; `_map_indentations` continues the series: they are 3 tabs.
-4. `_rewrite` keeps "\tdef run(self):" as the file has it, since the line did not change, and
-   returns one span: (start, end, "\tdef run(self):\n\t\tif self.x:\n\t\t\treturn 2").
-5. `_apply` puts the span into the original text, with the line ends of that place, and `_diff`
-   lists the removed and added lines for the model.
+4. `_rewrite` keeps "\tdef run(self):" as the file has it, since the line did not change. The result
+   is one span: (start, end, "\tdef run(self):\n\t\tif self.x:\n\t\t\treturn 2").
+5. `_apply` puts the text of the span into the original text, with the line ends of the replaced
+   lines, and `_diff` lists the removed and added lines for the model.
 
 If a rung finds two places, or the indentation cannot be carried over without guessing, the edit is
 refused with a message that shows the text of the file.
@@ -45,7 +46,7 @@ WIDTH = 300  # characters of a line that are shown
 # Typographic characters by kind: quotation marks, dashes, spaces.
 KINDS = ("“”„‟«»‘’‚‛′″", "–—‒―−‐‑", "\u00a0\u2009\u202f")
 LOOKALIKES = str.maketrans("".join(KINDS), '""""""\'\'\'\'\'"-------   ')
-# A line that the model writes instead of text that it leaves out.
+# A line that a model writes in place of text that it leaves out, such as "... rest unchanged".
 PLACEHOLDER = re.compile(
     r"\W*(?:\.\.\.|…)\W*(?:\b(?:the|all|your|other)\W+)?"
     r"(?:rest|remain\w*|existing|unchanged|same|other|previous|omitted|keep|as before|code|more)"
@@ -67,7 +68,7 @@ Span = tuple[int, int, str]  # start, end, and the new text between them
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replacement:
-    """A quote, and the text to put in its place."""
+    """One edit: a text quoted from the file, and the text that replaces the quoted text."""
 
     old: str
     new: str
@@ -87,11 +88,11 @@ def read_edits(given: Mapping[str, Any]) -> list[Replacement]:
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """The result of an edit: the new content, how the quotes matched, and a diff."""
+    """The result of edits: the new content, how the quotes matched, their number, and a diff."""
 
     content: bytes
     rung: str  # the loosest rung of LADDER that a quote needed
-    count: int
+    count: int  # replaced places
     diff: str
 
 
@@ -107,12 +108,16 @@ class _Text:
 
     @cached_property
     def starts(self) -> array[int]:
-        """The position at which each line starts; an array, which needs less memory than a list."""
+        """The positions where the lines start, in an array, which needs less memory than a list."""
         return array("I", accumulate((len(line) + 1 for line in self.lines[:-1]), initial=0))
 
     @cached_property
     def unit(self) -> int:
-        """The usual step of indentation in blanks, such as 4; 0 if no line is indented."""
+        """The most frequent step of indentation in blanks, such as 4; 0 if there is no step.
+
+        A step is the difference between a line and a line after it with more indentation. Lines
+        indented with tabs are ignored.
+        """
         depths = [
             len(_indent(line)) for line in self.lines if line.strip() and "\t" not in _indent(line)
         ]
@@ -120,7 +125,10 @@ class _Text:
         return steps.most_common(1)[0][0] if steps else 0
 
     def span(self, first: int, last: int) -> tuple[int, int]:
-        """Return the start of line `first` and the end of line `last`, without its newline."""
+        """Return the positions where line `first` starts and where line `last` ends.
+
+        The newline of line `last` is outside the span.
+        """
         return self.starts[first], self.starts[last] + len(self.lines[last])
 
     def line_at(self, position: int) -> int:
@@ -128,10 +136,11 @@ class _Text:
 
 
 def edit_all(content: bytes, replacements: Sequence[Replacement]) -> Edited:
-    """Make all replacements in the content of a file, or none, and return the result.
+    """Return the content of a file after all replacements; raise ToolError if one is not possible.
 
-    Every quote is searched in the original content. Raise a ToolError, with the text of the file,
-    if a quote matches no place or several.
+    Every quote is searched in the original content. A replacement is not possible if its quote
+    matches no place, or matches several places and `replace_all` is not set. The error then quotes
+    the file. Other causes are edits that overlap, and edits that change nothing.
     """
     decoded, encode = decode(content)
     # Quotes are matched with "\n"; `_apply` converts positions to those of the original text.
@@ -154,16 +163,16 @@ def edit_all(content: bytes, replacements: Sequence[Replacement]) -> Edited:
             raise ToolError(f"two edits overlap in line {line}; combine them; no edit was made")
     made = encode(_apply(decoded, flat, spans))
     if made == content:
-        raise ToolError("old and new are the same here; nothing would change")
+        raise ToolError("nothing would change: the quoted place already has the new text")
     names = [*(name for name, _ in LADDER), "lines left out by ..."]
     return Edited(made, names[max(rungs)], len(spans), _diff(flat, spans))
 
 
 def refuse_placeholder(new: str, known: str) -> None:
-    """Raise a ToolError if the new text has a line such as "... rest unchanged".
+    """Raise ToolError if a new text has a placeholder line such as "... rest unchanged".
 
-    The line would be written to the file in place of the text that it leaves out. A line that is
-    already in the file (`known`) is allowed.
+    The placeholder would be written to the file in place of the text that it leaves out. A line
+    that `known`, the text of the file, already contains is allowed.
     """
     for line in new.split("\n"):
         if len(line) < 200 and PLACEHOLDER.fullmatch(line.strip()) and line.strip() not in known:
@@ -174,10 +183,11 @@ def refuse_placeholder(new: str, known: str) -> None:
 
 
 def _locate(flat: _Text, given: Replacement) -> tuple[int, list[Span]]:
-    """Return the index of the first matcher in LADDER that finds `given.old`, and the spans.
+    """Return the index in LADDER of the first matcher that finds `given.old`, and the spans found.
 
-    The index is len(LADDER) if only a quote with lines left out by `...` matches. Raise ToolError
-    if nothing matches, or if several places do and `replace_all` is not set.
+    If no matcher in LADDER finds the quote, but `_elided` does, the index is len(LADDER). Raise
+    ToolError if nothing is found, if several places are found and `replace_all` is not set, or if
+    the old or new text is invalid.
     """
     if not given.old:
         raise ToolError("old is empty; quote the text to be replaced, or use write_file")
@@ -211,7 +221,7 @@ def _locate(flat: _Text, given: Replacement) -> tuple[int, list[Span]]:
 
 
 def _elided(flat: _Text, old: str, new: str) -> list[Span]:
-    """Return the spans of a quote that leaves out lines by `...`; [] if its extent is not certain.
+    """Return the spans to replace for a quote with `...` lines; [] if the match is not certain.
 
     The quote "a\n...\nz" with the new text "b\na\n...\nz" means all lines from "a" to "z".
     Both texts must have the same `...` lines, and the lines next to each `...` must be the same in
@@ -257,7 +267,7 @@ def _is_whole_lines(flat: _Text, at: int, text: str) -> bool:
 
 
 def _extend_deletion(flat: _Text, span: Span) -> Span:
-    """Return a span; if it deletes all text of whole lines, extend it to delete the lines too."""
+    """Return a span, extended to whole lines if it deletes all text of the lines it touches."""
     start, end, new = span
     if new or flat.text[end - 1 : end] == "\n":
         return span
@@ -285,7 +295,7 @@ def _exact(flat: _Text, old: str, new: str) -> list[Span]:
 
 
 def _typographic(flat: _Text, old: str, new: str) -> list[Span]:
-    """Return the spans of a quote that differs from the file in quotation marks, dashes or spaces.
+    """Return the spans of a quote that may differ from the file in its marks, dashes and spaces.
 
     Characters that the edit does not change stay as they are in the file.
     """
@@ -298,9 +308,9 @@ def _typographic(flat: _Text, old: str, new: str) -> list[Span]:
 
 
 def _keep_characters(block: list[str], wanted: list[str], lines: list[str]) -> str:
-    """Return the new lines, with the characters of the file in the parts that the edit keeps.
+    """Return the new text, with the file's own characters in the parts that the edit keeps.
 
-    `block` has the lines of the file, `wanted` the quoted lines, `lines` the new ones.
+    `block` has the lines of the file, `wanted` the lines of the quote, and `lines` the new lines.
     """
     made: list[str] = []
     lines = _plain_like(block, wanted, lines)
@@ -324,10 +334,10 @@ def _keep_characters(block: list[str], wanted: list[str], lines: list[str]) -> s
 
 
 def _plain_like(block: list[str], wanted: list[str], lines: list[str]) -> list[str]:
-    """Return the new lines with plain characters in place of wrong typographic ones.
+    """Return the new lines, with plain characters in place of typographic ones that are mistakes.
 
-    If the quote has “ at a place of the file's ", the model probably writes “ for " in the new
-    lines too. A character that these lines of the file contain is kept.
+    If the quote has “ where the file has ", the model probably means " where the new lines have “.
+    A typographic character that the replaced lines of the file contain is not a mistake.
     """
     own, quoted = "\n".join(block), "\n".join(wanted)
     odd = {here for here, there in zip(quoted, own, strict=False) if here != there}
@@ -337,10 +347,11 @@ def _plain_like(block: list[str], wanted: list[str], lines: list[str]) -> list[s
 
 
 def _by_lines(flat: _Text, old: str, new: str, key: Callable[[str], str]) -> list[Span]:
-    """Return the spans of lines that `key` maps to the same texts as the lines of the quote.
+    """Return the spans of lines that equal the lines of the quote after `key` is applied to both.
 
-    The replacements get the indentation of the file. Each line becomes one character, so that
-    `str.find` can search for several lines in linear time, even in a file of repeated lines.
+    The new text of each span gets the indentation of the file. A span is left out if its
+    indentation is not certain. For the search, each line becomes one character, so that `str.find`
+    can search for several lines in linear time, even in a file of repeated lines.
     """
     wanted = _split_lines(old)
     keys = [key(line) for line in wanted]
@@ -363,9 +374,10 @@ def _by_lines(flat: _Text, old: str, new: str, key: Callable[[str], str]) -> lis
 def _rewrite(
     flat: _Text, wanted: list[str], block: list[str], new: str, old: str, key: Callable[[str], str]
 ) -> str | None:
-    """Return the new text for one place of the file, indented like the file.
+    """Return the new text, indented like the file; None if the indentation is not certain.
 
-    Lines that the edit keeps stay unchanged. Return None if the indentation is not certain.
+    `wanted` has the lines of the quote, `block` the lines of the file that they match. Lines that
+    the edit keeps are taken from the file.
     """
     if not new:
         return ""
@@ -442,10 +454,10 @@ def _reindent(
 def _map_indentations(
     flat: _Text, known: Mapping[str, str], others: set[str]
 ) -> dict[str, str] | None:
-    """Return the file's indentation for each indentation that only the new text has.
+    """Return a dict from each indentation in `others` to one of the file; None if that is a guess.
 
-    `known` has the file's indentation for each indentation of the quote. Return None if a result
-    would be a guess. Three rules are tried, in this order:
+    `others` has the indentations that only the new text has. `known` is a dict from each
+    indentation of the quote to that of the file. Three rules are tried, in this order:
 
     - The file has a fixed indentation more: {"": "    "} maps 2 blanks to 6.
     - The file has a fixed indentation less: {"    ": ""} maps 6 blanks to 2.
@@ -485,10 +497,11 @@ def _map_indentations(
 
 
 def _has_same_steps(flat: _Text, quoted: str, own: str, others: set[str]) -> bool:
-    """Return whether quote and file are indented by steps of equal width.
+    """Return whether one known indentation is enough to derive the indentations in `others`.
 
-    The caller knows only one indentation of the quote. It shows how far the quote was moved, but
-    not how wide its steps are.
+    The caller knows only one indentation of the quote (`quoted`) and of the file (`own`). They show
+    how far the quote was moved, but not how wide its steps are. If both are indented with blanks,
+    the steps must have the width that is usual in the file.
     """
     in_quote = "".join([quoted, *others])
     if "\t" not in in_quote + own:
@@ -499,9 +512,10 @@ def _has_same_steps(flat: _Text, quoted: str, own: str, others: set[str]) -> boo
 
 
 def _positions(text: str, old: str) -> list[int]:
-    """Return the positions of `old` in a text, and for each the first match that overlaps it.
+    """Return the positions of `old` in a text, including matches that overlap another match.
 
-    An overlapping match makes the quote ambiguous, such as "aa" in "aaa".
+    An overlapping match makes the quote ambiguous, such as "aa" in "aaa". Of several matches that
+    overlap the same match, only the first is returned.
     """
     found: list[int] = []
     at = text.find(old)
@@ -523,13 +537,13 @@ def _split_lines(text: str) -> list[str]:
 
 
 def _common_prefix(one: str, other: str) -> int:
-    """Return the number of characters with which both texts begin."""
+    """Return the length of the longest prefix that two texts have in common."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (left, right) in pairs if left != right), min(len(one), len(other)))
 
 
 def _without_overlaps(spans: list[Span]) -> Iterator[Span]:
-    """Yield the spans in order, without spans that overlap an earlier span."""
+    """Yield the spans in order of position; leave out a span that overlaps the one before."""
     end = -1
     for span in sorted(spans):
         if span[0] >= end:
@@ -540,9 +554,9 @@ def _without_overlaps(spans: list[Span]) -> Iterator[Span]:
 def _apply(text: str, flat: _Text, spans: list[Span]) -> str:
     """Return the original text with the spans replaced.
 
-    The positions of the spans count in `flat`, the text without carriage returns.
+    The positions of the spans are positions in `flat`, in which each "\\r\\n" is a "\\n".
     """
-    # The position of each "\r\n", counted in `flat`, which is shorter by 1 for each one before it.
+    # The positions in `flat` of the former "\r\n". Each "\r\n" before shifts a position by one.
     ends = array("I", (found.start() - at for at, found in enumerate(re.finditer("\r\n", text))))
     windows = 2 * len(ends) > flat.text.count("\n")
     pieces: list[str] = []
@@ -568,7 +582,7 @@ def _apply(text: str, flat: _Text, spans: list[Span]) -> str:
 
 
 def _diff(flat: _Text, spans: list[Span]) -> str:
-    """Return the removed and added lines for the model, with line numbers and some context."""
+    """Return the removed and added lines, with line numbers and context, cut after SHOWN lines."""
     shown: list[str] = []
     shift = 0  # new line numbers minus old ones
     done = 0  # old lines that are shown or skipped already
@@ -620,7 +634,7 @@ def _join_by_line(flat: _Text, spans: list[Span]) -> Iterator[Span]:
 
 
 def compare(old: str, new: str) -> str:
-    """Return a unified diff of two texts, or "" if they are too long to compare."""
+    """Return a unified diff of two texts without file names; "" if they are equal or too long."""
     before, after = old.split("\n"), new.split("\n")
     if not old or not new:  # an empty file has no lines, and neither side has a change at its end
         before, after = (_split_lines(text) if text else [] for text in (old, new))
@@ -658,10 +672,10 @@ def _not_found_message(flat: _Text, old: str) -> str:
 
 
 def _most_similar_line(lines: list[str], wanted: list[str]) -> int | None:
-    """Return the index of the line at which a quote probably starts, or None if none is similar.
+    """Return the index of the line where a quote probably starts; None if no line is similar.
 
-    Lines that are both in the quote and in the file decide. If there are none, the line that shares
-    most words with the longest line of the quote decides.
+    The result follows from the lines that are both in the quote and in the file. If there are no
+    such lines, it follows from the line with most words of the longest line of the quote.
     """
     votes: Counter[int] = Counter()
     places: dict[str, list[int]] = {line: [] for line in wanted if line}

@@ -1,7 +1,7 @@
-"""Pages, encodings and atomic writes of files.
+"""Read pages of files, guess the encodings of files, and write files in one step.
 
 A page of a file of any size is read without loading the whole file. A write replaces the file in
-one step, or changes nothing; it never goes through a link or into git's own directory.
+one step, or changes nothing. It never leads outside the root or into git's own directory.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MULTIBYTE = re.compile(
 )
 CONTROLS = re.compile(rb"[\x80-\x9f]")
 
-Mark = tuple[int, int, int, int]
+Mark = tuple[int, int, int, int]  # device, inode, size, and time of the last write
 
 
 def read_page(
@@ -53,13 +53,15 @@ def read_page(
     start: int = 0,
     numbers: bool = False,
 ) -> str:
-    """Return a page of a file: the lines from `offset`, with a note on how to continue.
+    """Return a page of a file: up to `limit` lines from line `offset`, and a note if more follow.
 
-    `start` skips that many bytes of the first line, for a line that is longer than a page.
+    `start` skips that many bytes of the first line, for a line that is longer than a page. For a
+    binary file, return only a note.
     """
     if offset < 1 or limit < 1 or start < 0:
         raise ToolError(
-            f"offset and limit count from 1, start from 0; got {offset}, {limit} and {start}"
+            "offset and limit must be at least 1, and start at least 0; "
+            f"got offset {offset}, limit {limit} and start {start}"
         )
     head = file.peek(SNIFF)[:SNIFF]
     if b"\0" in head:
@@ -93,7 +95,7 @@ def read_page(
 
 
 class Pager:
-    """Receives a text block by block and keeps the lines of one page.
+    """A collector of one page of a text: `feed` adds a block of the text, `take` returns the page.
 
     `offset` is the first line, `cap` the maximum of bytes, `limit` the maximum of lines, `start`
     the bytes to skip in the first line, and `what` the name of the text in messages. Without
@@ -136,7 +138,10 @@ class Pager:
         return len(self.kept) <= self.cap
 
     def take(self) -> tuple[bytes, int, str]:
-        """Return the page, the number of its last line, and a hint how to continue, or ""."""
+        """Return the page, the number of its last line, and a hint on how to continue.
+
+        The hint is "" if no text follows. Raise ToolError if the text ends before the page starts.
+        """
         if self.offset > 1 and self.is_past:
             count = self.passed + (not self.ended)
             raise ToolError(f"offset {self.offset} is past the end: {self.what} has {count} lines")
@@ -164,7 +169,7 @@ class Pager:
         return content, last, hint
 
     def text(self) -> str:
-        """Return the page as text, with a note on how to continue."""
+        """Return the page as text, with a note on how to continue if more text follows."""
         content, _, hint = self.take()
         return _noted(content.decode("utf-8", "replace"), hint)
 
@@ -205,7 +210,8 @@ def suggest(near: Iterable[str]) -> str:
 def decode(content: bytes) -> tuple[str, Callable[[str], bytes]]:
     """Return a file's text, and a function that encodes another text in the file's encoding.
 
-    The function raises a ToolError for a character that the encoding does not have.
+    Raise ToolError if the file is binary. The function raises ToolError for a character that the
+    encoding does not have.
     """
     for mark, name in ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")):
         if content.startswith(mark) and not content.startswith(codecs.BOM_UTF32_LE):
@@ -228,7 +234,8 @@ def _encode(mark: bytes, name: str, errors: str, text: str) -> bytes:
     except UnicodeEncodeError as error:
         odd = text[error.start]
         raise ToolError(
-            f"the file is not in UTF-8 but in {name} or a similar encoding, which lacks {odd!a}"
+            f"the file is not in UTF-8 but in {name} or a similar encoding, "
+            f"which does not have the character {odd!a}; leave the character out"
         ) from None
 
 
@@ -247,7 +254,7 @@ def guess_encoding(content: bytes) -> str:
 
 
 def mark_of(found: os.stat_result) -> Mark:
-    """Return a value that changes whenever a file is replaced or written to."""
+    """Return a mark from the stat result of a file; a file has another mark after each write."""
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 

@@ -61,7 +61,7 @@ class QuotedEdit(TypedDict):
 class _Permit:
     """A record of the files that permission questions have shown to the user.
 
-    A file is written only if it was shown and has not changed since then.
+    A file that was shown is written only if it has not changed since then.
     """
 
     def __init__(self, root: Root, blocklist_guard: Guard | None = None) -> None:
@@ -70,9 +70,9 @@ class _Permit:
         self.shown: dict[str, list[tuple[str, str]]] = {}
 
     def target(self, given: Mapping[str, Any]) -> PermissionTarget:
-        """Return the file that a call would write, for a permission question, with a diff.
+        """Return the permission target of a call that writes a file, and record the file as shown.
 
-        The diff is left out if the edit is not possible.
+        The target contains a diff, unless the edit is not possible.
         """
         path = given["path"]
         with _tool_errors(path):
@@ -92,10 +92,11 @@ class _Permit:
             return found
 
     def guard(self, path: str, content: bytes, mark: Mark | None) -> Guard:
-        """Return a guard that allows writing only to the file that was shown, if it is unchanged.
+        """Return a guard that allows a write only to the file that was shown for the path.
 
-        A folder of the path may have become a link after permission was given, and another program
-        may have saved the file.
+        Raise ToolError if another program changed the file after it was shown. The guard refuses a
+        path that leads to another file, because a folder became a link. If no question was asked,
+        the guard checks only the block list.
         """
         shown = self.shown.pop(path, [])
         digest = _digest(content, mark)
@@ -117,7 +118,7 @@ class _Permit:
 
 
 def _digest(content: bytes, mark: Mark | None) -> str:
-    """Return a hash of the content of a file, or of its mark if the content was not read."""
+    """Return a hash of the content of a file, or of its mark if the content is empty or unread."""
     return hashlib.sha256(content or repr(mark).encode()).hexdigest()[:16]
 
 
@@ -352,7 +353,7 @@ def tools(
     blocklist: Blocklist | None = None,
     pictures: bool = True,
 ) -> list[Tool[..., Any]]:
-    """Return the file tools of a directory: read_file, list_dir, find_files and grep.
+    """Return the tools that read the files of a directory, and with `write` also those that write.
 
     >>> [tool.name for tool in tools(".")]
     ['read_file', 'list_dir', 'find_files', 'grep']
@@ -416,9 +417,10 @@ def _spooled(path: str) -> BufferedReader | None:
 
 @contextmanager
 def _tool_errors(path: str, root: Root | None = None) -> Iterator[None]:
-    """Translate an OSError to a ToolError of one line that names the path as the model gave it.
+    """Raise ToolError in place of an OSError in a `with` block; name the path as the model gave it.
 
-    If the file does not exist and a root is given, the error suggests files with similar names.
+    A UnicodeEncodeError becomes a ToolError too. If the file does not exist and a root is given,
+    the error suggests files with similar names.
     """
     try:
         yield
@@ -434,7 +436,7 @@ def _tool_errors(path: str, root: Root | None = None) -> Iterator[None]:
 
 
 def _similar_paths(root: Root, path: str) -> list[str]:
-    """Return up to three existing paths whose name is the same as in a missing path, or similar."""
+    """Return up to three paths below the root whose last part is similar to that of `path`."""
     wanted = path.rstrip("/").rpartition("/")[2]
     budget = walk.Budget(entries=20_000, deadline=time.monotonic() + 0.5)
     found: dict[str, list[str]] = {}
@@ -451,9 +453,10 @@ def _similar_paths(root: Root, path: str) -> list[str]:
 def _read_existing(
     root: Root, path: str, blocklist_guard: Guard | None
 ) -> tuple[bytes, Mark | None]:
-    """Return the content and mark of a file that is about to be replaced.
+    """Return the content and the mark of a file that is about to be replaced.
 
-    The content is b"" if the file cannot be read or is too large, the mark None if it is missing.
+    The content is b"" if the file is missing, too large, or cannot be read. The mark is None if the
+    file is missing or may not be resolved.
     """
     found: os.stat_result | None = None
     try:

@@ -37,7 +37,10 @@ def safe_join(root: Root | str | os.PathLike[str], path: str) -> str:
     """
     with _opened(root) as opened, opened.place(path) as place:
         if not opened.spellings:
-            raise UnsafePath("the root was moved or deleted, so it has no absolute path")
+            raise UnsafePath(
+                "the absolute path of the root is not known: the root was moved or deleted while it"
+                " was opened, or was opened by its descriptor"
+            )
         return os.path.normpath(os.path.join(opened.spellings[0], place.path))
 
 
@@ -54,7 +57,7 @@ def relative_path(root: Root | str | os.PathLike[str], path: str) -> str:
 
 
 def path_target(root: Root | str | os.PathLike[str], path: str) -> PermissionTarget:
-    """Return the target for a permission policy: a path, and the file that it links to."""
+    """Return the permission target of a file: its path, and the path that its links lead to."""
     with _opened(root) as opened:
         with opened.place(path, final=False) as place:
             own = place.path

@@ -78,12 +78,12 @@ def is_ignored(rules: Sequence[Gitignore], names: Sequence[str], is_folder: bool
 
 @dataclass(frozen=True, slots=True)
 class Blocklist:
-    """Patterns of files that must not be read.
+    """Patterns of files that tools must not read or write.
 
     `!pattern` allows files that an earlier pattern blocks.
 
-    A pattern is compared with the whole path and with each component, ignoring case. `*` does not
-    match `/`, `**` does.
+    A pattern is compared with the whole path and with each component of the path, ignoring case.
+    `*` does not match `/`, `**` does.
 
     >>> mine = Blocklist.default().merge(["*.sql"], allow=["secrets.yaml"])
     >>> mine.blocks("db/dump.sql"), mine.blocks(".env"), mine.blocks("secrets.yaml")
@@ -107,7 +107,7 @@ class Blocklist:
 
         Args:
             other: the patterns to add, or another list.
-            allow: patterns of files that are not blocked any more, without `!`.
+            allow: patterns of files to unblock, without `!`.
         """
         for name, given in (("other", other), ("allow", allow)):
             if isinstance(given, str):
@@ -151,7 +151,11 @@ class Blocklist:
 
 @lru_cache(maxsize=64)
 def _screen(patterns: tuple[str, ...]) -> tuple[re.Pattern[str], tuple[Glob, ...]]:
-    """Return one regular expression for all patterns without `/`, and globs for the others."""
+    """Return a regular expression for all patterns without `/`, and a glob for each with `/`.
+
+    A path that neither the expression nor a glob matches is not blocked. Slashes at the ends of a
+    pattern do not count. `**` becomes a glob. Patterns with `!` are left out, since they unblock.
+    """
     wanted = [each.strip("/").casefold() for each in patterns if not each.startswith("!")]
     names = [Glob(each).parts[0] for each in wanted if "/" not in each and each != "**"]
     sources = [

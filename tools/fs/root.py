@@ -112,12 +112,15 @@ class Root:
         return found is not None and is_same_file(self._stat(name.swapcase()), found)
 
     def _stat(self, name: str) -> os.stat_result | None:
-        """Return the stat result of a file in the root, or None. Tests override this method."""
+        """Return the stat result of a file in the root, or None if it cannot be read.
+
+        Tests override this method.
+        """
         return stat_or_none(name, self.fd)
 
     @classmethod
     def adopt(cls, fd: int, spellings: tuple[str, ...] = ()) -> Root:
-        """Return a Root for a descriptor that another process opened."""
+        """Return a Root for the descriptor of an open directory; the Root closes the descriptor."""
         root = cls.__new__(cls)
         root.fd, root.spellings = fd, spellings
         return root
@@ -137,9 +140,10 @@ class Root:
         self.close()
 
     def relative(self, path: str) -> str:
-        """Return a path relative to the root; raise UnsafePath if it is invalid or not below it.
+        """Return a path relative to the root; raise UnsafePath if the path is not valid.
 
-        The path is not stripped, unquoted, expanded or normalised.
+        An absolute path is valid only if it begins with the path of the root. `..` is not checked
+        here. The path is not stripped, unquoted, expanded or normalised.
         """
         if not isinstance(path, str) or not path:
             raise UnsafePath(
@@ -171,7 +175,11 @@ class Root:
         return None
 
     def open(self, path: str, *, guard: Guard | None = None) -> io.BufferedReader:
-        """Open a regular file below the root for reading; raise UnsafePath for any other file."""
+        """Open a regular file below the root for reading, and return it.
+
+        Raise UnsafePath if the path leads outside the root or to a special file, and OSError if the
+        file is missing, a directory, or cannot be read.
+        """
         with self.place(path, guard=guard) as place:
             return place.open(path)
 
@@ -191,10 +199,10 @@ class Root:
         """Resolve a path below the root, and keep its descriptors open during a `with` block.
 
         Args:
-            path: relative to the root, or absolute and below it. An OSError names it.
-            links: follow links.
-            final: follow a link that is the last component.
-            guard: is called with the resolved components and raises to refuse them.
+            path: relative to the root, or absolute and below the root. An OSError names this path.
+            links: follow links; if False, a link in the path is an error.
+            final: follow a link that is the last component of the path.
+            guard: is called with the components of the resolved path; raises an error to refuse it.
         """
         walk = _Walk(self, path, links, final)
         try:
@@ -369,9 +377,10 @@ class _Walk:
 
 
 def truncate(text: str, cap: int, marker: str = "\n[truncated]") -> str:
-    """Cut a text to at most `cap` bytes of UTF-8, marker included, but never inside a character.
+    """Return a text, cut to at most `cap` bytes of UTF-8 if it is longer.
 
-    The marker is left out if it does not fit.
+    A cut text ends with the marker, which counts in `cap`, and is not cut inside a character. The
+    marker is left out if it does not fit.
     """
     encoded = text.encode("utf-8", "replace")
     if len(encoded) <= cap:

@@ -99,7 +99,7 @@ def search(query: dict[str, Any]) -> list[str]:
 
 
 class Searcher:
-    """A compiled pattern, how many more hits may be printed, and counts of files not searched."""
+    """A search: its compiled pattern, the number of hits left to print, and skipped files."""
 
     def __init__(self, query: dict[str, Any]) -> None:
         pattern = query["pattern"]
@@ -142,7 +142,10 @@ class Searcher:
             write_lines(hits)
 
     def find_hits(self, name: str, lines: list[str], number: int) -> Iterator[str]:
-        """Yield the hits among lines, with context; `number` is the number of the first line."""
+        """Yield the hits among some lines as lines of output, with the context around each hit.
+
+        `number` is the line number of the first line.
+        """
         if lines[-1] == "":
             lines.pop()
         found = (at for at, line in enumerate(lines) if self.line.search(line))
@@ -169,7 +172,10 @@ class Searcher:
 
 
 def read_texts(parent: int, name: str, path: str, literal: bytes) -> Iterator[str]:
-    """Yield the text of a file in blocks; nothing if the file is binary or lacks the literal."""
+    """Return an iterator over the text of a file, in blocks; a binary file has no blocks.
+
+    Text that does not contain the literal is left out, or replaced with empty lines.
+    """
     fd = os.open(name, FILE, dir_fd=parent)
     try:
         found = os.fstat(fd)

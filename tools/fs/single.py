@@ -53,14 +53,14 @@ def grep(
 def write_file(
     root: Root | str | os.PathLike[str], *, blocklist: Blocklist | None = None
 ) -> Tool[..., Any]:
-    """Return the tool write_file of a directory, which asks for permission."""
+    """Return the tool write_file of a directory; each call of the tool asks for permission."""
     return _single("write_file", root, blocklist)
 
 
 def edit_file(
     root: Root | str | os.PathLike[str], *, blocklist: Blocklist | None = None
 ) -> Tool[..., Any]:
-    """Return the tool edit_file of a directory, which asks for permission."""
+    """Return the tool edit_file of a directory; each call of the tool asks for permission."""
     return _single("edit_file", root, blocklist)
 
 

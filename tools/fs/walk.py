@@ -18,12 +18,12 @@ MAX_ENTRIES = 100_000
 
 @dataclass(slots=True)
 class Budget:
-    """The limits of a walk, and the reason if it stopped early."""
+    """The limits of a walk, the limit that stopped the walk, and a count of skipped folders."""
 
     entries: int = MAX_ENTRIES
     deadline: float = float("inf")  # a value of time.monotonic()
     stopped: str = ""  # the limit that was reached; empty if none was
-    skipped: int = 0  # folders that could not be read
+    skipped: int = 0  # folders that could not be read, or are nested too deep
 
     @property
     def spent(self) -> bool:
@@ -37,7 +37,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class WalkEntry:
-    """An entry of a directory during a walk; `parent` is closed when the walk continues."""
+    """An entry of a directory; its descriptor `parent` is open only until the walk continues."""
 
     parent: int  # descriptor of its directory
     names: tuple[str, ...]
@@ -53,7 +53,8 @@ def walk(
 ) -> Iterator[WalkEntry]:
     """Yield the entries below a directory recursively, sorted, each folder before its contents.
 
-    Unless `everything` is set, .git and the files that a .gitignore excludes are skipped.
+    The walk stops early if the budget is spent. Unless `everything` is set, .git and the files that
+    a .gitignore excludes are skipped.
     """
     rules = () if everything else _rules_above(root, place.names)
     return _below(place.fd, place.names, rules, budget, everything, MAX_DEPTH)

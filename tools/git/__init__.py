@@ -1,4 +1,4 @@
-"""Git tools that are safe in a hostile repository: they only read, and run no program of it.
+"""Git tools for hostile repositories: they only read, and run no program that a repository names.
 
 from glue.tools import git
 

@@ -39,12 +39,12 @@ def tools(
     excludes: Iterable[str] = (),
     blocklist: Blocklist | None = None,
 ) -> list[Tool[..., Any]]:
-    """Return the git tools of a checkout: git_diff_branch, git_log_branch, git_show and git_blame.
+    """Return the tools that read the commits of a checkout, and with `trust` also its work tree.
 
     >>> [tool.name for tool in tools(".")]
     ['git_diff_branch', 'git_log_branch', 'git_show', 'git_blame']
 
-    The tools read only objects and are safe in a hostile repository.
+    Without `trust`, the tools read only objects and are safe in a hostile repository.
 
     Args:
         root: the top folder of the checkout.
@@ -183,16 +183,16 @@ class _Checkout:
         return f"{path}/".removeprefix(top).removeprefix("./").rstrip("/")
 
     def allowed(self, path: str) -> str:
-        """Return the relative path of a file or folder; raise ToolError if it may not be shown."""
+        """Return the relative path of a file or folder; raise ToolError if the path is blocked."""
         below = self.below(path)
         if self.blocklist is not None and (pattern := self.blocklist.match(below)):
             raise ToolError(f"{show_name(below)} is on the block list ({pattern})")
         return below
 
     def covered(self, path: str) -> str:
-        """Return the relative path of a file; raise ToolError if it may not be shown.
+        """Return the relative path of a file; raise ToolError if the file may not be shown.
 
-        The file must not be blocked, and the patterns of the tools must include it.
+        A file may be shown if it is not on the block list and the patterns of the tools include it.
         """
         below = self.allowed(path)
         if not self.scope.covers(below):
@@ -217,7 +217,10 @@ class _Checkout:
         raise ToolError(f"{show_name(named)} is not an allowed base; allowed: {', '.join(known)}")
 
     async def within(self, job: Callable[[Repo], str]) -> str:
-        """Open the repository, run a job on it in a thread with a deadline, and return its text."""
+        """Run a job on the opened repository, in a thread and with a deadline; return its text.
+
+        In the text, control characters are replaced with visible characters.
+        """
 
         def work(stop: StopFlag) -> str:
             until = time.monotonic() + SECONDS

@@ -73,7 +73,10 @@ class Layout:
         return None
 
     def read(self, ref: str) -> str | None:
-        """Return the hash of a ref by its full name, or None; follow symbolic refs."""
+        """Return the hash of a ref by its full name, or None if the ref does not exist.
+
+        Symbolic refs are followed.
+        """
         for _ in range(MAX_JUMPS):
             root = self.own if ref.startswith(OF_WORKTREE) else self.common
             content = read_small(root, ref, MAX_LINE)

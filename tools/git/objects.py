@@ -1,4 +1,4 @@
-"""Git objects: read by one `git cat-file --batch`, checked against their hashes, and parsed.
+"""Read git objects with one `git cat-file --batch`, check their hashes, and parse them.
 
 Paths that are not UTF-8 keep their bytes.
 """
@@ -76,7 +76,7 @@ class GitCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrepHit:
-    """A line that matches a pattern."""
+    """A line of a file that matches a pattern, with its path and line number."""
 
     path: str
     line: int
@@ -126,7 +126,10 @@ class ObjectReader:
                 raise
 
     def tree(self, name: str, until: float) -> dict[str, TreeEntry]:
-        """Return the entries of a tree by name; `name` is the hash of a tree or a commit."""
+        """Return a dict from file names to the entries of a tree, which `name` names.
+
+        `name` is the hash of a tree or a commit, or an expression that leads to one.
+        """
         with self._lock:
             if (known := self._trees.get(name)) is not None:
                 return known
@@ -139,9 +142,9 @@ class ObjectReader:
             return entries
 
     def compare(self, one: str, other: str, until: float) -> None:
-        """Read every folder that differs between two trees, to check its hash.
+        """Raise GitError if a folder that differs between two trees is damaged or forged.
 
-        Raise GitError if a folder is damaged or forged.
+        Every such folder is read, which checks its hash.
         """
         pairs: list[tuple[str, str]] = [(one, other)]
         seen = set(pairs)
@@ -157,7 +160,7 @@ class ObjectReader:
                 raise GitError("too many folders differ for a comparison", kind="too_large")
 
     def _folders(self, sha: str, until: float) -> dict[str, str]:
-        """Return the hashes of the folders in a tree, by name; {} if `sha` is empty."""
+        """Return a dict from folder names to hashes for a tree; {} if `sha` is empty."""
         entries = self.tree(sha, until).values() if sha else ()
         return {entry.path: entry.sha for entry in entries if entry.kind == "tree"}
 

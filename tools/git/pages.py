@@ -1,4 +1,4 @@
-"""Pages of text that the git tools return: a diff, a commit, a file, the authors of lines."""
+"""Pages of text that the git tools return: a diff, a commit, a file, or the authors of lines."""
 
 from __future__ import annotations
 
@@ -151,7 +151,11 @@ def file_page(repo: Repo, revision: str, path: str, offset: int, scope: Scope = 
 
 
 def blame_page(repo: Repo, revision: str, path: str, first: int, last: int) -> str:
-    """Return a page with the commit, author and date of each line, and a note how to continue."""
+    """Return a page with the commit, author and date of each line from `first` to `last`.
+
+    If `last` is below `first`, show lines up to the end. If more lines follow than fit on a page,
+    the page ends with a note on how to continue.
+    """
     content = repo.cat_file(revision, path, cap=WHOLE, cut=True)
     total = count_lines(content)
     if first > total:

@@ -30,7 +30,7 @@ def build_pathspec(includes: Iterable[str] = (), excludes: Iterable[str] = ()) -
 
 
 def literal_pathspec(path: str, exclude: bool = False) -> str:
-    """Return the pathspec of exactly one path; wildcards in it are ordinary characters."""
+    """Return the pathspec of one file or folder; wildcards in the path are ordinary characters."""
     return f":({'exclude,' if exclude else ''}top,literal){path}"
 
 

@@ -1,4 +1,4 @@
-"""`run_git`, which runs a git command that only reads."""
+"""Run git commands that only read."""
 
 from __future__ import annotations
 

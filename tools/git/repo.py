@@ -1,8 +1,8 @@
-"""Repo: reads the objects of a repository through a temporary git directory.
+"""Read the objects of a repository through a temporary git directory, with the class `Repo`.
 
-git sees nothing of the repository's configuration, hooks, attributes, index, refs or work tree. It
-gets an empty git directory with a safe configuration, and the repository's object directory. Names
-of commits are resolved here, in Python.
+git does not see the configuration, hooks, attributes, index, refs and work tree of the repository.
+It gets an empty git directory with a safe configuration, and the object directory of the
+repository. Names of commits are resolved here, in Python.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Repo:
         self.close()
 
     def resolve(self, name: str) -> str:
-        """Return the full hash of the commit that a name refers to.
+        """Return the full hash of the commit that a name refers to; raise GitError if none exists.
 
         The result is stored: the same name has the same hash as long as the Repo is open.
         """
@@ -176,9 +176,9 @@ class Repo:
         return full
 
     def base_branch(self) -> str:
-        """Return the probable main branch: the head of origin, main, master, trunk or develop.
+        """Return the first main branch that exists: head of origin, main, master, trunk, develop.
 
-        Raise GitError if none of them exists.
+        Raise GitError if no such branch exists.
         """
         for name in ("refs/remotes/origin/HEAD", "main", "master", "trunk", "develop"):
             if self.layout.find(name) is not None:
@@ -188,7 +188,10 @@ class Repo:
         )
 
     def merge_base(self, one: str, other: str) -> str:
-        """Return the hash of the newest commit that two branches have in common."""
+        """Return the hash of the newest commit that two branches have in common.
+
+        Raise GitError if they share no commit.
+        """
         out = self.git(["merge-base", self.resolve(one), self.resolve(other)], codes=(0, 1))
         full = out.strip().decode("ascii", "replace")
         if not HASH.fullmatch(full):
@@ -250,7 +253,10 @@ class Repo:
         return parse_changes(out)
 
     def spare_memory(self, job: Callable[[], ResultT]) -> ResultT:
-        """Run a job; if git runs out of memory, run it again with large files treated as binary."""
+        """Run a job and return its result; if git runs out of memory, run the job once more.
+
+        The second time, and for all later commands, git treats large files as binary.
+        """
         try:
             return job()
         except GitError as error:
@@ -260,7 +266,7 @@ class Repo:
         return job()
 
     def oversized(self, changes: Sequence[FileChange]) -> list[FileChange]:
-        """Return those of the changes whose old or new file is too large to be compared."""
+        """Return the changes whose old or new file is too large to be compared."""
         binary = [change for change in changes if change.binary]
         hashes = {change.old_sha for change in binary} | {change.new_sha for change in binary}
         wanted = sorted(sha for sha in hashes if sha.strip("0"))
@@ -403,7 +409,10 @@ class Repo:
         return found[:limit]
 
     def blame(self, rev: str, path: str, first: int = 1, last: int = 0) -> str:
-        """Return the output of `git blame` for a file: commit, author and date of each line."""
+        """Return the output of `git blame` for a file: commit, author and date of each line.
+
+        Lines before `first`, and after `last` unless `last` is below `first`, are left out.
+        """
         lines = f"-L{max(1, first)},{last if last >= first else ''}"
         options = ["blame", "--date=short", "--no-progress", "--abbrev=11", lines]
         out = self.git([*options, self.resolve(rev), "--", _tree_path(path)], cut=True)
@@ -421,7 +430,7 @@ class Repo:
         seconds: float | None = None,
         feed: bytes = b"",
     ) -> bytes:
-        """Run a git command on the objects and return its output.
+        """Run a git command on the objects and return its output; raise GitError if it fails.
 
         Args:
             args: the command and its arguments; commits must be full hashes.
@@ -451,7 +460,7 @@ class Repo:
 
     @contextmanager
     def _advice_for_partial_clone(self) -> Iterator[None]:
-        """Add advice to the error of a missing object if the clone is partial."""
+        """Add advice to a GitError in a `with` block if the clone is partial and lacks objects."""
         try:
             yield
         except GitError as error:

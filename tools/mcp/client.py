@@ -53,9 +53,9 @@ class Servers:
         }
 
     async def prompt(self, text: str) -> Any:
-        """Return the content of the prompt that `/server:prompt arguments` names.
+        """Return the content of the prompt that a text names, or the text if it names no prompt.
 
-        Return any other text unchanged.
+        A text such as `/server:prompt arguments` names a prompt.
         """
         name, _, rest = text.strip()[1:].partition(" ")
         found = self.prompts.get(name) if text.strip().startswith("/") else None

@@ -185,7 +185,7 @@ _OAUTH = {
 
 
 def _oauth(given: Any, text: Callable[[str, Any], str]) -> bool | OAuth:
-    """Read the setting "oauth" of a server: true, false, or an object."""
+    """Return the setting "oauth" of a server as a boolean or, if it is an object, as an OAuth."""
     if isinstance(given, bool):
         return given
     if not isinstance(given, Mapping):

@@ -79,9 +79,9 @@ class ServerPrompt:
         self.hint = " ".join(f"<{name}>" for name in self.arguments)
 
     async def get(self, rest: str = "") -> list[Part]:
-        """Return the content of the prompt.
+        """Return the content of the prompt, filled in with the words of `rest`.
 
-        The words of `rest` are its arguments in order; the last argument gets all words left.
+        Each argument of the prompt gets one word, in order; the last argument gets all words left.
         """
         words = rest.split(None, max(len(self.arguments) - 1, 0)) if self.arguments else []
         given = dict(zip(self.arguments, words, strict=False))
@@ -128,7 +128,7 @@ class ServerConnection:
         self._resubscribe = anyio.Event()
 
     async def start(self, tasks: TaskGroup) -> None:
-        """Connect in a task of its own; raise ConfigError if the server cannot be started."""
+        """Connect to the server in a new task; raise ConfigError if that fails."""
         try:
             with anyio.fail_after(START_SECONDS):
                 await tasks.start(self.run)
@@ -160,7 +160,10 @@ class ServerConnection:
         return f"the command {command!r} does not exist; install it, or correct the name"
 
     def _last_words(self) -> str:
-        """Return the end of an error message: the server's fault and last line of stderr, or ""."""
+        """Return the end of an error message: why the connection was closed, and the last output.
+
+        Return "" if neither is known.
+        """
         output = self._transport.output
         fault = f"; {output.fault}" if output.fault else ""
         return fault + (f"; its last output: {output.last_line}" if output.last_line else "")
@@ -183,9 +186,9 @@ class ServerConnection:
             logger.warning("%s", message)
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
-        """Connect to the server, and restart it when it ends, until cancelled.
+        """Connect to the server, and connect again when it ends, up to the number in `backoff`.
 
-        One task does all of this, because the SDK opens and closes cancel scopes in it.
+        One task does all of this, because the SDK opens and closes cancel scopes in the task.
         """
         started = False
         while True:
@@ -270,7 +273,7 @@ class ServerConnection:
             self.on_change(self)
 
     async def _subscribe(self, client: Client) -> None:
-        """Subscribe to changes of tools and resources, again whenever a subscription is added.
+        """Subscribe to changes of tools and resources, and again whenever the list of URIs changes.
 
         Servers of the newer protocol send such notifications only on request.
         """
@@ -471,8 +474,9 @@ class ServerConnection:
         return tool_result(_dump(result))
 
     async def _with_pages(self, send: Callable[[Client], Awaitable[Any]], name: str) -> Any:
-        """Send a request and return the response, after the user opened pages if the server asks.
+        """Send a request and return the response; send it again after the user opened pages.
 
+        The server may refuse the first request until the user has opened pages in the browser.
         Raise ToolError if the user does not open one of the pages.
         """
         try:
@@ -599,7 +603,7 @@ class ServerConnection:
         raise AssertionError("unreachable")
 
     def _lose(self) -> None:
-        """Mark the connection as lost, so that `run` opens another connection."""
+        """Mark the connection as lost, so that requests wait until `run` has opened another one."""
         if self._client is not None:
             self._client = None
             self._ready = anyio.Event()

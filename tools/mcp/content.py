@@ -1,4 +1,4 @@
-"""Conversion of the content that MCP servers send to the parts of a tool result."""
+"""Convert the content that MCP servers send into parts of a tool result."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ def _binary(media_type: str, data: str, name: str) -> Part:
 
 
 def _without_binary(value: Any, shown: set[str]) -> Any:
-    """Return structured content with a note in place of data that another part contains too.
+    """Return structured content with a note in place of each text that is in `shown`.
 
-    `shown` has the data of the other parts.
+    `shown` has the base64 data of the other parts. Texts of up to 40 characters are kept.
     """
     if isinstance(value, str):
         return "[the same data is in another part]" if len(value) > 40 and value in shown else value

@@ -1,4 +1,4 @@
-"""The gate for everything that an MCP server sends: names, descriptions, schemas and results.
+"""Clean and check everything that an MCP server sends: names, descriptions, schemas and results.
 
 The model reads only text that passed `clean`. A tool is used only if `checked_schema` accepts its
 parameters. `Pins` stores the hash of each definition when the tool is first used, so that earlier
@@ -133,7 +133,7 @@ def _is_plain(schema: Any) -> bool:
 
 
 def definition_hash(given: Mapping[str, Any]) -> str:
-    """Return a hash of a tool's name, title, description, parameters and annotations."""
+    """Return a hash of a tool definition: name, title, description, parameters, annotations."""
     parts = [given.get(name) for name in ("name", "title", "description", "inputSchema")]
     text = json.dumps([*parts, given.get("annotations")], sort_keys=True)
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
@@ -166,6 +166,6 @@ class Pins:
 
 
 def shown_names(names: Sequence[str], most: int = 5) -> str:
-    """Return the first `most` names and the number of the others, for a message."""
+    """Return a text for a message: the first `most` names, and the number of the other names."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(clean(name)[:80] for name in names[:most]) + more

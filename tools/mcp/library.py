@@ -30,7 +30,7 @@ MAX_VALUES = 100  # suggestions for an argument, the most that the protocol allo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Library:
-    """The prompts and resources of a server.
+    """The prompts and resources that a server offers: instructions, files and sessions.
 
     Args:
         instructions: the instructions of the agent.

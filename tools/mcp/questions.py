@@ -48,8 +48,8 @@ class Question:
         return f"{found.scheme}://{host}{port}"
 
 
-# Asks the user. Returns the answer to a form, {} if the user agreed to open the page, and None if
-# the user declined.
+# A function that asks the user. It returns the answer to a form, {} if the user agreed to open the
+# page, or None if the user declined.
 Elicit: TypeAlias = Callable[[Question], Awaitable[Mapping[str, Any] | None]]
 
 

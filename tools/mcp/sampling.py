@@ -1,4 +1,4 @@
-"""Requests of MCP servers for a reply of the model, with the model and the budget of the run."""
+"""Answer the requests of MCP servers for a reply of a model, within the budget of the run."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def _ask_permission(
         session_id=context.scope,
     )
     if policy is None:
-        raise ToolError("no permission policy is set")
+        raise ToolError("no permission policy is set; pass permission= to the agent")
     decision = await decide(policy, request)
     if not decision.allowed:
         raise ToolError(f"permission denied: {request.action}: {decision.reason}".rstrip(": "))

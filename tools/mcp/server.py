@@ -73,9 +73,9 @@ def offered(agent: Agent[Any, Any], name: str) -> dict[str, AnyTool]:
 
 
 def policy(agent: Agent[Any, Any], allow: Iterable[str], deny: Iterable[str] = ()) -> Permission:
-    """Return a permission policy of allow and deny rules, then the agent's own policy.
+    """Return a policy that applies the rules in `allow` and `deny`, then the agent's own policy.
 
-    If the agent has no policy, every other tool that needs permission is denied.
+    If the agent has no policy, calls that no rule allows are denied.
     """
     own = agent.settings.permission or DenyAll("start `glue mcp` with --allow NAME to allow it")
     rules = Rules(allow=allow, deny=deny, otherwise=own)
@@ -179,7 +179,10 @@ class _Logs:
 
     @contextmanager
     def collect(self, context: RequestContext, send: Callable[[Any], None]) -> Iterator[None]:
-        """Call `send` with each log record that a tool call writes during a `with` block."""
+        """Call `send` with each log record that a tool call writes during a `with` block.
+
+        Records below the level that the client chose are left out.
+        """
         least = _LEVELS.get(self._levels.get(_client_id(context), "info"), logging.INFO)
         call = object()
 
@@ -248,7 +251,7 @@ def _annotations(tool: AnyTool) -> types.ToolAnnotations | None:
 
 
 def output_schema(tool: AnyTool) -> dict[str, Any] | None:
-    """Return the JSON schema for the result of a tool, or None if the result is not an object.
+    """Return the JSON schema for the result of a tool, or None if it has no schema of an object.
 
     The schema comes from the return annotation of the function, or from the output of the agent.
     """

@@ -30,7 +30,10 @@ class ServerTransport:
 
     @asynccontextmanager
     async def open(self, on_end: Callable[[], None]) -> AsyncIterator[Any]:
-        """Open the streams; `on_end` is called when the server closes the connection."""
+        """Open the streams from and to the server, and yield them; close them after the block.
+
+        `on_end` is called when the server closes the connection.
+        """
 
         def end() -> None:
             self.ended = True
