@@ -53,7 +53,7 @@ def grep(
     lines, messages = (
         each.decode("utf-8", "replace").split("\n")[:-1] for each in (finished.out, finished.err)
     )
-    notes = [] if finished.reason else messages
+    notes = messages
     if finished.reason == "deadline":
         notes.append(f"stopped after {seconds:g} s: simplify the pattern or narrow the path")
     elif finished.code == REFUSED and not finished.reason:

@@ -26,49 +26,44 @@ def read_file(
     >>> read_file(".").name
     'read_file'
     """
-    return _single("read_file", root, blocklist, pictures)
+    return _single("read_file", root, blocklist=blocklist, pictures=pictures)
 
 
 def list_dir(
     root: Root | str | os.PathLike[str], *, blocklist: Blocklist | None = None
 ) -> Tool[..., Any]:
     """Return the tool list_dir of a directory; the arguments are those of `fs.tools`."""
-    return _single("list_dir", root, blocklist)
+    return _single("list_dir", root, blocklist=blocklist)
 
 
 def find_files(
     root: Root | str | os.PathLike[str], *, blocklist: Blocklist | None = None
 ) -> Tool[..., Any]:
     """Return the tool find_files of a directory; the arguments are those of `fs.tools`."""
-    return _single("find_files", root, blocklist)
+    return _single("find_files", root, blocklist=blocklist)
 
 
 def grep(
     root: Root | str | os.PathLike[str], *, blocklist: Blocklist | None = None
 ) -> Tool[..., Any]:
     """Return the tool grep of a directory; the arguments are those of `fs.tools`."""
-    return _single("grep", root, blocklist)
+    return _single("grep", root, blocklist=blocklist)
 
 
 def write_file(
     root: Root | str | os.PathLike[str], *, blocklist: Blocklist | None = None
 ) -> Tool[..., Any]:
     """Return the tool write_file of a directory; each call of the tool asks for permission."""
-    return _single("write_file", root, blocklist)
+    return _single("write_file", root, blocklist=blocklist)
 
 
 def edit_file(
     root: Root | str | os.PathLike[str], *, blocklist: Blocklist | None = None
 ) -> Tool[..., Any]:
     """Return the tool edit_file of a directory; each call of the tool asks for permission."""
-    return _single("edit_file", root, blocklist)
+    return _single("edit_file", root, blocklist=blocklist)
 
 
-def _single(
-    name: str,
-    root: Root | str | os.PathLike[str],
-    blocklist: Blocklist | None,
-    pictures: bool = True,
-) -> Tool[..., Any]:
-    made = tools(root, write=True, blocklist=blocklist, pictures=pictures)
+def _single(name: str, root: Root | str | os.PathLike[str], **options: Any) -> Tool[..., Any]:
+    made = tools(root, write=True, **options)
     return next(tool for tool in made if tool.name == name)

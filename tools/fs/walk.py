@@ -56,16 +56,15 @@ def walk(
     The walk stops early if the budget is spent. Unless `everything` is set, .git and the files that
     a .gitignore excludes are skipped.
     """
-    rules = () if everything else _rules_above(root, place.names)
-    return _below(place.fd, place.names, rules, budget, everything, MAX_DEPTH)
+    rules = None if everything else _rules_above(root, place.names)
+    return _below(place.fd, place.names, rules, budget, MAX_DEPTH)
 
 
 def _below(
     fd: int,
     names: tuple[str, ...],
-    rules: tuple[Gitignore, ...],
+    rules: tuple[Gitignore, ...] | None,  # None if nothing is ignored
     budget: Budget,
-    everything: bool,
     depth: int,
 ) -> Iterator[WalkEntry]:
     entries: list[tuple[str, str]] = []
@@ -73,26 +72,27 @@ def _below(
         entries.extend(scan(fd, budget))
     except OSError:
         budget.skipped += 1
-    if not everything and (".gitignore", "file") in entries:
+    if rules is not None and (".gitignore", "file") in entries:
         rules = (*rules, *_rules(fd, len(names)))
     for name, kind in sorted(entries):
         if budget.spent:
             return
         path = (*names, name)
-        if not everything and (name == ".git" or is_ignored(rules, path, kind == "folder")):
+        is_folder = kind == "folder"
+        if rules is not None and (name == ".git" or is_ignored(rules, path, is_folder)):
             continue
         yield WalkEntry(fd, path, kind)
-        if kind != "folder":
+        if not is_folder:
             continue
         try:
-            inner = os.open(name, DIRECTORY, dir_fd=fd) if depth else -1
+            inner = os.open(name, DIRECTORY, dir_fd=fd) if depth else None
         except OSError:  # unreadable, removed, or replaced by a link: skip it
-            inner = -1
-        if inner < 0:
+            inner = None
+        if inner is None:
             budget.skipped += 1
             continue
         try:
-            yield from _below(inner, path, rules, budget, everything, depth - 1)
+            yield from _below(inner, path, rules, budget, depth - 1)
         finally:
             os.close(inner)
 

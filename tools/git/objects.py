@@ -233,7 +233,7 @@ def parse_tree(found: GitObject) -> list[TreeEntry]:
     content, at, width = found.content, 0, len(found.sha) // 2
     while at < len(content):
         blank, end = content.find(b" ", at), content.find(b"\0", at)
-        if blank < 0 or end < blank or end + width >= len(content):
+        if blank <= at or end < blank or end + width >= len(content):
             raise GitError(
                 f"tree {found.sha[:12]} cannot be read: the repository is damaged", kind="damaged"
             )

@@ -136,8 +136,7 @@ def _check(args: Sequence[str], trust: bool) -> None:
         # --diff-merges=remerge; without a value here, the next argument may be the value.
         if option.startswith("--diff-m") and value[:1] in ("", "r"):
             option = "--remerge-diff"
-        is_long = len(option) > 3 and option.startswith("--")
-        if is_long and any(each.startswith(option) for each in refused):
+        if option.startswith("--") and any(each.startswith(option) for each in refused):
             raise _refused_option(option)
         if arg.startswith(REFUSED_SHORT.get(args[0], "\0")):
             raise _refused_option(arg[:2])

@@ -63,6 +63,15 @@ def test_a_failed_command_is_an_error_with_its_reason(
     assert caught.value.kind == kind
 
 
+def test_a_long_reason_is_cut_after_300_characters() -> None:
+    with pytest.raises(GitError) as caught:
+        check_output("log", finished(code=1, err=b"x" * 1000), cap=9)
+
+    reason = str(caught.value).removeprefix("git log failed: ")
+    assert len(reason) == 300
+    assert reason.startswith("x" * 290)
+
+
 def test_output_is_returned_if_the_command_succeeds_or_may_be_cut() -> None:
     assert check_output("log", finished(), cap=9) == b"out"
     assert check_output("log", finished(reason="enough", code=-9), cap=9) == b"out"

@@ -166,8 +166,13 @@ def test_a_file_too_large_to_compare_does_not_hide_the_others(repo: Path, run: R
     assert "+seven" in text
     with Repo(repo) as opened:
         patch = opened.diff_tree("main", "work")
+        chosen = opened.diff_tree("main", "work", ["a.py", "huge.bin"])
     assert b"+seven" in patch
-    assert b"Binary files /dev/null and b/huge.bin differ\n" in patch
+    assert b"+++ b/.env" in patch
+    for each in (patch, chosen):
+        assert b"+seven" in each
+        assert b"Binary files /dev/null and b/huge.bin differ\n" in each
+    assert b"+++ b/.env" not in chosen
 
 
 async def test_every_page_of_a_diff_names_base_and_head(repo: Path, run: Run) -> None:
@@ -377,6 +382,7 @@ async def test_the_log_of_a_path_has_only_the_commits_that_change_it(repo: Path,
     assert await log(path="nothing.txt") == (
         "no commit of the branch changes nothing.txt; whole=true shows all"
     )
+    assert await log(path="nothing.txt", whole=True) == "no commit changes nothing.txt"
 
 
 async def test_the_log_is_read_in_pages(repo: Path, run: Run) -> None:
@@ -408,6 +414,18 @@ async def test_long_commit_messages_do_not_fill_more_than_a_page(repo: Path, run
 
     assert len(first) < 24_000
     assert first.endswith("[commits 1-2; continue with offset 3]")
+
+
+async def test_a_status_that_is_longer_than_a_page_is_cut_with_a_note(repo: Path) -> None:
+    for number in range(200):
+        (repo / f"{number:03}{'x' * 200}").touch()
+    status = tools_of(repo, trust=True)["git_status"]
+
+    text = await status()
+
+    note = "[the list is longer; the rest is not shown]"
+    assert text.endswith(note)
+    assert len(text) == 23 * 1024 + len(note)
 
 
 async def test_a_blame_of_a_long_file_is_read_in_pages(repo: Path, run: Run) -> None:

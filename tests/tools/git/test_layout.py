@@ -106,6 +106,19 @@ def test_a_git_directory_without_objects_is_refused_with_the_reason(repo: Path) 
         Repo(repo)
 
 
+def test_a_worktree_must_be_listed_by_the_repository(repo: Path, run: Run, tmp_path: Path) -> None:
+    run("worktree", "add", "-q", "../linked", "-b", "side")
+    listed = repo / ".git/worktrees"
+    for name in ("HEAD", "gitdir", "commondir"):
+        (listed / name).write_text((listed / "linked" / name).read_text())
+    (listed / "commondir").write_text("..\n")
+    # The folder of all worktrees is not a worktree, even if it contains the files of one.
+    (tmp_path / "linked/.git").write_text(f"gitdir: {listed}\n")
+
+    with pytest.raises(GitError, match="does not know this worktree"):
+        Repo(tmp_path / "linked")
+
+
 def test_a_link_in_place_of_a_ref_is_refused(lab: Lab) -> None:
     ref, decoy = lab.dot / "refs/heads/work", lab.dot / "refs/heads/refs/heads/main"
     decoy.parent.mkdir(parents=True)

@@ -6,7 +6,7 @@ import zlib
 from pathlib import Path
 
 import pytest
-from fakes.checkouts import Lab
+from fakes.checkouts import Lab, Run
 
 from glue.errors import GitError, GlueError
 from glue.tasks import StopFlag
@@ -15,6 +15,7 @@ from glue.tools.git import (
     Repo,
     functions,  # noqa: F401  (loaded before privileges are dropped)
 )
+from glue.tools.git.objects import GitObject, parse_tree
 
 
 def test_objects_are_read_by_one_process(repo: Path, started: list[str]) -> None:
@@ -47,6 +48,59 @@ def test_a_cancelled_read_does_not_claim_that_it_took_too_long(repo: Path) -> No
         opened.resolve("HEAD~1")
         stop.set()
         opened.cat_file("work", "a.py")
+
+
+def test_a_comparison_of_too_many_folders_is_refused(
+    repo: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        (repo / f"folder{number}").mkdir()
+        (repo / f"folder{number}/file").write_text(str(number))
+    run("add", ".")
+    run("commit", "-qm", "folders")
+    top = 1  # the pair of the two trees themselves
+
+    with Repo(repo) as opened:
+        monkeypatch.setattr("glue.tools.git.objects.MAX_PAIRS", top + 5)
+        assert len(opened.changes("work~1", "work")) == 6
+        monkeypatch.setattr("glue.tools.git.objects.MAX_PAIRS", top + 4)
+        with pytest.raises(GitError, match="too many folders differ") as caught:
+            opened.changes("work~1", "work")
+    assert caught.value.kind == "too_large"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b" name\0" + b"x" * 20, b"100644name\0", b"100644 name" + b"x" * 20, b"100644 name\0xxx"],
+)
+def test_a_tree_without_a_mode_or_a_whole_hash_is_damaged(content: bytes) -> None:
+    entry = b"100644 first\0" + b"x" * 20
+
+    for before in (b"", entry):
+        with pytest.raises(GitError, match="tree aaaaaaaaaaaa cannot be read") as caught:
+            parse_tree(GitObject("a" * 40, "tree", before + content))
+        assert caught.value.kind == "damaged"
+    assert [each.path for each in parse_tree(GitObject("a" * 40, "tree", entry * 2))] == [
+        "first"
+    ] * 2
+
+
+def test_a_file_of_exactly_the_limit_is_read_and_checked(lab: Lab) -> None:
+    sha = lab.sha("work:a.py")
+    path = lab.dot / "objects" / sha[:2] / sha[2:]
+
+    with git.Repo(lab.root) as repo:
+        content = repo.cat_file("work", "a.py")
+        size = len(content)
+        assert repo.cat_file("work", "a.py", cap=size) == content
+        assert repo.cat_file("work", "a.py", cap=size - 1, cut=True) == content[:-1]
+        with pytest.raises(GitError, match=f"is larger than {size - 1} bytes") as caught:
+            repo.cat_file("work", "a.py", cap=size - 1)
+        assert caught.value.kind == "too_large"
+    path.chmod(0o644)
+    path.write_bytes(zlib.compress(b"blob %d\0" % size + content.replace(b"line", b"evil")))
+    with git.Repo(lab.root) as repo, pytest.raises(GlueError, match="damaged or forged"):
+        repo.cat_file("work", "a.py", cap=size, cut=True)
 
 
 def test_a_file_whose_content_does_not_match_its_hash_is_refused(lab: Lab) -> None:

@@ -67,6 +67,128 @@ def test_a_missing_file_is_not_answered_with_names_outside_the_scope(repo: Path)
             file_page(opened, "HEAD", "src/a.py", 1, Scope(["src"]))
 
 
+def test_a_page_of_a_file_has_at_most_2000_lines(repo: Path, run: Run) -> None:
+    (repo / "many.txt").write_text("x\n" * 2001)
+    run("add", "many.txt")
+    run("commit", "-qm", "many")
+
+    with Repo(repo) as opened:
+        page = file_page(opened, "HEAD", "many.txt", 1)
+
+    assert page == "x\n" * 2000 + "[lines 1-2000; continue with offset 2001]"
+
+
+def test_a_file_of_16_mib_is_read_in_pages_of_80_kib(repo: Path, run: Run) -> None:
+    (repo / "huge.txt").write_text("x\n" * (8 * 1024 * 1024))
+    run("add", "huge.txt")
+    run("commit", "-qm", "huge")
+
+    with Repo(repo) as opened:
+        page = file_page(opened, "HEAD", "huge.txt", 1)
+        last = file_page(opened, "HEAD", "huge.txt", 8 * 1024 * 1024)
+
+    assert page == "x\n" * (40 * 1024) + f"[continue with offset {40 * 1024 + 1}]"
+    assert last == "x\n"
+
+
+def test_a_large_binary_file_is_only_named(repo: Path, run: Run) -> None:
+    (repo / "huge.bin").write_bytes(b"\0" + b"x" * (16 * 1024 * 1024 - 1))
+    run("add", "huge.bin")
+    run("commit", "-qm", "huge")
+
+    with Repo(repo) as opened:
+        page = file_page(opened, "HEAD", "huge.bin", 1)
+
+    assert page == "[binary file of 16777216 bytes; not shown]"
+
+
+def test_a_file_above_8_mib_is_too_large_to_compare(repo: Path, run: Run) -> None:
+    (repo / "large.txt").write_text("x" * (8 * 1024 * 1024 + 1))
+    run("add", "large.txt")
+    run("commit", "-qm", "large")
+
+    with Repo(repo) as opened:
+        page = commit_page(opened, "HEAD")
+
+    assert "A large.txt binary\n[1 files are too large to compare and are listed only]" in page
+    assert "Binary files" not in page
+
+
+@pytest.mark.parametrize(("old", "new"), [(".env", "config.txt"), ("config.txt", ".env")])
+def test_a_file_is_blocked_by_its_old_or_its_new_name(
+    repo: Path, run: Run, old: str, new: str
+) -> None:
+    text = "".join(f"SECRET_{number}=x\n" for number in range(30))
+    run("rm", "-q", ".env")
+    (repo / old).write_text(text)
+    run("add", "-A")
+    run("commit", "-qm", "before")
+    (repo / old).rename(repo / new)
+    (repo / new).write_text(text + "SECRET_30=x\n")
+    run("add", "-A")
+    run("commit", "-qm", "after")
+
+    with Repo(repo) as opened:
+        page = commit_page(opened, "HEAD", blocklist=Blocklist())
+
+    assert "SECRET" not in page
+    assert "[1 files are on the block list and are not shown]" in page
+
+
+def test_a_summary_lists_at_most_300_files(repo: Path, run: Run) -> None:
+    for number in range(301):
+        (repo / f"{number:03}").touch()
+    run("add", ".")
+    run("commit", "-qm", "many")
+
+    with Repo(repo) as opened:
+        page = commit_page(opened, "HEAD")
+
+    assert "302 files changed" in page  # with `uncommitted` of the fixture
+    assert "A 299 +0 -0\n[and 2 more files]\n" in page
+
+
+def test_the_authors_of_a_range_of_lines_are_shown(repo: Path) -> None:
+    with Repo(repo) as opened:
+        one = blame_page(opened, "HEAD", "a.py", 3, 3)
+        two = blame_page(opened, "HEAD", "a.py", 3, 4)
+        rest = blame_page(opened, "HEAD", "a.py", 29, 0)
+        more = blame_page(opened, "HEAD", "a.py", 30, 99)
+
+    assert [line.rpartition(") ")[2] for line in one.split("\n")] == ["line 2"]
+    assert [line.rpartition(") ")[2] for line in two.split("\n")] == ["line 2", "line 3"]
+    assert [line.rpartition(") ")[2] for line in rest.split("\n")] == ["line 28", "line 29"]
+    assert [line.rpartition(") ")[2] for line in more.split("\n")] == ["line 29"]
+
+
+def test_a_page_of_authors_has_at_most_200_lines(repo: Path, run: Run) -> None:
+    (repo / "long.txt").write_text("x\n" * 201)
+    run("add", "long.txt")
+    run("commit", "-qm", "long")
+
+    with Repo(repo) as opened:
+        first = blame_page(opened, "HEAD", "long.txt", 1, 0)
+        second = blame_page(opened, "HEAD", "long.txt", 201, 0)
+
+    assert first.count("\n") == 200
+    assert first.endswith("\n[lines 1-200 of 201; continue with first 201]")
+    assert "\n" not in second
+
+
+def test_a_page_of_authors_has_at_most_16_kib(repo: Path, run: Run) -> None:
+    (repo / "wide.txt").write_text(f"{'x' * 1000}\n" * 20 + "y" * 20_000)
+    run("add", "wide.txt")
+    run("commit", "-qm", "wide")
+
+    with Repo(repo) as opened:
+        several = blame_page(opened, "HEAD", "wide.txt", 1, 0)
+        one = blame_page(opened, "HEAD", "wide.txt", 21, 0)
+
+    assert several.endswith("\n[lines 1-15 of 21; continue with first 16]")
+    assert len(one.encode()) == 16 * 1024
+    assert one.endswith("\n[truncated]")
+
+
 def test_lines_past_the_end_have_no_author(repo: Path) -> None:
     with Repo(repo) as opened, pytest.raises(ToolError, match="the file has 30 lines"):
         blame_page(opened, "HEAD", "a.py", 31, 0)

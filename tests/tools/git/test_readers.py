@@ -60,6 +60,8 @@ def test_output_and_time_are_bounded(repo: Path, run: Run) -> None:
         (["grep", "-Osh", "x"], False, "run_git does not accept '-O':"),
         (["log", "-Osh"], True, "run_git does not accept '-O':"),
         (["grep", "--cached", "x"], False, "run_git does not accept '--cached':"),
+        (["grep", "--u", "x"], False, "run_git does not accept '--u':"),
+        (["grep", "--no", "x"], False, "run_git does not accept '--no':"),
         (["show", "--diff-merges=rem"], False, "run_git does not accept '--remerge-diff':"),
     ],
 )
@@ -81,6 +83,18 @@ def test_words_after_two_dashes_are_paths_and_harmless_options_are_accepted(
     assert run_git(repo, ["log", "--oneline", head, "--", "--output=x"]) == b""
     assert b"second" in run_git(repo, ["log", "-n1", "--diff-merges=first-parent", head])
     assert run_git(repo, ["rev-list", "--count", head]) != b""
+
+
+def test_output_of_half_a_mebibyte_is_too_long(repo: Path, run: Run) -> None:
+    for name, size in (("fits", 512 * 1024 - 1), ("long", 512 * 1024)):
+        (repo / name).write_bytes(b"x" * size)
+    run("add", "fits", "long")
+    run("commit", "-qm", "sizes")
+    fits, long = (run("rev-parse", f"HEAD:{name}") for name in ("fits", "long"))
+
+    assert len(run_git(repo, ["cat-file", "blob", fits])) == 512 * 1024 - 1
+    with pytest.raises(GitError, match="printed more than 524288 bytes"):
+        run_git(repo, ["cat-file", "blob", long])
 
 
 def test_a_trusted_checkout_may_show_its_index(repo: Path, run: Run) -> None:

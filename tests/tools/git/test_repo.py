@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from fakes.checkouts import Run
 
 from glue.errors import GitError
-from glue.tools.git import Repo, run_git
+from glue.tools.git import Repo, commit_page, run_git
 from glue.tools.landlock import has_landlock
 
 
@@ -25,6 +26,44 @@ def test_a_sha256_repository_is_read(tmp_path: Path, run: Run) -> None:
     with Repo(root) as opened:
         assert len(opened.resolve("HEAD")) == 64
         assert opened.cat_file("HEAD:f") == b"x\n"
+        assert "+x" in commit_page(opened, "HEAD")
+
+
+def test_an_empty_file_is_a_change_in_every_kind_of_repository(tmp_path: Path, run: Run) -> None:
+    for kind in ("sha1", "sha256"):
+        root = tmp_path / kind
+        root.mkdir()
+        run("init", "-q", "-b", "main", f"--object-format={kind}", where=kind)
+        (root / "empty").touch()
+        run("add", ".", where=kind)
+        run("commit", "-qm", "add", where=kind)
+        run("rm", "-q", "empty", where=kind)
+        run("commit", "-qm", "remove", where=kind)
+
+        with Repo(root) as opened:
+            pages = [commit_page(opened, name) for name in ("HEAD~1", "HEAD")]
+
+        assert "A empty +0 -0" in pages[0]
+        assert "D empty +0 -0" in pages[1]
+
+
+def test_long_commit_messages_are_returned_in_full(repo: Path, run: Run) -> None:
+    for number in range(5):
+        (repo / "message").write_text(f"{number}\n\n" + "x" * 300_000)
+        run("commit", "-q", "--allow-empty", "-F", "message")
+
+    with Repo(repo) as opened:
+        found = opened.log("main", "work")
+
+    assert [len(commit.message) for commit in found[:5]] == [300_003] * 5
+
+
+def test_a_temporary_directory_that_is_already_removed_does_not_matter(repo: Path) -> None:
+    opened = Repo(repo)
+
+    shutil.rmtree(opened.directory)
+
+    opened.close()
 
 
 def test_names_are_resolved_with_steps_and_short_hashes(repo: Path, run: Run) -> None:
