@@ -22,8 +22,8 @@ from glue.tools.landlock import (
     PATH_BENEATH,
     PRCTL,
     RESTRICT_SELF,
-    is_known_linux,
     syscall,
+    version,
 )
 
 OLDEST = 3  # the first version of Landlock that knows truncation (Linux 6.2)
@@ -55,11 +55,6 @@ INET, INET6, NETLINK, DGRAM = 2, 10, 16, 2
 LOAD, EQUAL, AT_LEAST, AND, RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
 ALLOW, REFUSE = 0x7FFF0000, 0x00050000 | errno.EPERM
 NUMBER, ARCH, FIRST, SECOND = 0, 4, 16, 24  # offsets in the data of a system call
-
-
-def version() -> int:
-    """Return the version of Landlock that the kernel has, or 0 if it has none."""
-    return max(syscall(CREATE_RULESET, None, 0, 1), 0) if is_known_linux() else 0
 
 
 def main() -> None:

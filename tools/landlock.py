@@ -28,9 +28,14 @@ SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache
 
 
 @cache
+def version() -> int:
+    """Return the version of Landlock that the kernel has switched on, or 0 if it has none."""
+    return max(syscall(CREATE_RULESET, None, 0, 1), 0) if is_known_linux() else 0
+
+
 def has_landlock() -> bool:
     """Return whether the kernel supports Landlock and has it switched on."""
-    return is_known_linux() and syscall(CREATE_RULESET, None, 0, 1) >= 1
+    return bool(version())
 
 
 def make_ruleset(program: str, readable: Iterable[str | int]) -> int:
@@ -43,7 +48,10 @@ def make_ruleset(program: str, readable: Iterable[str | int]) -> int:
     Returns:
         A descriptor for `start_confined`, which the caller closes; -1 if Landlock cannot be used.
     """
-    return _ruleset(program, readable) if has_landlock() and _can_start(program) else -1
+    try:
+        return _ruleset(program, readable) if has_landlock() and _can_start(program) else -1
+    except OSError:
+        return -1
 
 
 def start_confined(
@@ -75,8 +83,6 @@ def _can_start(program: str) -> bool:
     if os.path.realpath(program).startswith(tuple(f"{folder}/" for folder in SYSTEM)):
         return True
     rules = _ruleset(program, ())
-    if rules < 0:
-        return False
     quiet = subprocess.DEVNULL
     argv = [program, "--version"]
     try:
@@ -93,7 +99,7 @@ def _can_start(program: str) -> bool:
 def _ruleset(program: str, readable: Iterable[str | int]) -> int:
     rules = syscall(CREATE_RULESET, struct.pack("=Q", HANDLED), 8, 0)
     if rules < 0:
-        return -1
+        raise OSError("the kernel refused to make Landlock rules")
     os.set_inheritable(rules, False)
     prefix = os.path.dirname(os.path.dirname(os.path.realpath(program)))
     for name in (*SYSTEM, *([prefix] if prefix.count("/") > 1 else [])):
@@ -124,5 +130,5 @@ def is_known_linux() -> bool:
 def syscall(number: int, *args: int | bytes | None) -> int:
     """Make a system call and return its result, which is below 0 if the kernel refuses."""
     words = [ctypes.c_long(each) if isinstance(each, int) else each for each in (number, *args)]
-    found: int = ctypes.CDLL(None, use_errno=True).syscall(*words)
+    found: int = ctypes.CDLL(None).syscall(*words)
     return found

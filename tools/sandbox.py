@@ -31,7 +31,7 @@ import glue
 from glue.errors import ConfigError, GlueError
 from glue.tools import confine
 from glue.tools.git.layout import Layout
-from glue.tools.landlock import is_known_linux
+from glue.tools.landlock import is_known_linux, version
 
 __all__ = ["Sandbox"]
 
@@ -332,7 +332,7 @@ def _bubblewrap_works() -> bool:
 
 @cache
 def _landlock_works() -> bool:
-    if confine.version() < confine.OLDEST:
+    if version() < confine.OLDEST:
         return False
     plan = {"read": ["/"], "write": [], "list": [], "network": False, "metadata": True}
     start = [sys.executable, "-I", "-S", "-c", LAUNCHER, PACKAGE]

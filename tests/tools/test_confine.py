@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from glue.tools.confine import ALLOW, OLDEST, REFUSE, make_filter, version
+from glue.tools.confine import ALLOW, OLDEST, REFUSE, make_filter
+from glue.tools.landlock import version
 from glue.tools.sandbox import LAUNCHER, PACKAGE
 
 START = [sys.executable, "-I", "-S", "-c", LAUNCHER, PACKAGE]
@@ -83,6 +84,114 @@ def test_the_filter_refuses_keys_shared_memory_and_if_wanted_metadata(
     assert judge(make_filter("x86_64", sockets="all"), x86_64, number, 1, 2) is usual
     changed = make_filter("x86_64", sockets="all", metadata=False)
     assert judge(changed, x86_64, number, 1, 2) is strict
+
+
+# The numbers of system calls in the tables of Linux.
+METADATA = {
+    "x86_64": {
+        "chmod": 90,
+        "fchmod": 91,
+        "fchmodat": 268,
+        "fchmodat2": 452,
+        "utime": 132,
+        "utimes": 235,
+        "futimesat": 261,
+        "utimensat": 280,
+        "setxattr": 188,
+        "lsetxattr": 189,
+        "fsetxattr": 190,
+        "removexattr": 197,
+        "lremovexattr": 198,
+        "fremovexattr": 199,
+        "setxattrat": 463,
+        "removexattrat": 466,
+    },
+    "aarch64": {
+        "fchmod": 52,
+        "fchmodat": 53,
+        "fchmodat2": 452,
+        "utimensat": 88,
+        "setxattr": 5,
+        "lsetxattr": 6,
+        "fsetxattr": 7,
+        "removexattr": 14,
+        "lremovexattr": 15,
+        "fremovexattr": 16,
+        "setxattrat": 463,
+        "removexattrat": 466,
+    },
+}
+ALWAYS_REFUSED = {
+    "x86_64": {
+        "io_uring_setup": 425,
+        "add_key": 248,
+        "request_key": 249,
+        "keyctl": 250,
+        "shmget": 29,
+        "semget": 64,
+        "msgget": 68,
+        "mq_open": 240,
+    },
+    "aarch64": {
+        "io_uring_setup": 425,
+        "add_key": 217,
+        "request_key": 218,
+        "keyctl": 219,
+        "shmget": 194,
+        "semget": 190,
+        "msgget": 186,
+        "mq_open": 180,
+    },
+}
+AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+SOCKET = {"x86_64": 41, "aarch64": 198}
+SOCKETPAIR = {"x86_64": 53, "aarch64": 199}
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+@pytest.mark.parametrize("sockets", ["none", "internet", "all"])
+def test_the_filter_refuses_exactly_the_system_calls_that_lead_out(
+    machine: str, sockets: str
+) -> None:
+    for metadata in (True, False):
+        program = make_filter(machine, sockets=sockets, metadata=metadata)
+        refused = {number for number in range(500) if not judge(program, AUDIT[machine], number)}
+
+        expected = set(ALWAYS_REFUSED[machine].values())
+        expected |= set() if metadata else set(METADATA[machine].values())
+        expected |= set() if sockets == "all" else {SOCKET[machine]}  # of the family 0
+        assert refused == expected
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_filter_allows_sockets_by_their_family_and_kind(machine: str) -> None:
+    arch, socket, pair = AUDIT[machine], SOCKET[machine], SOCKETPAIR[machine]
+    internet = make_filter(machine, sockets="internet")
+    everything = make_filter(machine, sockets="all")
+
+    assert [family for family in range(50) if judge(internet, arch, socket, family, 1)] == [
+        2,  # IPv4
+        10,  # IPv6
+        16,  # netlink
+    ]
+    assert all(judge(everything, arch, socket, family, 1) for family in range(50))
+    # A pair of datagram sockets (kind 2) is refused, also with flags in the upper bits.
+    kinds = [kind | flags for kind in range(16) for flags in (0, 0o4000, 0o2000000)]
+    assert [kind for kind in kinds if not judge(internet, arch, pair, 1, kind)] == [
+        2,
+        2 | 0o4000,
+        2 | 0o2000000,
+    ]
+    assert all(judge(everything, arch, pair, 1, kind) for kind in kinds)
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_filter_refuses_numbers_of_the_x32_interface(machine: str) -> None:
+    program = make_filter(machine, sockets="all")
+
+    assert judge(program, AUDIT[machine], 0x3FFFFFFF)
+    assert not judge(program, AUDIT[machine], 0x40000000)
+    assert not judge(program, AUDIT[machine], 0xFFFFFFFF)
 
 
 def test_the_filter_refuses_system_calls_of_other_architectures() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -87,6 +88,54 @@ def test_processes_are_found_by_a_variable_of_their_environment() -> None:
     assert list(found) == [child.pid]
     assert "time.sleep(60)" in found[child.pid]
     assert find_marked(mark) == {}
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
+def test_a_mark_is_found_in_a_large_environment_and_the_command_line_is_cut() -> None:
+    mark = f"GLUE_TEST={os.urandom(8).hex()}"
+    name, _, value = mark.partition("=")
+    code = "import time; print('ready', flush=True); time.sleep(60)" + "#" * 1000
+    child = start_python(
+        code, **{f"LARGE{number}": "x" * 100_000 for number in range(9)} | {name: value}
+    )
+    assert child.stdout is not None
+    with child.stdout:
+        child.stdout.readline()
+
+        found = find_marked(mark)
+        end_group(child)
+
+    whole = " ".join([sys.executable, "-S", "-c", code])
+    assert found == {child.pid: whole[:400]}
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs prlimit and /proc")
+@pytest.mark.parametrize("memory", [0, 300 * 1024 * 1024])
+def test_a_child_with_a_limit_on_memory_writes_no_core_dump(memory: int) -> None:
+    before = resource.getrlimit(resource.RLIMIT_CORE)
+    if not before[1]:
+        pytest.skip("this process may not write core dumps itself")
+    resource.setrlimit(resource.RLIMIT_CORE, (before[1], before[1]))
+    try:
+        child = start(
+            ["/bin/sh", "-c", "read line; cat /proc/self/limits"],
+            env={"PATH": "/usr/bin:/bin"},
+            cwd="/",
+            stdin=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            memory=memory,
+        )
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, before)
+    text = child.communicate(b"go\n", timeout=20)[0].decode()
+    end_group(child)
+
+    limits = {line[:26].strip(): line[26:].split()[:2] for line in text.split("\n")}
+    if memory:
+        assert limits["Max data size"] == [str(memory), str(memory)]
+        assert limits["Max core file size"] == ["0", "0"]
+    else:
+        assert limits["Max core file size"][0] != "0"
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from glue.tools import coding, shell
 from glue.tools.sandbox import (
     BACKENDS,
     Sandbox,
+    SandboxRunner,
     View,
     find_backend,
     open_sandbox,
@@ -277,6 +279,157 @@ def test_git_files_are_protected_by_bubblewrap(project: Path) -> None:
 
     assert "Read-only file system" in done.stderr
     assert os.listdir(project / ".git") == []
+
+
+@pytest.fixture
+def bwrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Install a program called bwrap, for tests of the arguments that bubblewrap would get."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("bubblewrap is a program for Linux")
+    program = tmp_path / "bin/bwrap"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nexit 0\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("glue.tools.sandbox.PROGRAMS", str(program.parent))
+    return str(program)
+
+
+def wrapped(project: Path, **options: Any) -> list[str]:
+    """Return the arguments with which bubblewrap would run `true` in a project."""
+    root = os.path.realpath(project)
+    runner = SandboxRunner(Sandbox(**options), BACKENDS["bubblewrap"], root)
+    return runner(["true"], root)
+
+
+def mounts(argv: Sequence[str]) -> dict[str, str]:
+    """Return how each path is mounted last: `--bind`, `--ro-bind`, a source, or `--tmpfs`."""
+    found: dict[str, str] = {}
+    for at, word in enumerate(argv):
+        if word in ("--bind", "--ro-bind", "--symlink"):
+            source, path = argv[at + 1], argv[at + 2]
+            found[path] = word if source == path else f"{word} {source}"
+        elif word == "--tmpfs":
+            found[argv[at + 1]] = word
+    return found
+
+
+def test_bubblewrap_shows_the_system_read_only_and_hides_its_private_files(
+    bwrap: str, project: Path
+) -> None:
+    argv = wrapped(project)
+
+    found = mounts(argv)
+    assert bwrap in argv
+    assert argv[-4:] == ["--chdir", os.path.realpath(project), "--", "true"]
+    for path in ("/usr", "/etc"):
+        assert found[path] == "--ro-bind"
+    if os.path.islink("/bin"):
+        assert found["/bin"] == f"--symlink {os.readlink('/bin')}"
+    assert "/gnu" not in found or os.path.exists("/gnu")
+    # Files that only root may read are covered with an empty file, folders with an empty folder.
+    for entry in Path("/etc").iterdir():
+        if entry.is_symlink():
+            continue
+        if entry.is_file() and not entry.stat().st_mode & 0o004:
+            assert found[str(entry)] == "--ro-bind /dev/null"
+        elif entry.is_dir() and entry.stat().st_mode & 0o005 != 0o005:
+            assert found[str(entry)] == "--tmpfs"
+    if os.path.exists("/etc/shadow"):
+        assert found["/etc/shadow"] == "--ro-bind /dev/null"
+
+
+@pytest.mark.parametrize("network", [True, False])
+def test_bubblewrap_shares_the_network_only_if_it_is_allowed(
+    bwrap: str, project: Path, network: bool
+) -> None:
+    argv = wrapped(project, network=network)
+
+    assert "--unshare-all" in argv
+    assert ("--share-net" in argv) is network
+
+
+def test_bubblewrap_protects_the_git_folder_of_a_writable_project(
+    bwrap: str, project: Path, tmp_path: Path
+) -> None:
+    root, git = os.path.realpath(project), f"{os.path.realpath(project)}/.git"
+
+    without = mounts(wrapped(project))
+    (project / ".git").mkdir()
+    protected = mounts(wrapped(project))
+    wanted = mounts(wrapped(project, write=[git]))
+    read_only = mounts(wrapped(project, writable_root=False))
+
+    assert (without[root], without.get(git)) == ("--bind", None)
+    assert (protected[root], protected[git]) == ("--bind", "--ro-bind")
+    assert (wanted[root], wanted[git]) == ("--bind", "--bind")
+    assert (read_only[root], read_only.get(git)) == ("--ro-bind", None)
+
+
+def test_bubblewrap_hides_sockets_in_visible_folders(
+    bwrap: str, project: Path, tmp_path: Path
+) -> None:
+    names = [
+        "\0glue-test/" + os.urandom(4).hex(),
+        str(project / "inside"),
+        str(tmp_path / "outside"),
+    ]
+    with ExitStack() as stack:
+        for name in names:
+            stack.enter_context(socket.socket(socket.AF_UNIX)).bind(name)
+
+        found = mounts(wrapped(project))
+
+    assert found[os.path.realpath(project / "inside")] == "--ro-bind /dev/null"
+    assert os.path.realpath(tmp_path / "outside") not in found
+
+
+def test_bubblewrap_mounts_outer_folders_first(bwrap: str, project: Path, tmp_path: Path) -> None:
+    inner = project / "inner"
+    inner.mkdir()
+
+    argv = wrapped(project, read=[inner], write=[tmp_path])
+
+    root = os.path.realpath(tmp_path)
+    places = [argv.index(f"{root}{name}") for name in ("", "/project")]
+    assert places == sorted(places)
+    assert mounts(argv)[root] == "--bind"
+
+
+def test_a_sandbox_describes_itself_in_questions_and_to_models(project: Path) -> None:
+    described = {}
+    for writable in (True, False):
+        for network in (True, False):
+            sandbox = Sandbox(writable_root=writable, network=network)
+            runner = SandboxRunner(sandbox, BACKENDS["landlock"], str(project))
+            described[writable, network] = (runner.text, runner.limits)
+
+    assert described == {
+        (True, True): (
+            "sandbox: landlock, with network",
+            "network; only this folder can be written",
+        ),
+        (True, False): (
+            "sandbox: landlock, no network",
+            "no network; only this folder can be written",
+        ),
+        (False, True): (
+            "sandbox: landlock, read-only, with network",
+            "network; no folder but $TMPDIR can be written",
+        ),
+        (False, False): (
+            "sandbox: landlock, read-only, no network",
+            "no network; no folder but $TMPDIR can be written",
+        ),
+    }
+
+
+def test_without_the_program_bubblewrap_is_an_error(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("glue.tools.sandbox.PROGRAMS", str(project))
+
+    with pytest.raises(ConfigError, match="bwrap is not installed; install bubblewrap"):
+        wrapped(project)
 
 
 def test_the_private_folder_is_removed_with_the_runner(backend: str, project: Path) -> None:

@@ -216,6 +216,40 @@ def test_the_shell_tool_needs_permission(tmp_path: Path) -> None:
     assert tool.target({"command": "ls"}).text == "ls [no sandbox]"
 
 
+def test_the_permission_question_names_the_folder_and_the_background(tmp_path: Path) -> None:
+    (tmp_path / "sub/deep").mkdir(parents=True)
+    target = shell.tool(tmp_path, sandbox="off").target
+    assert callable(target)
+
+    plain = target({"command": "ls"})
+    inside = target({"command": ["ls", "a b"], "cwd": "sub/deep"})
+    later = target({"command": "ls", "cwd": "sub/..", "background": True})
+
+    home = os.path.realpath(tmp_path)
+    assert (plain.text, plain.command, plain.folder) == ("ls [no sandbox]", "ls", home)
+    assert inside.text == "ls 'a b' (in sub/deep) [no sandbox]"
+    assert (inside.command, inside.folder) == (("ls", "a b"), f"{home}/sub/deep")
+    assert later.text == "ls (in the background) [no sandbox]"
+    assert [each.conditions for each in (plain, inside, later)] == [
+        "no sandbox",
+        "no sandbox",
+        "no sandbox (in the background)",
+    ]
+
+
+def test_shell_tools_declare_that_commands_may_write(tmp_path: Path) -> None:
+    run, job = shell.tools(tmp_path, sandbox="off")
+
+    assert (run.read_only, run.kind, run.alone, run.needs_permission) == (
+        False,
+        "execute",
+        True,
+        True,
+    )
+    assert (job.alone, job.needs_permission) == (False, False)
+    assert (run.root, run.confinement) == (os.path.realpath(tmp_path), "no sandbox")
+
+
 def test_the_permission_question_names_the_runner(tmp_path: Path) -> None:
     def runner(argv: Sequence[str], root: str) -> list[str]:
         return list(argv)

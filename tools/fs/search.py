@@ -82,7 +82,7 @@ def search(query: dict[str, Any]) -> list[str]:
                     searcher.withheld += 1
                     continue
                 searcher.search_file(entry.parent, entry.names)
-                if searcher.left <= 0:
+                if not searcher.left:
                     break
     notes = []
     if searcher.left <= 0:

@@ -115,8 +115,10 @@ class Layout:
             content = read_small(self.common, "packed-refs", MAX_PACKED) or b""
             self._packed = b"\n" + content + b"\n"
         at = self._packed.find(b" " + ref.encode("utf-8", "surrogateescape") + b"\n")
-        start = self._packed.rfind(b"\n", 0, max(at, 0)) + 1
-        value = self._packed[start : max(at, start)].decode("ascii", "replace")
+        if at < 0:
+            return None
+        start = self._packed.rfind(b"\n", 0, at) + 1
+        value = self._packed[start:at].decode("ascii", "replace")
         return value if HASH.fullmatch(value) else None
 
 

@@ -116,6 +116,16 @@ def test_new_lines_stay_if_only_the_first_quoted_line_lacks_indentation() -> Non
         # The width of a tab is unknown.
         ("class A:\n\tdef f(self): \n\t\tpass\n", "def f(self):  ", "def f(self):\n    x()"),
         ("def f():\n    pass\nx = 1 \n", "\tx = 1", "\tif y:\n\t\tx = 1"),
+        # The file is indented by tabs and blanks.
+        ("\ta:\n\t\t b\n", "  a:\n    b", "  a:\n    b:\n      c"),
+        # The quote is indented by tabs and blanks.
+        ("  a:\n    b\n", "\ta:\n\t b", "\ta:\n\t b:\n\t  c"),
+        # Steps of equal width by tabs and by blanks.
+        ("\ta:\n\t\tb\n", " a:\n  b", " a:\n  b:\n   c"),
+        # The file is indented less where the quote is indented more.
+        ("    a:\n  b\n", "  a:\n   b", "  a:\n   b:\n    c"),
+        # Three lines that are not on a straight line.
+        ("\ta:\n\t\tb:\n\t\t\t\tc\n", "  a:\n    b:\n      c", "  a:\n    b:\n      c:\n        d"),
     ],
 )
 def test_indentation_that_cannot_be_adapted_is_refused(content: str, old: str, new: str) -> None:

@@ -151,6 +151,36 @@ def test_only_the_writing_tools_need_permission(tmp_path: Path) -> None:
     assert {name for name, needs in writing.items() if needs} == {"write_file", "edit_file"}
 
 
+def test_tools_declare_whether_they_only_read_and_their_kind(tmp_path: Path) -> None:
+    made = {tool.name: tool for tool in fs.tools(tmp_path, write=True)}
+
+    assert {name: (tool.read_only, tool.kind, tool.alone) for name, tool in made.items()} == {
+        "read_file": (True, "read", False),
+        "list_dir": (True, "read", False),
+        "find_files": (True, "search", False),
+        "grep": (True, "search", False),
+        "write_file": (False, "edit", True),
+        "edit_file": (False, "edit", True),
+    }
+    assert {tool.root for tool in made.values()} == {os.path.realpath(tmp_path)}
+    fd = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    with Root.adopt(fd) as root:  # the path of a descriptor is not known
+        assert {tool.root for tool in fs.tools(root)} == {""}
+
+
+def test_a_question_about_a_file_that_is_too_large_shows_only_the_new_text(tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(b"old\n" * (2 * 1024 * 1024) + b"x")
+    (tmp_path / "fits").write_bytes(b"old\n" + b"x" * (8 * 1024 * 1024 - 4))
+    target = fs.write_file(tmp_path).target
+    assert callable(target)
+
+    large = target({"path": "large", "content": "new\n"})
+    fits = target({"path": "fits", "content": "new"})
+
+    assert large.preview.split("\n")[1:] == ["+new"]
+    assert fits.preview.split("\n")[1] == "-old"
+
+
 def test_every_tool_and_parameter_is_described(tmp_path: Path) -> None:
     for tool in fs.tools(tmp_path, write=True):
         assert tool.spec.description

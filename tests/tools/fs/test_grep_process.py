@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,48 @@ def test_a_search_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
     found = grep(Root(tmp_path), query, seconds=1.5)
 
     assert found == "first:1: aaa\n[stopped after 1.5 s: simplify the pattern or narrow the path]"
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
+def test_the_worker_has_little_memory_and_writes_no_core_dump(tmp_path: Path) -> None:
+    (tmp_path / "evil").write_text("a" * 40 + "b\n")
+    query: dict[str, object] = {"pattern": "(a+)+$", "path": ".", "glob": "", "limit": 9}
+    query |= {"blocked": None, **dict.fromkeys(("ignore_case", "fixed", "ignored", "context"), 0)}
+    stop, limits = StopFlag(), dict[str, list[str]]()
+    before = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (before[1], before[1]))
+
+    try:
+        with Root(tmp_path) as root, ThreadPoolExecutor(1) as pool:
+            search = pool.submit(grep, root, query, stop, 30.0)
+            # The worker limits its memory first, so both limits are set soon after it has started.
+            while limits.get("Max core file size") != ["0", "0"] and not search.done():
+                for pid in _workers():
+                    text = Path(f"/proc/{pid}/limits").read_text()
+                    limits = {line[:26].strip(): line[26:].split()[:2] for line in text.split("\n")}
+            stop.set()
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, before)
+
+    memory = str(400 * 1024 * 1024)
+    assert limits["Max core file size"] == ["0", "0"]
+    assert limits["Max address space"] == [memory, memory]
+
+
+async def test_hits_of_many_kilobytes_are_shown_and_more_are_cut_with_a_note(
+    tools: Tools, tmp_path: Path
+) -> None:
+    (tmp_path / "a").write_text(f"needle{'x' * 400}\n" * 1000)
+
+    some = await tools["grep"]("needle", limit=100)
+    every = await tools["grep"]("needle", limit=1000)
+
+    line = len("a:100: needle") + 400
+    assert some.count("\n") == 100
+    assert len(some) > 40_000
+    shown, _, note = every.rpartition("\n")
+    assert note == "[too much to show: narrow the pattern or the path]"
+    assert 200 * 1024 - line - 80 < len(shown.rpartition("\n[")[0]) + 1 <= 200 * 1024
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,28 @@ from pathlib import Path
 import pytest
 
 from glue.errors import UnsafePath
-from glue.tools.fs import Root, relative_path, safe_join
+from glue.tools.fs import Blocklist, Root, relative_path, safe_join, safe_open
+
+
+def test_safe_open_opens_only_regular_files_that_are_not_blocked(tmp_path: Path) -> None:
+    for name in ("a.txt", ".env"):
+        (tmp_path / name).write_text(name)
+
+    with safe_open(tmp_path, "a.txt", blocklist=Blocklist()) as file:
+        assert file.read() == b"a.txt"
+    with safe_open(tmp_path, ".env") as file:
+        assert file.read() == b".env"
+    with pytest.raises(UnsafePath, match="block list"):
+        safe_open(tmp_path, ".env", blocklist=Blocklist())
+    with pytest.raises(UnsafePath, match="outside the root"):
+        safe_open(tmp_path, "../x")
+
+
+def test_a_root_without_a_known_path_has_no_absolute_paths(tmp_path: Path) -> None:
+    fd = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+
+    with Root.adopt(fd) as root, pytest.raises(UnsafePath, match="absolute path of the root"):
+        safe_join(root, "file")
 
 
 def test_relative_path_returns_the_resolved_path_below_the_root(tmp_path: Path) -> None:

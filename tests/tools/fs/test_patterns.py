@@ -84,6 +84,21 @@ def test_merge_cannot_unblock_a_default_by_a_pattern(exception: str) -> None:
         Blocklist.default().merge(Blocklist(("*.sql", exception)))
 
 
+def test_the_error_for_an_exception_names_the_pattern_to_allow() -> None:
+    with pytest.raises(
+        ValueError, match=r"take the exception '!a\.sql' .*; pass allow=\['a\.sql'\]$"
+    ):
+        Blocklist.default().merge(["!a.sql"])
+
+
+def test_only_the_first_1000_lines_of_a_gitignore_count(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text("#\n" * 999 + "last\nbeyond\n")
+    for name in ("last", "beyond"):
+        (tmp_path / name).touch()
+
+    assert tools["find_files"]("*") == ".gitignore\nbeyond"
+
+
 def test_merge_unblocks_only_files_that_are_named_in_allow() -> None:
     merged = Blocklist.default().merge(["*.sql"], allow=[".env.test", "!fixtures/*.pem"])
 

@@ -18,7 +18,7 @@ from glue.errors import ToolError, UnsafePath
 from glue.tools import fs
 from glue.tools.fs import Root, safe_open, truncate
 from glue.tools.fs import functions as ready
-from glue.tools.fs.root import open_at
+from glue.tools.fs.root import open_at, shorten
 
 
 @pytest.mark.parametrize(
@@ -74,6 +74,37 @@ def test_an_invalid_path_is_refused_with_one_line(tools: Tools, tmp_path: Path, 
 
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
+
+
+def test_the_longest_path_has_16_kib(root: Root) -> None:
+    with root.place("./" * (8 * 1024)) as place:
+        assert place.path == "."
+    with (
+        pytest.raises(UnsafePath, match="the path is 16385 bytes long; at most 16384 are allowed"),
+        root.place("./" * (8 * 1024) + "."),
+    ):
+        pass
+
+
+def test_at_most_40_links_are_followed(root: Root, tmp_path: Path) -> None:
+    (tmp_path / "0").write_text("x")
+    for number in range(1, 42):
+        (tmp_path / str(number)).symlink_to(str(number - 1))
+
+    with root.open("40") as file:
+        assert file.read() == b"x"
+    with pytest.raises(UnsafePath, match="'41' leads through more than 40 links"):
+        root.open("41")
+    with (
+        pytest.raises(UnsafePath, match="'1' leads through a link, which is not followed here"),
+        root.place("1", links=False),
+    ):
+        pass
+
+
+def test_a_long_path_is_cut_in_messages() -> None:
+    assert shorten("x" * 200) == "'" + "x" * 200 + "'"
+    assert shorten("x" * 201) == "'" + "x" * 200 + "'..."
 
 
 def test_a_path_that_only_starts_with_the_name_of_the_root_is_refused(

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from fakes.trees import Tools, write_tree
 
-from glue.tools.fs import Root
+from glue.errors import ToolError
+from glue.tools.fs import Blocklist, Root
+from glue.tools.fs.functions import functions
 from glue.tools.fs.search import read_texts
 
 
@@ -82,6 +84,87 @@ async def test_line_numbers_are_right_in_large_files(tools: Tools, tmp_path: Pat
         await tools["grep"]("nee[d]le$", context=1)
         == "large-300000- line 299999\nlarge:300001: needle\nlarge-300002- end"
     )
+
+
+async def test_a_fixed_pattern_is_plain_text(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("f(x)\nfx\nF(X)\n")
+
+    assert await tools["grep"]("f(x)", fixed=True) == "a:1: f(x)"
+    assert await tools["grep"]("(x", fixed=True) == "a:1: f(x)"
+    assert await tools["grep"]("f(x)", fixed=True, ignore_case=True) == "a:1: f(x)\na:3: F(X)"
+    assert await tools["grep"]("f(x)") == "a:2: fx"
+
+
+async def test_the_number_of_hits_is_limited_with_a_note(tools: Tools, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("needle\nneedle\n")
+    note = "hits; narrow the pattern or raise the limit for more]"
+
+    assert await tools["grep"]("needle", limit=1) == f"a:1: needle\n[the first 1 {note}"
+    assert (await tools["grep"]("needle", limit=3)).split("\n") == [
+        "a:1: needle",
+        "a:2: needle",
+        "b:1: needle",
+        f"[the first 3 {note}",
+    ]
+    assert "[" not in await tools["grep"]("needle", limit=5)
+
+
+async def test_a_single_file_that_cannot_be_searched_is_an_error(
+    tools: Tools, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    with pytest.raises(ToolError, match="'pipe' is a FIFO, not a regular file"):
+        await tools["grep"]("x", "pipe")
+    assert await tools["grep"]("x", ".") == "no match"
+
+
+async def test_files_on_the_block_list_are_counted_and_not_searched(
+    root: Root, tmp_path: Path
+) -> None:
+    write_tree(tmp_path, "a", ".env", "sub/.env")
+    grep = functions(root, Blocklist())["grep"]
+
+    assert await grep("needle") == (
+        "a:1: needle in a\n[2 files are on the block list and were not searched]"
+    )
+
+
+async def test_a_line_of_500_characters_is_shown_in_full(tools: Tools, tmp_path: Path) -> None:
+    lines = {
+        "fits": "needle" + "x" * 494,
+        "long": "needle" + "x" * 495,
+        "late": "y" * 200 + "needle" + "x" * 494,
+        "last": "y" * 1000 + "needle",
+    }
+    for name, line in lines.items():
+        (tmp_path / name).write_text(line)
+
+    found = dict(line.split(":1: ") for line in (await tools["grep"]("needle")).split("\n"))
+
+    assert found["fits"] == lines["fits"]
+    assert found["long"] == lines["long"][:500] + "..."
+    assert found["late"] == "..." + "y" * 125 + "needle" + "x" * 369 + "..."
+    assert found["last"] == "..." + "y" * 125 + "needle"
+
+
+async def test_a_long_pattern_is_refused(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("x" * 4096)
+
+    assert (await tools["grep"]("x" * 4096)).startswith("a:1: ")
+    with pytest.raises(ToolError, match="it is 4097 characters long; 4096 are allowed"):
+        await tools["grep"]("x" * 4097)
+
+
+async def test_a_blocked_or_missing_path_is_not_searched(root: Root, tmp_path: Path) -> None:
+    write_tree(tmp_path, ".env")
+    grep = functions(root, Blocklist())["grep"]
+
+    with pytest.raises(ToolError, match=r"\.env is on the block list"):
+        await grep("needle", ".env")
+    with pytest.raises(ToolError, match="'none': no such file or directory"):
+        await grep("needle", "none")
 
 
 async def test_a_long_line_is_cut_around_its_hit(tools: Tools, tmp_path: Path) -> None:

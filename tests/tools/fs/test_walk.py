@@ -10,6 +10,7 @@ from fakes.trees import Tools, write_tree
 
 from glue.tools import fs
 from glue.tools.fs import Root, walk
+from glue.tools.fs.root import ResolvedPath
 
 
 def test_files_that_gitignore_excludes_are_not_found(tools: Tools, tmp_path: Path) -> None:
@@ -67,6 +68,56 @@ async def test_a_walk_stops_at_the_maximum_depth(tools: Tools, tmp_path: Path) -
         assert note in said
 
 
+def test_folders_are_walked_down_to_64_levels(tools: Tools, tmp_path: Path) -> None:
+    for depth in (64, 65):
+        folder = tmp_path / "/".join([str(depth)] * depth)
+        folder.mkdir(parents=True)
+        (folder / "bottom").touch()
+
+    assert tools["find_files"]("bottom").split("\n") == [
+        f"{'64/' * 64}bottom",
+        "[1 folders could not be entered]",
+    ]
+
+
+def test_a_folder_that_cannot_be_listed_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    fd = os.open(tmp_path, os.O_PATH | os.O_DIRECTORY)  # may be passed through, but not listed
+
+    with Root(tmp_path) as root:
+        found = list(walk.walk(root, ResolvedPath(fd, (), None), budget := walk.Budget()))
+    os.close(fd)
+
+    assert (found, budget.skipped, budget.stopped) == ([], 1, "")
+
+
+def test_everything_includes_git_and_ignored_files(tmp_path: Path) -> None:
+    write_tree(tmp_path, ".git/config", "build/x", "a/build/y")
+    (tmp_path / ".gitignore").write_text("build\n")
+
+    def paths(folder: str, everything: bool) -> list[str]:
+        with Root(tmp_path) as root, root.directory(folder) as place:
+            options = {"everything": True} if everything else {}
+            found = walk.walk(root, place, walk.Budget(), **options)
+            return [entry.path for entry in found if entry.kind == "file"]
+
+    assert paths(".", True) == [".git/config", ".gitignore", "a/build/y", "build/x"]
+    assert paths(".", False) == [".gitignore"]
+    assert paths("a", True) == ["a/build/y"]
+    assert paths("a", False) == []
+
+
+def test_a_walk_stops_when_the_budget_is_spent(tmp_path: Path) -> None:
+    write_tree(tmp_path, "a/1", "a/2", "b/3", "b/4")
+    budget = walk.Budget(entries=4)  # `a` and `b`, then the contents of `a`
+
+    with Root(tmp_path) as root, root.directory(".") as place:
+        found = [entry.path for entry in walk.walk(root, place, budget)]
+
+    assert found == ["a", "a/1", "a/2", "b"]
+    assert budget.stopped == "too many entries"
+
+
 def test_a_scan_stops_when_the_budget_is_spent(tmp_path: Path) -> None:
     for number in range(30):
         (tmp_path / str(number)).touch()
@@ -83,6 +134,18 @@ def test_only_the_first_64_kib_of_a_gitignore_are_read(tools: Tools, tmp_path: P
         (tmp_path / name).touch()
 
     assert tools["find_files"]("*") == ".gitignore\ntwo"
+
+
+def test_a_rule_at_the_end_of_64_kib_counts(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text("#" * (64 * 1024 - 5) + "\none\ntwo\n")
+    for name in ("one", "two"):
+        (tmp_path / name).touch()
+
+    assert tools["find_files"]("*") == ".gitignore\ntwo"
+
+
+def test_a_walk_has_a_limit_on_entries_by_default() -> None:
+    assert walk.Budget().entries == 100_000
 
 
 NAME = "outside-only-name"

@@ -119,6 +119,50 @@ def test_a_worktree_must_be_listed_by_the_repository(repo: Path, run: Run, tmp_p
         Repo(tmp_path / "linked")
 
 
+def test_a_link_in_place_of_a_listed_worktree_is_refused(
+    repo: Path, run: Run, tmp_path: Path
+) -> None:
+    run("worktree", "add", "-q", "../linked", "-b", "side")
+    listed, moved = repo / ".git/worktrees/linked", repo / ".git/other/linked"
+    moved.parent.mkdir()
+    listed.rename(moved)
+    listed.symlink_to("../other/linked")
+    (tmp_path / "linked/.git").write_text(f"gitdir: {moved}\n")
+
+    with pytest.raises(GitError, match="does not know this worktree"):
+        Repo(tmp_path / "linked")
+
+
+def test_files_beside_the_folders_of_objects_are_ignored(repo: Path) -> None:
+    (repo / ".git/objects/tmp_obj_x").write_text("unfinished")
+
+    with Repo(repo) as opened:
+        assert opened.resolve("HEAD")
+
+
+def test_a_symbolic_ref_may_have_any_blanks(repo: Path, run: Run) -> None:
+    for text in ("ref:refs/heads/work", "ref: refs/heads/work", "ref:   refs/heads/work  \n"):
+        (repo / ".git/HEAD").write_text(text)
+
+        with Repo(repo) as opened:
+            assert opened.resolve("HEAD") == run("rev-parse", "work")
+            assert opened.layout.head_branch() == "work"
+
+
+def test_every_ref_of_a_packed_file_is_found(repo: Path, run: Run) -> None:
+    run("tag", "-a", "-m", "annotated", "release")
+    run("pack-refs", "--all")
+    names = run("for-each-ref", "--format=%(refname)").split("\n")
+
+    with Repo(repo) as opened:
+        found = [opened.layout.packed(name) for name in names]
+        assert opened.layout.packed("refs/heads/none") is None
+        assert opened.layout.packed("refs/heads") is None
+        assert opened.layout.packed("heads/work") is None
+
+    assert found == [run("rev-parse", name) for name in names]
+
+
 def test_a_link_in_place_of_a_ref_is_refused(lab: Lab) -> None:
     ref, decoy = lab.dot / "refs/heads/work", lab.dot / "refs/heads/refs/heads/main"
     decoy.parent.mkdir(parents=True)

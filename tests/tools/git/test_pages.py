@@ -175,6 +175,18 @@ def test_a_page_of_authors_has_at_most_200_lines(repo: Path, run: Run) -> None:
     assert "\n" not in second
 
 
+def test_the_target_of_a_link_is_shown_up_to_4096_bytes(repo: Path, run: Run) -> None:
+    (repo / "target").write_text("x" * 5000)
+    blob = run("hash-object", "-w", "target")
+    run("update-index", "--add", "--cacheinfo", f"120000,{blob},link")
+    run("commit", "-qm", "link")
+
+    with Repo(repo) as opened:
+        page = file_page(opened, "HEAD", "link", 1)
+
+    assert page == f"[a link to '{'x' * 4096}']"
+
+
 def test_a_page_of_authors_has_at_most_16_kib(repo: Path, run: Run) -> None:
     (repo / "wide.txt").write_text(f"{'x' * 1000}\n" * 20 + "y" * 20_000)
     run("add", "wide.txt")
@@ -187,6 +199,17 @@ def test_a_page_of_authors_has_at_most_16_kib(repo: Path, run: Run) -> None:
     assert several.endswith("\n[lines 1-15 of 21; continue with first 16]")
     assert len(one.encode()) == 16 * 1024
     assert one.endswith("\n[truncated]")
+
+
+def test_a_line_that_is_longer_than_a_page_of_authors_is_shown_alone(repo: Path, run: Run) -> None:
+    (repo / "wide.txt").write_text("y" * 20_000 + "\nshort\n")
+    run("add", "wide.txt")
+    run("commit", "-qm", "wide")
+
+    with Repo(repo) as opened:
+        page = blame_page(opened, "HEAD", "wide.txt", 1, 0)
+
+    assert page.endswith("\n[truncated]\n[lines 1-1 of 2; continue with first 2]")
 
 
 def test_lines_past_the_end_have_no_author(repo: Path) -> None:
