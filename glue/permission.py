@@ -304,7 +304,7 @@ class _Command:
 
     def nearly_allows(self, pattern: str) -> bool:
         """Return whether a line that is not one plain command begins with the pattern's program."""
-        first = self.text.split(maxsplit=1)[:1]
+        first = self.text.split()[:1]
         return self.words is None and matches_text("".join(first), pattern.partition(" ")[0])
 
     def forbids(self, pattern: str) -> bool | str:

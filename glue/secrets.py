@@ -238,7 +238,7 @@ class Redactor:
                 while at >= 0:
                     leaks.append((places[at][0], places[at + len(needle) - 1][1]))
                     at = letters.find(needle, at + 1)
-            starts = range(len(letters) - WINDOW + 1 if self.windows else 0)
+            starts = range(len(letters) - WINDOW + 1) if self.windows else ()
             found = (at for at in starts if letters[at : at + WINDOW] in self.windows)
             leaks += [(places[at][0], places[at + WINDOW - 1][1]) for at in found]
         return leaks
@@ -266,7 +266,7 @@ def is_random_looking(token: str) -> bool:
     if not (re.search(r"[0-9]", body) and re.search(r"[a-z]", body) and re.search(r"[A-Z]", body)):
         return False
     words = re.findall(r"[a-z]+|[A-Z]{2,}", body)
-    if max(map(len, words), default=0) > 8 or body.count("/") > 2:
+    if any(len(word) > 8 for word in words) or body.count("/") > 2:
         return False  # words in camel case or snake case, or a path
     return _entropy(body) > 3.9
 

@@ -64,6 +64,75 @@ class Policy:
         return self.answer
 
 
+@pytest.mark.parametrize("pattern", [".", "?", "*.", "a"])
+def test_a_call_without_a_target_is_not_matched_by_the_name_of_a_folder(pattern: str) -> None:
+    allowed = glue.Rules(allow=[f"write:{pattern}"])
+    denied = glue.Rules(deny=[f"write:{pattern}"], otherwise=glue.AllowAll())
+
+    assert not decision_of(allowed, request(target="")).allowed
+    assert decision_of(denied, request(target="")).allowed
+    assert decision_of(glue.Rules(allow=["write:*"]), request(target="")).allowed
+    assert not decision_of(
+        glue.Rules(deny=["write:*"], otherwise=glue.AllowAll()), request(target="")
+    ).allowed
+
+
+@pytest.mark.parametrize(
+    ("target", "allow", "deny"),
+    [
+        ("docs/a", True, True),
+        ("docs/../src/a", False, True),
+        ("docs/./a", True, True),
+        ("./docs/a", False, True),
+        ("src/../docs/a", False, True),
+        ("src/a", False, False),
+    ],
+)
+def test_a_path_with_dots_is_allowed_only_if_both_of_its_spellings_are(
+    target: str, allow: bool, deny: bool
+) -> None:
+    allowing = glue.Rules(allow=["write:docs/*"])
+    denying = glue.Rules(deny=["write:docs/*"], otherwise=glue.AllowAll())
+
+    assert decision_of(allowing, request(target=target)).allowed is allow
+    assert decision_of(denying, request(target=target)).allowed is not deny
+
+
+def shell_request(command: str | tuple[str, ...]) -> glue.permission.PermissionRequest:
+    touched = glue.permission.PermissionTarget(text=str(command), command=command)
+    return glue.permission.PermissionRequest(
+        tool="shell", action="shell", target=str(command), arguments={}, touched=touched
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("git status", ""),
+        ("git status | head", "the rule 'shell:git *' covers only one plain command"),
+        ("git log > out", "the rule 'shell:git *' covers only one plain command"),
+        ("gitk | head", "no rule allows it"),
+        ("head | git log", "no rule allows it"),
+        ("gits tatus", "no rule allows it"),
+        ("", "no rule allows it"),
+    ],
+)
+def test_the_reason_of_a_refused_command_names_the_rule_that_almost_allows_it(
+    command: str, reason: str
+) -> None:
+    decision = decision_of(glue.Rules(allow=["shell:git *"]), shell_request(command))
+
+    assert (decision.allowed, decision.reason) == (not reason, reason)
+
+
+def decision_of(
+    policy: glue.permission.Permission, asked: glue.permission.PermissionRequest
+) -> glue.permission.Decision:
+    decision = policy.decide(asked)
+    assert isinstance(decision, glue.permission.Decision)
+    return decision
+
+
 async def test_a_call_without_a_policy_is_refused() -> None:
     result = await invoke(save, {"path": "a.txt"}, None)
 

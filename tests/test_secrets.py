@@ -129,6 +129,73 @@ def test_random_tokens_look_random(token: str) -> None:
     assert is_random_looking(token)
 
 
+RANDOM = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1eF"  # 32 characters without a repeated pair
+
+
+@pytest.mark.parametrize(
+    ("token", "is_random"),
+    [
+        (RANDOM[:24], True),
+        (RANDOM[:23], False),
+        (RANDOM[:23] + "====", False),  # padding does not count
+        ("--" + RANDOM[:24] + "==", True),
+        # Hexadecimal digits: 32 or more, unless they are the id of an object of git.
+        ("0123456789abcdef" * 2, True),
+        ("0123456789abcdef0123456789abcde", False),
+        ("0123456789ABCDEF" * 2, True),
+        ("0123456f" * 5, False),
+        ("0123456F" * 5, True),
+        ("0123456f" * 8, False),
+        ("0123456F" * 8, True),
+        ("0123456f" * 5 + "0", True),
+        # Letters in both cases and digits are needed.
+        (RANDOM.lower(), False),
+        (RANDOM.upper(), False),
+        ("abcdEFGHijklMNOPqrstUVWXyzab", False),
+        # Words of more than 8 letters in one case are names.
+        ("aB3dE5gH7jK9mN1pQ" + "rstuvwxy" + "3D", True),
+        ("aB3dE5gH7jK9mN1pQ" + "rstuvwxyz" + "3D", False),
+        ("aB3dE5gH7jK9mN1p" + "3RSTUVWXYZ" + "3d", False),
+        # A path has more than two slashes.
+        ("aB3d/E5gH7jK9mN/1pQ3sT5vW7yZ", True),
+        ("aB3d/E5gH/7jK9mN/1pQ3sT5vW7yZ", False),
+        # Few different characters are not random.
+        ("aB1" * 10, False),
+    ],
+)
+def test_a_token_looks_random_by_its_length_and_its_characters(token: str, is_random: bool) -> None:
+    assert is_random_looking(token) is is_random
+
+
+def test_parts_of_twelve_characters_of_a_long_secret_are_redacted() -> None:
+    redactor = Redactor.from_environment({"A_TOKEN": VALUE})
+
+    for start in range(len(VALUE) - 12 + 1):
+        part = VALUE[start : start + 12]
+        assert redactor.redact_values(f"({part})") == "(***)"
+        assert redactor.redact_values(f"({part[:11]})") == f"({part[:11]})"
+
+
+def test_a_secret_below_twenty_characters_is_redacted_as_a_whole_only() -> None:
+    short, long = VALUE[:19], VALUE[:20]
+    redactor = Redactor.from_environment({"A_TOKEN": short})
+
+    assert redactor.redact_values(f"({short})") == "(***)"
+    assert redactor.redact_values(f"({short[:18]})") == f"({short[:18]})"
+    redactor = Redactor.from_environment({"A_TOKEN": long})
+    assert redactor.redact_values(f"({long[:12]})") == "(***)"
+
+
+def test_secrets_that_overlap_or_touch_are_replaced_with_one_mask_each() -> None:
+    redactor = Redactor(mask="#")
+
+    assert redactor.cover("0123456789", [(2, 5), (4, 7)]) == "01#789"
+    assert redactor.cover("0123456789", [(2, 8), (4, 5)]) == "01#89"
+    assert redactor.cover("0123456789", [(5, 7), (2, 5)]) == "01##789"
+    assert redactor.cover("0123456789", [(0, 1), (9, 10)]) == "#12345678#"
+    assert redactor.cover("0123456789", []) == "0123456789"
+
+
 def test_text_without_secrets_is_unchanged() -> None:
     redactor = Redactor.from_environment({"A_TOKEN": VALUE})
     text = (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from glue.shellwords import code_variable, may_hide, names, read
+from glue.shellwords import code_variable, join, may_hide, names, read
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,19 @@ def test_a_plain_command_is_split_into_its_words(line: str, words: list[str]) ->
 )
 def test_any_other_line_has_no_words(line: str) -> None:
     assert read(line) is None
+
+
+def test_a_command_of_more_than_500_words_has_no_words() -> None:
+    for number, words in ((500, 500), (501, None)):
+        assert len(read(" ".join(["a"] * number)) or ()) == (words or 0)
+        assert len(read(["a"] * number) or ()) == (words or 0)
+
+
+def test_words_with_blanks_or_quotes_are_quoted_in_a_line() -> None:
+    assert join(["git", "log", "-n1"]) == "git log -n1"
+    assert join(["echo", "a b", "", "it's", 'a"b', "a\\b", "x\ty"]) == (
+        "echo 'a b' '' 'it'\"'\"'s' 'a\"b' 'a\\b' 'x\ty'"
+    )
 
 
 def test_a_list_is_taken_as_it_is() -> None:

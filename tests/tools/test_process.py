@@ -40,6 +40,13 @@ def test_a_child_that_closes_its_pipes_is_still_stopped_at_the_deadline() -> Non
     done = python("import os, time; os.close(1); os.close(2); time.sleep(60)", deadline=0.5)
 
     assert done.reason == "deadline"
+    assert done.seconds >= 0.5
+
+
+def test_output_is_never_longer_than_the_cap() -> None:
+    done = python("print('x' * 500_000)", cap=100_000)
+
+    assert (done.reason, len(done.out)) == ("cap", 100_000)
 
 
 def test_a_stopped_child_is_killed_before_it_ends_by_itself(tmp_path: Path) -> None:
