@@ -75,8 +75,32 @@ def test_a_command_of_more_than_500_words_has_no_words() -> None:
         assert len(read(["a"] * number) or ()) == (words or 0)
 
 
+@pytest.mark.parametrize("line", ["a 'b\x01'", 'a "\u202e"', "a 'b\nc'", "a\r"])
+def test_a_line_with_unprintable_characters_has_no_words(line: str) -> None:
+    assert read(line) is None
+    assert read(["a", line]) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "hides"),
+    [("git log", False), ("/bin/rm -rf x=1 | cat", False)]
+    + [(f"a {character} b", True) for character in "$`'\"\\*?[]{}~!"],
+)
+def test_a_line_hides_a_program_if_a_shell_may_build_its_name(line: str, hides: bool) -> None:
+    assert may_hide(line, "rm") is hides
+
+
+def test_a_program_is_found_after_the_letters_of_an_option() -> None:
+    assert names("tar -Irm x", "rm")
+    assert names("tar -xIrm x", "rm")
+    assert names("tar -xrm x", "m")
+    assert not names("tar -rm x", "rm")  # here both letters are options
+    assert not names("tar --Irm x", "rm")
+    assert not names("tar Irm x", "rm")
+
+
 def test_words_with_blanks_or_quotes_are_quoted_in_a_line() -> None:
-    assert join(["git", "log", "-n1"]) == "git log -n1"
+    assert join(["git", "log", "-n1", "$x", "a*", "(b)"]) == "git log -n1 $x a* (b)"
     assert join(["echo", "a b", "", "it's", 'a"b', "a\\b", "x\ty"]) == (
         "echo 'a b' '' 'it'\"'\"'s' 'a\"b' 'a\\b' 'x\ty'"
     )

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from fakes.trees import Tools
 
+from glue.globs import MAX_PATTERN
 from glue.tools.fs import Blocklist, Root, walk
+from glue.tools.fs.patterns import Gitignore
 
 
 def test_malformed_gitignore_rules_are_ignored(tools: Tools, tmp_path: Path) -> None:
@@ -89,6 +91,15 @@ def test_the_error_for_an_exception_names_the_pattern_to_allow() -> None:
         ValueError, match=r"take the exception '!a\.sql' .*; pass allow=\['a\.sql'\]$"
     ):
         Blocklist.default().merge(["!a.sql"])
+
+
+def test_a_rule_that_is_longer_than_a_pattern_can_be_is_ignored() -> None:
+    for pattern, path in (("{}", ["{}"]), ("x/{}", ["x", "{}"])):
+        for size, ignored in ((MAX_PATTERN, True), (MAX_PATTERN + 1, None)):
+            name = "a" * (size - len(pattern) + 2)
+            rules = Gitignore(pattern.format(name).encode(), 0)
+
+            assert rules.judge([each.format(name) for each in path], False) is ignored
 
 
 def test_only_the_first_1000_lines_of_a_gitignore_count(tools: Tools, tmp_path: Path) -> None:
