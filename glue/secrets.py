@@ -385,7 +385,7 @@ def _unescape(token: str) -> str:
     if token.startswith("\\") and token[1] not in "xu":
         return chr(int(token[1:], 8))
     point = int(token.lstrip("%=\\xu").strip("{}") or "0", 16)
-    return chr(point) if point < 0x110000 and not 0xD800 <= point < 0xE000 else "\ufffd"
+    return chr(point) if point < 0x110000 else "\ufffd"
 
 
 def _projections(text: str) -> list[View]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import codecs
 import json
 import time
 from collections.abc import Callable
@@ -165,6 +166,93 @@ RANDOM = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1eF"  # 32 characters without a repeated 
 )
 def test_a_token_looks_random_by_its_length_and_its_characters(token: str, is_random: bool) -> None:
     assert is_random_looking(token) is is_random
+
+
+def encodings(text: str) -> dict[str, str]:
+    """Return a text in the encodings that a redactor must know, from an encoder of each."""
+    raw = text.encode()
+    found = {
+        "hex": raw.hex(),
+        "hex in upper case": raw.hex().upper(),
+        "hex backwards": raw.hex()[::-1],
+        "rot13": codecs.encode(text, "rot13"),
+        "decimal": " ".join(str(byte) for byte in raw),
+        "octal": " ".join(f"{byte:o}" for byte in raw),
+        "binary": " ".join(f"{byte:08b}" for byte in raw),
+        "base32": base64.b32encode(raw).decode(),
+        "base64": base64.b64encode(raw).decode(),
+        "base64 backwards": base64.b64encode(raw).decode()[::-1],
+        "base64 of hex": base64.b64encode(raw.hex().encode()).decode(),
+        "base64 of base64": base64.b64encode(base64.b64encode(raw)).decode(),
+        "ascii85": base64.a85encode(raw).decode(),
+        "base85": base64.b85encode(raw).decode(),
+    }
+    for wide in ("utf-16-le", "utf-16-be"):
+        found[f"hex of {wide}"] = text.encode(wide).hex()
+        found[f"base64 of {wide}"] = base64.b64encode(text.encode(wide)).decode()
+    return found
+
+
+# Without digits, so that its parts are not redacted: each form has to be found as a whole.
+WORDS = "correcthorsebatterystaple"
+
+
+@pytest.mark.parametrize("name", sorted(encodings(WORDS)))
+def test_each_encoding_of_a_secret_and_of_its_reverse_is_redacted(name: str) -> None:
+    redactor = Redactor.from_environment({}, WORDS)
+
+    for text in (WORDS, WORDS[::-1]):
+        hidden = redactor.redact_values(encodings(text)[name])
+
+        # Only letters and digits are compared, and the last ones of some encodings are not known.
+        start, mask, end = hidden.partition("***")
+        assert mask
+        assert not any(map(str.isalnum, start))
+        assert len(end) <= 8
+
+
+def test_escapes_in_escapes_are_decoded_three_times() -> None:
+    redactor = Redactor.from_environment({}, WORDS)
+    text = "%63" + WORDS[1:]
+
+    for _ in range(3):
+        assert redactor.redact_values(text) == "***"
+        text = text.replace("%", "%25")
+    assert redactor.redact_values(text) == text
+    # Half of a character, and a number above those of all characters.
+    for escape in ("\\ud800", "\\u{dfff}", "\\u{110000}"):
+        assert redactor.redact_values(f"{escape}{WORDS}") == f"{escape}***"
+
+
+@pytest.mark.parametrize("before", [b"", b"?", b"\xff", b"ab", b"\xff\xfe", b"abc"])
+def test_a_short_secret_is_found_in_base64_at_each_offset(before: bytes) -> None:
+    secret = "horsesbatter"
+    redactor = Redactor.from_environment({}, secret)
+
+    for after in (b"", b"x", b"\xff\xff"):
+        text = base64.b64encode(before + secret.encode() + after).decode()
+
+        assert "***" in redactor.redact_values(text)
+    plain = base64.b64encode(secret.encode()).decode()
+    assert redactor.redact_values(f"({plain})") == "(***)"
+
+
+def test_each_line_of_a_secret_of_several_lines_is_redacted_by_itself() -> None:
+    lines = [
+        "-----BEGIN PASSPHRASE-----",
+        "correcthorsebattery",
+        "sixteen-letters-",
+        "fifteen-letters",
+    ]
+    redactor = Redactor.from_environment({"A_PRIVATE_KEY": "\n".join(lines)})
+
+    assert [redactor.redact_values(f"({line})") for line in lines] == [
+        f"({lines[0]})",
+        "(***)",
+        "(***-)",
+        f"({lines[3]})",
+    ]
+    assert redactor.redact_values("\n".join(lines)) == "-----***"
 
 
 def test_parts_of_twelve_characters_of_a_long_secret_are_redacted() -> None:

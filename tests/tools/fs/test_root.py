@@ -18,7 +18,7 @@ from glue.errors import ToolError, UnsafePath
 from glue.tools import fs
 from glue.tools.fs import Root, safe_open, truncate
 from glue.tools.fs import functions as ready
-from glue.tools.fs.root import open_at, shorten
+from glue.tools.fs.root import file_kind, open_at, shorten, stat_or_none
 
 
 @pytest.mark.parametrize(
@@ -100,6 +100,77 @@ def test_at_most_40_links_are_followed(root: Root, tmp_path: Path) -> None:
         root.place("1", links=False),
     ):
         pass
+
+
+def test_a_path_that_is_not_a_directory_is_missing_or_a_file(root: Root, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+
+    with root.directory("folder") as place:
+        assert (place.path, place.name) == ("folder", None)
+    for path, kind in (
+        ("none", FileNotFoundError),
+        ("none/deep", FileNotFoundError),
+        ("file", NotADirectoryError),
+    ):
+        with pytest.raises(kind) as caught, root.directory(path):
+            pass
+        assert caught.value.filename == path
+
+
+def test_a_link_is_followed_only_if_wanted(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "dangling").symlink_to("none")
+
+    def kind(name: str, **options: bool) -> str:
+        found = stat_or_none(str(tmp_path / name), **options)
+        return "none" if found is None else file_kind(found.st_mode)
+
+    names = ("file", "link", "dangling", "none", "a\0b")
+    assert [kind(name) for name in names] == ["file", "link", "link", "none", "none"]
+    assert [kind(name, follow=True) for name in names] == ["file", "file", "none", "none", "none"]
+
+
+class FoldingRoot(Root):
+    """A root on a file system that ignores upper and lower case."""
+
+    def _stat(self, name: str) -> os.stat_result | None:
+        return super()._stat(name) or super()._stat(name.lower())
+
+
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_the_case_of_names_is_tried_out_or_known_from_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: str
+) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    for folder, files in {"letters": ["1", "a"], "digits": ["1"], "both": ["a", "A"]}.items():
+        (tmp_path / folder).mkdir()
+        for name in files:
+            (tmp_path / folder / name).touch()
+
+    assert not Root(tmp_path / "letters").folds_names
+    assert FoldingRoot(tmp_path / "letters").folds_names
+    assert not FoldingRoot(tmp_path / "both").folds_names
+    assert Root(tmp_path / "digits").folds_names is (platform == "darwin")
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
+def test_a_root_closes_its_descriptor_when_it_is_closed_left_or_forgotten(tmp_path: Path) -> None:
+    def opened() -> int:
+        links = (f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd"))
+        top = os.path.realpath(tmp_path)
+        return sum(os.path.realpath(link) == top for link in links)
+
+    closed, forgotten = Root(tmp_path), Root(tmp_path)
+    with Root(tmp_path):
+        assert opened() == 3
+    assert opened() == 2
+    closed.close()
+    closed.close()
+    assert opened() == 1
+    del forgotten
+    assert opened() == 0
 
 
 def test_a_long_path_is_cut_in_messages() -> None:
