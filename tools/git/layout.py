@@ -41,7 +41,7 @@ class Layout:
     objects. Linked worktrees share `common`; in other checkouts it is the same as `own`.
     """
 
-    def __init__(self, path: str, *, alternates: bool = False) -> None:
+    def __init__(self, path: str, *, alternates: bool) -> None:
         self._packed: bytes | None = None
         with ExitStack() as stack, Root(path) as root:
             self.own, self.common = _open_git_directories(root, path, stack)

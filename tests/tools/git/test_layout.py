@@ -149,6 +149,26 @@ def test_a_symbolic_ref_may_have_any_blanks(repo: Path, run: Run) -> None:
             assert opened.layout.head_branch() == "work"
 
 
+def test_a_bare_repository_is_read(repo: Path, run: Run, tmp_path: Path) -> None:
+    run("clone", "-q", "--bare", str(repo), str(tmp_path / "bare"))
+
+    with Repo(tmp_path / "bare") as opened:
+        assert opened.resolve("work") == run("rev-parse", "work")
+    for name in ("HEAD", "objects", "refs"):
+        (tmp_path / "bare" / name).rename(tmp_path / "moved")
+        with pytest.raises(GitError, match="is not the top of a git checkout"):
+            Repo(tmp_path / "bare")
+        (tmp_path / "moved").rename(tmp_path / "bare" / name)
+
+
+def test_a_packed_file_may_lack_its_header(repo: Path, run: Run) -> None:
+    work = run("rev-parse", "work")
+    (repo / ".git/packed-refs").write_text(f"{work} refs/tags/first\n{work} refs/tags/last")
+
+    with Repo(repo) as opened:
+        assert [opened.resolve(name) for name in ("first", "last")] == [work, work]
+
+
 def test_every_ref_of_a_packed_file_is_found(repo: Path, run: Run) -> None:
     run("tag", "-a", "-m", "annotated", "release")
     run("pack-refs", "--all")
