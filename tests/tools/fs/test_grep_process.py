@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -37,32 +35,6 @@ def test_a_search_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
     found = grep(Root(tmp_path), query, seconds=1.5)
 
     assert found == "first:1: aaa\n[stopped after 1.5 s: simplify the pattern or narrow the path]"
-
-
-@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
-def test_the_worker_has_little_memory_and_writes_no_core_dump(tmp_path: Path) -> None:
-    (tmp_path / "evil").write_text("a" * 40 + "b\n")
-    query: dict[str, object] = {"pattern": "(a+)+$", "path": ".", "glob": "", "limit": 9}
-    query |= {"blocked": None, **dict.fromkeys(("ignore_case", "fixed", "ignored", "context"), 0)}
-    stop, limits = StopFlag(), dict[str, list[str]]()
-    before = resource.getrlimit(resource.RLIMIT_CORE)
-    resource.setrlimit(resource.RLIMIT_CORE, (before[1], before[1]))
-
-    try:
-        with Root(tmp_path) as root, ThreadPoolExecutor(1) as pool:
-            search = pool.submit(grep, root, query, stop, 30.0)
-            # The worker limits its memory first, so both limits are set soon after it has started.
-            while limits.get("Max core file size") != ["0", "0"] and not search.done():
-                for pid in _workers():
-                    text = Path(f"/proc/{pid}/limits").read_text()
-                    limits = {line[:26].strip(): line[26:].split()[:2] for line in text.split("\n")}
-            stop.set()
-    finally:
-        resource.setrlimit(resource.RLIMIT_CORE, before)
-
-    memory = str(400 * 1024 * 1024)
-    assert limits["Max core file size"] == ["0", "0"]
-    assert limits["Max address space"] == [memory, memory]
 
 
 async def test_hits_of_many_kilobytes_are_shown_and_more_are_cut_with_a_note(

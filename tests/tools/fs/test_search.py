@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from fakes.trees import Tools, write_tree
 
 from glue.errors import ToolError
+from glue.tasks import StopFlag
 from glue.tools.fs import Blocklist, Root
 from glue.tools.fs.functions import functions
+from glue.tools.fs.grep_process import grep as run_grep
 from glue.tools.fs.search import read_texts
 
 
@@ -174,3 +179,42 @@ async def test_a_long_line_is_cut_around_its_hit(tools: Tools, tmp_path: Path) -
 
     assert "needle" in found
     assert len(found) < 700
+
+
+def children() -> list[str]:
+    """Return the ids of the child processes of this process."""
+    files = Path("/proc/self/task").glob("*/children")
+    found = []
+    for file in files:
+        with contextlib.suppress(OSError):  # the thread has ended
+            found += file.read_text().split()
+    return found
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
+def test_the_worker_has_little_memory_and_writes_no_core_dump(tmp_path: Path) -> None:
+    (tmp_path / "evil").write_text("a" * 40 + "b\n")
+    query: dict[str, object] = {"pattern": "(a+)+$", "path": ".", "glob": "", "limit": 9}
+    query |= {"blocked": None, **dict.fromkeys(("ignore_case", "fixed", "ignored", "context"), 0)}
+    stop, limits = StopFlag(), dict[str, list[str]]()
+    before = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (before[1], before[1]))
+
+    try:
+        with Root(tmp_path) as root, ThreadPoolExecutor(1) as pool:
+            search = pool.submit(run_grep, root, query, stop, 30.0)
+            # The worker limits its memory first, so both limits are set soon after it has started.
+            while limits.get("Max core file size") != ["0", "0"] and not search.done():
+                for pid in children():
+                    try:
+                        text = Path(f"/proc/{pid}/limits").read_text()
+                    except OSError:  # the process has ended
+                        continue
+                    limits = {line[:26].strip(): line[26:].split()[:2] for line in text.split("\n")}
+            stop.set()
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, before)
+
+    memory = str(400 * 1024 * 1024)
+    assert limits["Max core file size"] == ["0", "0"]
+    assert limits["Max address space"] == [memory, memory]
