@@ -318,6 +318,13 @@ async def test_a_picture_that_is_too_large_is_only_named(tmp_path: Path) -> None
     assert len(result.content) == 1
 
 
+async def test_pictures_are_shown_by_default(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(png(6, 4))
+
+    for shown in (tools["read_file"]("a.png"), fs.tools(tmp_path)[0]("a.png")):
+        assert [type(part) for part in shown] == [glue.Text, glue.Image]
+
+
 async def test_pictures_can_be_switched_off(tmp_path: Path) -> None:
     (tmp_path / "dot.png").write_bytes(png(6, 4))
 

@@ -80,11 +80,13 @@ def test_a_page_of_a_file_has_at_most_2000_lines(repo: Path, run: Run) -> None:
 
 def test_a_file_of_16_mib_is_read_in_pages_of_80_kib(repo: Path, run: Run) -> None:
     (repo / "huge.txt").write_text("x\n" * (8 * 1024 * 1024))
-    run("add", "huge.txt")
+    (repo / "more.txt").write_text("x\n" * (8 * 1024 * 1024) + "end\n")
+    run("add", "huge.txt", "more.txt")
     run("commit", "-qm", "huge")
 
     with Repo(repo) as opened:
         page = file_page(opened, "HEAD", "huge.txt", 1)
+        assert file_page(opened, "HEAD", "more.txt", 8 * 1024 * 1024 + 1) == "end\n"
         last = file_page(opened, "HEAD", "huge.txt", 8 * 1024 * 1024)
 
     assert page == "x\n" * (40 * 1024) + f"[continue with offset {40 * 1024 + 1}]"
