@@ -29,7 +29,7 @@ from glue.context import AnyTool, Cancel
 from glue.durable import rows
 from glue.durable.ledger import PATIENCE, Ledger, Rate, Rates
 from glue.durable.rows import LOST, InputLine, Items, MapRow, MapState, Reader
-from glue.durable.runner import FATAL, Row, Runner, failed_row
+from glue.durable.runner import FATAL, Row, Runner, SettingsOf, failed_row, no_settings
 from glue.errors import ConfigError, ErrorKind, ProviderError, StoreError, innermost
 from glue.function.hooks import ToolHook
 from glue.limits import LimitsSource, Outcome
@@ -261,9 +261,18 @@ class MapRun:
 class EmbeddedEngine:
     """An engine that runs the rows in this process."""
 
-    def __init__(self, concurrency: int, retries: int, retry_delay: float, patience: float) -> None:
+    def __init__(
+        self,
+        concurrency: int,
+        retries: int,
+        retry_delay: float = 1.0,
+        patience: float = PATIENCE,
+        *,
+        settings_of: SettingsOf = no_settings,
+    ) -> None:
         self.concurrency = concurrency
         self.retries, self.retry_delay, self.patience = retries, retry_delay, patience
+        self.settings_of = settings_of  # more settings for the session of a row
 
     async def run(self, job: MapRun, lines: AsyncIterator[InputLine], put: Put) -> None:
         runner = Runner(
@@ -274,6 +283,7 @@ class EmbeddedEngine:
             retries=self.retries,
             retry_delay=self.retry_delay,
             settings=job.settings,
+            settings_of=self.settings_of,
             deps=job.deps,
             cancel=job.cancel,
             is_stopped=lambda: job.stopped,

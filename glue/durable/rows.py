@@ -33,6 +33,7 @@ from glue.messages import (
 )
 from glue.output import Output
 from glue.pending import is_paused
+from glue.result import RunResult
 from glue.stores.locks import hold
 from glue.stores.sqlite import ExclusiveStore
 from glue.tasks import finish_in_thread
@@ -147,7 +148,7 @@ class Reader:
 
     def read(self, line: InputLine) -> tuple[Json, tuple[Message, ...]]:
         """Return the id of the row, if it has one, and its prompt. Raise ValueError if invalid."""
-        row = _parsed(line.text)
+        row = parse_row(line.text)
         if "messages" in row and not self.template:
             return row.get("id"), _messages(row["messages"])
         text = fill(self.template, row) if self.template else _prompt(row)
@@ -155,7 +156,7 @@ class Reader:
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise ValueError("'attachments' must be a list of file names")
         if names and self.attach is None:
-            raise ValueError("attachments cannot be read here")
+            raise ValueError("attachments are read on the command line; in Python, pass messages")
         try:
             parts = [self.attach(name) for name in names if self.attach is not None]
         except ConfigError as error:
@@ -165,7 +166,11 @@ class Reader:
         return row.get("id"), (user(*([text] if text.strip() else []), *parts),)
 
 
-def _parsed(text: str) -> dict[str, Json]:
+def parse_row(text: str) -> dict[str, Json]:
+    """Return the fields of an input line, in which a plain string is a prompt.
+
+    Raise ValueError if the line is not valid JSON, or another JSON value.
+    """
     try:
         row = json.loads(text.encode("utf-8", "surrogateescape").decode())
     except UnicodeDecodeError:
@@ -232,7 +237,7 @@ def invalid_row(line: InputLine, error: ValueError) -> MapRow:
     """Return the row of an input that could not be read, with its id if it has one."""
     row: dict[str, Json] = {}
     with contextlib.suppress(ValueError):
-        row = _parsed(line.text)
+        row = parse_row(line.text)
     reason = f"line {line.number}: {error}"
     return MapRow(number=line.number, outcome=INVALID, id=row.get("id"), error=reason)
 
@@ -272,6 +277,25 @@ def row_from_transcript(
         usage=spent(messages),
         requests=len(replies),
         session=session,
+    )
+
+
+def row_result(row: MapRow, messages: Sequence[Message]) -> RunResult[Any]:
+    """Return the result of a run again, from its row and the transcript of its session."""
+    reply = last_reply(messages)
+    return RunResult(
+        messages=messages,
+        new_messages=tuple(messages),
+        text=row.text,
+        outcome=Outcome(row.outcome),
+        stop_reason=reply.stop_reason if reply is not None else None,
+        usage=row.usage,
+        notice=row.notice,
+        error=ConfigError(row.error) if row.error else None,
+        turns=row.turns,
+        requests=row.requests,
+        seconds=row.seconds,
+        output=row.output,
     )
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import anyio
 
@@ -85,6 +85,14 @@ class Row:
     decisions: Decisions = field(default_factory=dict)  # on pending calls
 
 
+SettingsOf: TypeAlias = Callable[[Row, str], Mapping[str, Any]]
+
+
+def no_settings(row: Row, session: str) -> Mapping[str, Any]:
+    """Return {}: all rows have the same settings."""
+    return {}
+
+
 @dataclass(eq=False, kw_only=True)
 class Runner:
     """The settings with which rows are run. Enter it to open the provider.
@@ -97,6 +105,7 @@ class Runner:
         retries: how often a row is tried again after a transient failure of its provider.
         retry_delay: seconds before the first retry; doubled for each further one.
         settings: settings of the session of each row.
+        settings_of: returns further settings for a row and the name of its session.
         deps: the object that tools read as `context.deps`.
         cancel: cancels the rows.
         is_stopped: returns True if a failed row shall not be tried again.
@@ -109,6 +118,7 @@ class Runner:
     retries: int = 1
     retry_delay: float = 1.0
     settings: Mapping[str, Any] = field(default_factory=dict)
+    settings_of: SettingsOf = no_settings
     deps: Any = None
     cancel: Cancel | None = None
     is_stopped: Callable[[], bool] = lambda: False
@@ -164,6 +174,7 @@ class Runner:
         budget = RowBudget(accounts, row.id, self._prices)
         overrides = {
             **self.settings,
+            **self.settings_of(row, past.name),
             "model": self._provider,
             "policies": (*self._policies, budget),
         }

@@ -11,13 +11,12 @@ import anyio
 from glue.codec import from_json
 from glue.decision import PendingCall
 from glue.durable.ledger import Rates
-from glue.durable.rows import MapRow
+from glue.durable.rows import MapRow, row_result
 from glue.durable.tables import LEASE, RowRecord, engine_store
 from glue.durable.worker import Worker, encode_decisions
 from glue.errors import ConfigError, innermost
 from glue.events import Listener
 from glue.limits import Outcome
-from glue.loop.transcript import last_reply
 from glue.messages import messages_to_json, new_id
 from glue.output import Output
 from glue.pending import Decisions, check_decisions, pending_calls
@@ -199,21 +198,9 @@ class Durable(Generic[DepsT, OutputT]):
         plain = stored.pop("run", None)
         row = MapRow.from_json(stored)
         messages = await self.store.load(row.session or row_id) if row.session else ()
-        if plain is not None:
-            result: RunResult[Any] = from_json(RunResult, plain)
-        else:
-            reply = last_reply(messages)
-            result = RunResult(
-                messages=(),
-                new_messages=(),
-                text=row.text,
-                outcome=Outcome(row.outcome),
-                stop_reason=reply.stop_reason if reply is not None else None,
-                usage=row.usage,
-                requests=row.requests,
-                error=ConfigError(row.error) if row.error else None,
-                output=row.output,
-            )
+        result: RunResult[Any] = (
+            from_json(RunResult, plain) if plain is not None else row_result(row, messages)
+        )
         output, value = self.agent.output, result.output
         if output is not None and value is not None:
             value = Output(output).read(value)

@@ -20,8 +20,9 @@ import pytest
 import glue
 from glue import Agent, Limits, Request, SQLiteStore, Usage
 from glue.durable import MapRow
-from glue.durable.batch import MapRun
+from glue.durable.batch import EmbeddedEngine, MapRun
 from glue.durable.rows import InputLine
+from glue.durable.runner import Row
 from glue.errors import ConfigError, ProviderError, SessionBusy, StoreError
 from glue.project import Role
 from glue.providers.offline import Offline
@@ -51,6 +52,21 @@ async def test_rows_are_returned_in_the_order_of_the_inputs() -> None:
         (3, None, "done", "<c>"),
     ]
     assert [row.usage for row in found] == [COST] * 3
+
+
+async def test_an_engine_may_have_settings_for_each_row() -> None:
+    def settings_of(row: Row, session: str) -> dict[str, Any]:
+        return {"instructions": f"row {row.number} in {session}", "temperature": row.number / 10}
+
+    script = Script(Repeat(echo))
+    engine = EmbeddedEngine(1, 0, settings_of=settings_of)
+
+    await rows(glue.map(Agent(script, temperature=1), ["a", "b"], engine=engine))
+
+    assert [(each.system, each.temperature) for each in script.requests] == [
+        ("row 1 in row-1", 0.1),
+        ("row 2 in row-2", 0.2),
+    ]
 
 
 async def test_a_function_may_return_the_limits_of_each_row() -> None:

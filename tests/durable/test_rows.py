@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 import glue
-from glue import Agent, Request, Usage
+from glue import Agent, AssistantMessage, Request, Text, Usage, user
 from glue.durable import MapRow
 from glue.durable.batch import MapRun
-from glue.durable.rows import InputLine, Reader
+from glue.durable.rows import InputLine, Reader, row_result
 from glue.errors import ConfigError, NewerSchema
+from glue.limits import StopReason
 from glue.testing import Repeat, Reply, Script, say
 
 COST = Usage(input=10, output=5, cost=0.01)
@@ -52,7 +53,7 @@ async def test_a_template_is_filled_from_the_fields_of_a_row() -> None:
             '{"prompt": "x", "attachments": "a.txt"}',
             "line 1: 'attachments' must be a list of file names",
         ),
-        ('{"prompt": "x", "attachments": ["a.txt"]}', "line 1: attachments cannot be read here"),
+        ('{"prompt": "x", "attachments": ["a.txt"]}', "line 1: attachments are read on the"),
         ("\udcff", "line 1: not valid UTF-8"),
     ],
 )
@@ -93,6 +94,20 @@ def test_a_row_is_the_same_after_encoding_and_decoding() -> None:
 
     assert MapRow.from_json(json.loads(json.dumps(row.to_json()))) == row
     assert MapRow.from_json(MapRow(number=1, outcome="invalid", error="e").to_json()).error == "e"
+
+
+def test_the_result_of_a_run_is_made_again_from_its_row_and_transcript() -> None:
+    messages = (
+        user("hi"),
+        AssistantMessage(content=(Text(text="t"),), stop_reason=StopReason.END_TURN),
+    )
+    row = MapRow(number=1, outcome="failed", text="t", usage=COST, turns=2, error="no", notice="n")
+
+    result = row_result(row, messages)
+
+    assert (result.outcome, result.text, result.usage, result.turns) == ("failed", "t", COST, 2)
+    assert (result.stop_reason, str(result.error), result.notice) == ("end_turn", "no", "n")
+    assert result.messages == result.new_messages == messages
 
 
 async def test_resume_rejects_an_input_that_has_changed(tmp_path: Path) -> None:
