@@ -31,6 +31,7 @@ from glue.secrets import mask_secrets
 from glue.text import count
 
 SCHEMA = 1
+_SHARED = 30  # characters before the difference of two texts that a message shows
 
 _EVENTS: dict[str, type] = {
     "text": TextDelta,
@@ -316,6 +317,11 @@ def difference(recorded: Json, now: Json, path: str = "") -> str:
             if recorded[index] != now[index]:
                 return difference(recorded[index], now[index], f"{path}[{index}]")
         return f"{path}: recorded {count(len(recorded), 'item')}, now {count(len(now), 'item')}"
+    if isinstance(recorded, str) and isinstance(now, str):
+        pairs = enumerate(zip(recorded, now, strict=False))
+        at = next((at for at, (one, other) in pairs if one != other), min(len(recorded), len(now)))
+        if at > _SHARED:  # a longer beginning would hide the difference
+            recorded, now = (f"...{text[at - _SHARED :]}" for text in (recorded, now))
     return f"{path}: recorded {_short(recorded)}, now {_short(now)}"
 
 

@@ -14,6 +14,7 @@ from glue.errors import ProviderError, ReplayError, StoreError
 from glue.messages import ToolSpec
 from glue.provider import Attempt, ProviderEvent
 from glue.testing import Cassette, Recorder, Replay, Script, calls, fail, say
+from glue.testing.cassette import difference
 
 KEY = "sk-" + "a1B2" * 8
 
@@ -128,6 +129,17 @@ async def test_by_hash_the_order_does_not_matter(tmp_path: Path) -> None:
     assert await ask(replay, "one") == one
     with pytest.raises(ReplayError, match="request 3"):
         await ask(replay, "one")
+
+
+def test_the_difference_of_long_texts_is_shown_where_it_begins() -> None:
+    text = f"{'Answer in one line. ' * 20}Be "
+
+    short = difference("21 degrees", "70 degrees")
+    long = difference({"system": f"{text}brief."}, {"system": f"{text}rude."})
+
+    assert short == ': recorded "21 degrees", now "70 degrees"'
+    shared = text[-30:]
+    assert long == f'system: recorded "...{shared}brief.", now "...{shared}rude."'
 
 
 @pytest.mark.parametrize(
