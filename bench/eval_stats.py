@@ -28,7 +28,7 @@ from math import sqrt
 from pathlib import Path
 from typing import Any, ClassVar
 
-from glue.statistics import SIGNIFICANT, compare, interval, mean
+from glue.statistics import compare, interval, mean
 
 RATES = (0.97, 0.85, 0.57)
 SIZES = ((20, 3), (50, 3), (500, 1), (500, 3))  # cases, repeats
@@ -45,6 +45,11 @@ def chances(source: random.Random, rate: float, cases: int) -> list[float]:
 def scores(source: random.Random, chances: Sequence[float], repeats: int) -> list[float]:
     """Draw for each case the share of `repeats` trials that pass, from the chance of the case."""
     return [sum(source.random() < chance for _ in range(repeats)) / repeats for chance in chances]
+
+
+def by_case(scores: Sequence[float]) -> dict[str, float]:
+    """Return scores by the names of their cases."""
+    return {str(number): score for number, score in enumerate(scores)}
 
 
 def wilson(passed: float, trials: int) -> tuple[float, float]:
@@ -76,7 +81,7 @@ def simulate(task: tuple[int, int, int]) -> tuple[list[bool], list[bool], list[b
         if rate == RATES[1]:
             first, twin = drawn, scores(source, chance, repeats)
     other = scores(source, chances(source, RATES[1], cases), repeats)
-    alarms = [compare(first, model).p < SIGNIFICANT for model in (twin, other)]
+    alarms = [compare(by_case(first), by_case(model)).significant for model in (twin, other)]
     return own, plain, alarms
 
 

@@ -11,30 +11,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from glue.checks import show
-from glue.errors import ConfigError, StoreError
+from glue.durable.rows import InputLine, Reader, input_lines, numbered, parse_row
+from glue.errors import ConfigError
 from glue.function.validation import ValidationError, check_schema
 from glue.limits import Outcome
-from glue.messages import (
-    AssistantMessage,
-    Json,
-    Message,
-    Part,
-    UserMessage,
-    messages_from_json,
-    user,
-)
+from glue.messages import AssistantMessage, Json, Message, Part, ToolCall, UserMessage
 from glue.output import Output
 from glue.result import RunResult
-from glue.text import cost_text, count, format_dollars, one_line
+from glue.text import cost_text, count, format_dollars
 
 Function: TypeAlias = "Callable[[Case, RunResult[Any]], bool | str | float]"
+CHECKS = "equals contains matches json calls outcome max_cost max_turns python judge".split()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +53,10 @@ class Case:
         """Whether each trial needs a working folder."""
         return self.folder is not None or bool(self.files)
 
+    def listed(self, check: str) -> list[str]:
+        """Return the texts of a check, such as the functions of "python"; [] without the check."""
+        return _as_list(self.checks.get(check, []))
+
 
 def read_cases(
     source: str | Path | Iterable[Case | Mapping[str, Json]],
@@ -72,46 +70,38 @@ def read_cases(
         attach: reads an attachment by its name.
     """
     base, where = Path(), "case"
+    items: Iterable[Any] = () if isinstance(source, (str, Path)) else source
     if isinstance(source, (str, Path)):
-        base, where = Path(source).parent, f"{source}, line"
+        base, where, items = Path(source).parent, f"{source}, line", input_lines(str(source))
     cases: dict[str, Case] = {}
-    for number, line in _lines(source):
+    for at, item in enumerate(items, 1):
+        number = item.number if isinstance(item, InputLine) else at  # blank lines count too
         try:
-            case = line if isinstance(line, Case) else _case(line, number, base, attach)
+            case = item if isinstance(item, Case) else _case(numbered(number, item), base, attach)
             if case.id in cases:
                 raise ValueError(f"the id {case.id!r} is used twice")
-        except ValidationError as error:
-            raise ConfigError(f"{where} {number}: {error.lines[0]}") from None
-        except (ValueError, TypeError, StoreError, ConfigError, RecursionError, re.error) as error:
-            kind = {json.JSONDecodeError: "not valid JSON: ", re.error: "a wrong pattern: "}
-            raise ConfigError(f"{where} {number}: {kind.get(type(error), '')}{error}") from None
+        except re.error as error:
+            raise ConfigError(f"{where} {number}: a wrong pattern: {error}") from None
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"{where} {number}: {str(error).splitlines()[0]}") from None
         cases[case.id] = case
     if not cases:
-        raise ConfigError(f"{source} has no cases" if base != Path() else "there are no cases")
+        raise ConfigError("there are no cases" if where == "case" else f"{source} has no cases")
     return tuple(cases.values())
 
 
-def _lines(source: str | Path | Iterable[Any]) -> Iterator[tuple[int, Any]]:
-    """Yield each case of a source with its number: a line of a file, or an item of an iterable."""
-    if not isinstance(source, (str, Path)):
-        yield from enumerate(source, 1)
-        return
-    try:
-        with open(source, encoding="utf-8") as file:
-            yield from ((at, line) for at, line in enumerate(file, 1) if line.strip())
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise ConfigError(f"{source} cannot be read: {reason}") from None
-
-
-def _case(line: Any, number: int, base: Path, attach: Callable[[str], Part] | None) -> Case:
-    if isinstance(line, str):
-        line = json.loads(line)
-    fields: dict[str, Json] = dict(Output(_schema()).read(line))
-    checks = {name: fields.pop(name) for name in (*CHECKS, "python", "judge") if name in fields}
+def _case(line: InputLine, base: Path, attach: Callable[[str], Part] | None) -> Case:
+    fields = parse_row(line.text)
+    Output(_schema()).read(fields)
+    checks = {name: fields[name] for name in CHECKS if name in fields}
     if not checks:
         raise ValueError('it has no check; add one, such as "contains": "Oslo"')
-    for pattern in as_list(checks.get("matches", [])):
+    if ("prompt" in fields) == ("messages" in fields):
+        raise ValueError('it needs a "prompt" or "messages"')
+    _, messages = Reader(attach=attach).read(line)
+    if not isinstance(messages[-1], UserMessage):
+        raise ValueError("the last of the messages must have the role user")
+    for pattern in _as_list(checks.get("matches", [])):
         re.compile(pattern)
     if "schema" in checks.get("json", {}):
         check_schema(checks["json"]["schema"])
@@ -122,10 +112,8 @@ def _case(line: Any, number: int, base: Path, attach: Callable[[str], Part] | No
         if Path(path).is_absolute() or ".." in Path(path).parts:
             raise ValueError(f"the file {path!r} is outside the working folder")
     own = {name: fields[name] for name in ("answers", "files", "data") if name in fields}
-    messages = _messages(fields, attach)
-    return Case(
-        id=str(fields.get("id", number)), messages=messages, checks=checks, folder=folder, **own
-    )
+    name = str(fields.get("id", line.number))
+    return Case(id=name, messages=messages, checks=checks, folder=folder, **own)
 
 
 @cache
@@ -135,46 +123,40 @@ def _schema() -> Mapping[str, Json]:
     return schema
 
 
-def _messages(
-    fields: Mapping[str, Json], attach: Callable[[str], Part] | None
-) -> tuple[Message, ...]:
-    if ("prompt" in fields) == ("messages" in fields):
-        raise ValueError('it needs a "prompt" or "messages"')
-    if "messages" in fields:
-        messages = messages_from_json(fields["messages"])
-        if not isinstance(messages[-1], UserMessage):
-            raise ValueError("the last of the messages must have the role user")
-        return messages
-    names = fields.get("attachments", [])
-    if names and attach is None:
-        raise ValueError("attachments are read by `glue eval`; in Python, pass messages")
-    return (user(fields["prompt"], *(attach(name) for name in names if attach is not None)),)
-
-
 # Checks ------------------------------------------------------------------------------------------
 
 
-def as_list(wanted: Json) -> list[Any]:
+def _as_list(wanted: Json) -> list[Any]:
     """Return a list as it is, and any other value as a list of one."""
     return wanted if isinstance(wanted, list) else [wanted]
 
 
-def _equals(wanted: Json, result: RunResult[Any]) -> str:
-    if isinstance(wanted, str):
-        found: Json = result.text.strip()
-        return "" if found == wanted.strip() else f"got {one_line(found, 80)!r}"
-    found = _value(result)
-    return "" if found == wanted else f"got {show(found)}"
-
-
-def _contains(wanted: Json, result: RunResult[Any]) -> str:
-    missing = [text for text in as_list(wanted) if text not in result.text]
-    return f"the answer lacks {missing[0]!r}" if missing else ""
-
-
-def _matches(wanted: Json, result: RunResult[Any]) -> str:
-    missing = [text for text in as_list(wanted) if not re.search(text, result.text)]
-    return f"the answer does not match {missing[0]!r}" if missing else ""
+def _problem(check: str, wanted: Json, result: RunResult[Any]) -> str:
+    """Return why a result fails a check, or an empty text if it passes."""
+    text, listed = result.text, _as_list(wanted)
+    match check:
+        case "equals":
+            is_text = isinstance(wanted, str)
+            found = text.strip() if is_text else _value(result)
+            same = found == (wanted.strip() if is_text else wanted)
+            return "" if same else f"got {show(found)}"
+        case "contains":
+            missing = [each for each in listed if each not in text]
+            return f"the answer lacks {missing[0]!r}" if missing else ""
+        case "matches":
+            missing = [each for each in listed if not re.search(each, text)]
+            return f"the answer does not match {missing[0]!r}" if missing else ""
+        case "json":
+            return _json(wanted, _value(result))
+        case "calls":
+            return _called(wanted, result)
+        case "outcome" if result.outcome not in listed:
+            return f"it ended with {result.outcome.value}"
+        case "max_cost" if result.cost is None or result.cost > wanted:
+            return f"{cost_text(result.cost)}, at most {format_dollars(wanted)}"
+        case "max_turns" if result.turns > wanted:
+            return f"it took {count(result.turns, 'turn')}"
+    return ""
 
 
 def _value(result: RunResult[Any]) -> Json:
@@ -187,8 +169,7 @@ def _value(result: RunResult[Any]) -> Json:
         return None
 
 
-def _json(wanted: Json, result: RunResult[Any]) -> str:
-    found = _value(result)
+def _json(wanted: Json, found: Json) -> str:
     if found is None:
         return "the answer contains no JSON"
     if "schema" in wanted:
@@ -203,6 +184,8 @@ def _json(wanted: Json, result: RunResult[Any]) -> str:
 
 def _difference(wanted: Json, found: Json, tolerance: float, path: str = "") -> str:
     """Return the first difference, or an empty text. An object may have more fields than wanted."""
+    if isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
+        wanted, found = dict(enumerate(wanted)), dict(enumerate(found))
     if isinstance(wanted, Mapping) and isinstance(found, Mapping):
         for key, value in wanted.items():
             if key not in found:
@@ -210,16 +193,8 @@ def _difference(wanted: Json, found: Json, tolerance: float, path: str = "") -> 
             if problem := _difference(value, found[key], tolerance, f"{path}{key}."):
                 return problem
         return ""
-    if isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
-        problems = (
-            _difference(one, other, tolerance, f"{path}{at}.")
-            for at, (one, other) in enumerate(zip(wanted, found, strict=True))
-        )
-        return next(filter(None, problems), "")
-    numbers = [
-        isinstance(value, (int, float)) and not isinstance(value, bool) for value in (wanted, found)
-    ]
-    if all(numbers) and abs(wanted - found) <= tolerance:
+    numbers = type(wanted) in (int, float) and type(found) in (int, float)
+    if numbers and abs(wanted - found) <= tolerance:
         return ""
     same = wanted == found and type(wanted) is type(found)
     return "" if same else f"{path.rstrip('.') or 'the JSON'} is {show(found)}"
@@ -247,10 +222,9 @@ def _called(wanted: Json, result: RunResult[Any]) -> str:
     return ""
 
 
-def _is_call(entry: Json, call: Any) -> bool:
-    entry = {"name": entry} if isinstance(entry, str) else entry
-    if entry["name"] != call.name:
-        return False
+def _is_call(entry: Json, call: ToolCall) -> bool:
+    if isinstance(entry, str) or entry["name"] != call.name:
+        return bool(entry == call.name)
     try:
         given = json.loads(call.arguments or "{}")
     except (ValueError, RecursionError):
@@ -261,37 +235,8 @@ def _is_call(entry: Json, call: Any) -> bool:
 def _entry(entry: Json) -> str:
     if isinstance(entry, str):
         return entry
-    return (
-        f"{entry['name']} {json.dumps(entry['arguments'])}"
-        if "arguments" in entry
-        else entry["name"]
-    )
-
-
-def _max_cost(wanted: Json, result: RunResult[Any]) -> str:
-    if result.cost is not None and result.cost <= wanted:
-        return ""
-    return f"{cost_text(result.cost)}, at most {format_dollars(wanted)}"
-
-
-def _max_turns(wanted: Json, result: RunResult[Any]) -> str:
-    return "" if result.turns <= wanted else f"it took {count(result.turns, 'turn')}"
-
-
-def _outcome(wanted: Json, result: RunResult[Any]) -> str:
-    return "" if result.outcome in as_list(wanted) else f"it ended with {result.outcome.value}"
-
-
-CHECKS: dict[str, Callable[[Json, RunResult[Any]], str]] = {
-    "equals": _equals,
-    "contains": _contains,
-    "matches": _matches,
-    "json": _json,
-    "calls": _called,
-    "outcome": _outcome,
-    "max_cost": _max_cost,
-    "max_turns": _max_turns,
-}
+    arguments = f" {json.dumps(entry['arguments'])}" if "arguments" in entry else ""
+    return f"{entry['name']}{arguments}"
 
 
 def check(
@@ -309,19 +254,12 @@ def check(
     """
     if "outcome" not in case.checks and not result.complete:
         return 0.0, (f"it ended with {result.outcome.value}",)
-    scores: list[tuple[float, str]] = []  # with the reasons
-    for name, wanted in case.checks.items():
-        if name in CHECKS:
-            reason = CHECKS[name](wanted, result)
-            scores.append((0.0 if reason else 1.0, f"{name}: {reason}"))
-    scores += [
-        _scored(named, (functions or {})[named], case, result)
-        for named in as_list(case.checks.get("python", []))
-    ]
-    return (
-        min((score for score, _ in scores), default=1.0),
-        tuple(reason for score, reason in scores if score < 1),
-    )
+    problems = {name: _problem(name, wanted, result) for name, wanted in case.checks.items()}
+    scores = [(0.0, f"{name}: {problem}") for name, problem in problems.items() if problem]
+    named = {name: (functions or {})[name] for name in case.listed("python")}
+    scores += [_scored(name, function, case, result) for name, function in named.items()]
+    reasons = tuple(reason for score, reason in scores if score < 1)
+    return min((score for score, _ in scores), default=1.0), reasons
 
 
 def _scored(name: str, function: Function, case: Case, result: RunResult[Any]) -> tuple[float, str]:

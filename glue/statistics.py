@@ -4,14 +4,14 @@ Repeats of one case are not independent. Therefore every function takes one scor
 the mean of its repeats, from 0 to 1.
 
     low, high = interval([1.0, 1.0, 0.33, 0.0])
-    pair = compare(scores_of_one_model, scores_of_another)
-    pair.p, pair.needed
+    pair = compare({"emma": 1.0, "oslo": 0.33}, {"emma": 0.0, "oslo": 0.33})
+    pair.better, pair.p, pair.needed
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, gcd
 
@@ -60,11 +60,14 @@ def interval(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Two models on the same cases. In `better` cases the first one wins, in `worse` it loses."""
+    """The comparison of two models on the same cases."""
 
-    better: int
-    worse: int
-    cases: int
+    first: str  # the names of the models
+    second: str
+    better: tuple[str, ...]  # cases in which the first one has the higher score
+    worse: tuple[str, ...]
+    unpaired: tuple[str, ...]  # cases that only one of them has run
+    cases: int  # that both have run
     difference: float  # of the mean scores
     p: float  # of the paired test; small if chance does not explain the difference
     needed: int | None  # cases that would show such a difference; None if there is none
@@ -75,18 +78,24 @@ class Comparison:
         return self.p < SIGNIFICANT
 
 
-def compare(first: Sequence[float], second: Sequence[float]) -> Comparison:
-    """Return the comparison of two models by their scores on the same cases, in one order.
+def compare(
+    scores: Mapping[str, float], others: Mapping[str, float], first: str = "", second: str = ""
+) -> Comparison:
+    """Compare the scores of the model `first` with those of the model `second`, each by case.
 
-    >>> pair = compare([1, 1, 1, 1, 1, 1, 1, 1, 0, 1], [0, 0, 0, 0, 0, 0, 0, 0, 1, 1])
-    >>> pair.better, pair.worse, round(pair.p, 2)
-    (8, 1, 0.04)
+    >>> pair = compare({"a": 1, "b": 1, "c": 0}, {"a": 0, "b": 1, "c": 1})
+    >>> pair.better, pair.worse, pair.p
+    (('a',), ('c',), 1.0)
     """
-    differences = [one - other for one, other in zip(first, second, strict=True)]
+    cases = [case for case in scores if case in others]
+    differences = [scores[case] - others[case] for case in cases]
     return Comparison(
-        better=sum(difference > 0 for difference in differences),
-        worse=sum(difference < 0 for difference in differences),
-        cases=len(differences),
+        first=first,
+        second=second,
+        better=tuple(case for case in cases if scores[case] > others[case]),
+        worse=tuple(case for case in cases if scores[case] < others[case]),
+        unpaired=tuple(sorted(scores.keys() ^ others.keys())),
+        cases=len(cases),
         difference=mean(differences),
         p=sign_flip_p(differences),
         needed=cases_needed(differences),

@@ -162,7 +162,8 @@ def test_an_exception_of_a_function_is_a_failure() -> None:
     ("line", "error"),
     [
         ("{", "not valid JSON"),
-        ("[]", "got [], expected an object with id"),
+        ("[]", "must be a JSON object or a string, not list"),
+        ('"Which team?"', "it has no check; add one"),
         ({"prompt": "hi"}, "it has no check; add one"),
         ({"contains": "x"}, 'it needs a "prompt" or "messages"'),
         ({"prompt": " ", "contains": "x"}, 'prompt: got " ", expected a string that matches'),
@@ -182,7 +183,10 @@ def test_an_exception_of_a_function_is_a_failure() -> None:
         ({"prompt": "hi", "contains": "x", "answers": []}, "answers: got [], expected an object"),
         ({"prompt": "hi", "contains": "x", "folder": "nope"}, "the folder nope does not exist"),
         ({"prompt": "hi", "contains": "x", "files": {"../x": ""}}, "is outside the working folder"),
-        ({"prompt": "hi", "contains": "x", "attachments": ["a"]}, "attachments are read by"),
+        (
+            {"prompt": "hi", "contains": "x", "attachments": ["a"]},
+            "attachments are read on the command line",
+        ),
         ({"messages": [{"role": "assistant", "content": []}], "contains": "x"}, "the last of the"),
     ],
 )

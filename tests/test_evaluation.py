@@ -1,8 +1,7 @@
-"""Evaluations: trials, answers, folders, the judge, budgets, resuming, and the file of a run."""
+"""Evaluations: trials, answers, folders, the judge, budgets and resuming."""
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -20,17 +19,10 @@ import glue
 from glue import Agent, Request, UserMessage
 from glue.cases import Case
 from glue.errors import ConfigError
-from glue.evaluation import (
-    CaseTrial,
-    Evaluation,
-    differences,
-    evaluate,
-    evaluate_sync,
-    load,
-    save,
-)
+from glue.evaluation import evaluate
 from glue.messages import Usage
-from glue.testing import Recorder, Replay, Script, call, calls, repeat, say
+from glue.project import Role
+from glue.testing import Recorder, Replay, Script, call, calls, repeat, say, use_provider
 from glue.tools import fs
 
 USAGE = Usage(input=90, output=10, cost=0.001)
@@ -114,8 +106,8 @@ async def test_the_others_are_compared_with_the_first_model_on_the_same_cases() 
     first, second = found.pairs()
     assert (first.first, first.second) == ("good", "poor")
     assert (len(first.better), first.worse) == (8, ("8",))
-    assert first.result.p == pytest.approx(2 * 10 / 512 * 2)  # two comparisons
-    assert (second.result.p, second.result.needed) == (1.0, None)
+    assert first.p == pytest.approx(2 * 10 / 512 * 2)  # two comparisons
+    assert (second.p, second.needed) == (1.0, None)
 
 
 async def test_tools_are_answered_from_the_case() -> None:
@@ -185,6 +177,26 @@ async def test_each_trial_works_in_a_fresh_copy_of_the_folder(tmp_path: Path) ->
     assert not any(path.exists() for path in seen)  # the temporary state is gone
 
 
+async def test_a_long_setting_is_cut_in_the_name_of_a_model() -> None:
+    script = Script(repeat("billing"))
+
+    found = await evaluate(Agent(script), CASES[:1], models=[{"instructions": "Be kind. " * 50}])
+
+    assert found.models == ("instructions=Be kind. Be kind. Be kind.…",)
+
+
+async def test_the_model_of_a_role_is_used_without_a_model_of_the_setting() -> None:
+    good = model("good", team="billing")
+    roles = {"expert": Role(name="expert", instructions="You know the teams.", model="good")}
+
+    with use_provider(lambda name: good if name == "good" else model("poor")):
+        agent = Agent("poor", roles=roles)
+        found = await evaluate(agent, CASES[:1], models=[{"role": "expert"}])
+
+    found.assert_passed()
+    assert good.requests[0].system == "You know the teams."
+
+
 async def test_settings_of_one_model_are_compared_under_their_own_names() -> None:
     def answer(request: Request) -> str:
         return "billing" if request.temperature == 0 else "no idea"
@@ -203,10 +215,14 @@ async def test_settings_of_one_model_are_compared_under_their_own_names() -> Non
     [
         ({"answers": {"wether": "x"}}, {}, "answers the tool 'wether', which the agent does not"),
         ({"python": "missing"}, {}, "case 1: there is no function 'missing'"),
-        ({"judge": "It is polite."}, {}, "case 1 needs a judge; name its model"),
+        ({"judge": "It is polite."}, {}, "case 1 needs a judge: judge=MODEL, or --judge MODEL"),
         ({"files": {"a": "b"}}, {}, "case 1 has a working folder: pass a function"),
         ({}, {"models": ["offline", "offline"]}, "each model needs a name of its own"),
+        ({}, {"models": [{"name": "é"}, {"name": "è"}]}, "each model needs a name of its own"),
         ({}, {"models": ["offline", "openai:gpt-5-nano"]}, "OPENAI_API_KEY"),
+        ({"judge": "It is polite."}, {"judge": "openai:gpt-5-nano"}, "OPENAI_API_KEY"),
+        ({}, {"repeat": 0}, "repeat must be a whole number of 1 or more"),
+        ({}, {"concurrency": 0}, "concurrency must be a whole number of 1 or more"),
     ],
 )
 async def test_a_mistake_is_found_before_the_first_request(
@@ -219,7 +235,7 @@ async def test_a_mistake_is_found_before_the_first_request(
     script = Script(name="script")
     agent = Agent(script, tools=[weather])
 
-    with pytest.raises(ConfigError, match=error):
+    with pytest.raises((ConfigError, ValueError), match=error):
         await evaluate(agent, [{"prompt": "hi", "contains": "x", **case}], **options)
 
     assert script.requests == []
@@ -306,6 +322,15 @@ async def test_a_spent_budget_leaves_trials_out_and_resume_runs_them(tmp_path: P
     assert cut.unfinished == "the budget is spent"
     assert (len(whole.trials), whole.unfinished) == (12, "")
     assert (len(first.requests), len(second.requests)) == (6, 6)
+
+
+async def test_a_budget_that_is_spent_in_the_last_trial_leaves_it_out() -> None:
+    ask = calls(call("weather", {"city": "Oslo"}), usage=USAGE)
+    agent = Agent(Script(ask, say("21 degrees", usage=USAGE)), tools=[weather])
+
+    found = await evaluate(agent, CASES[:1], usd_budget=0.001)
+
+    assert (found.trials, found.unfinished) == ((), "the budget is spent")
 
 
 async def test_resume_checks_finished_trials_again_without_a_request(tmp_path: Path) -> None:
@@ -410,7 +435,7 @@ async def test_500_cases_on_three_models_with_known_rates() -> None:
     for summary, rate in zip(found.summaries(), rates.values(), strict=True):
         assert summary.low <= rate <= summary.high
         assert summary.high - summary.low < 0.1
-    assert all(pair.result.significant for pair in found.pairs())
+    assert all(pair.significant for pair in found.pairs())
 
 
 async def test_a_comparison_is_recorded_and_replayed_without_the_models(tmp_path: Path) -> None:
@@ -432,53 +457,3 @@ async def test_a_comparison_is_recorded_and_replayed_without_the_models(tmp_path
     again = await evaluate(Agent(Script(name="m")), CASES, around=replayed)
 
     assert [trial.text for trial in again.trials] == [trial.text for trial in first.trials]
-
-
-def trial(model: str, case: str, score: float) -> CaseTrial:
-    return CaseTrial(model=model, case=case, repeat=1, score=score, outcome="done", text="hi")
-
-
-def test_an_evaluation_is_saved_and_loaded(tmp_path: Path) -> None:
-    found = evaluate_sync(Agent(model("m", team="billing")), CASES)
-
-    save(found, tmp_path / "eval.jsonl")
-
-    assert load(tmp_path / "eval.jsonl") == found
-    lines = (tmp_path / "eval.jsonl").read_text().splitlines()
-    assert json.loads(lines[0]) == {"type": "eval", "schema": 1, "models": ["m"]}
-    assert len(lines) == 3
-
-
-@pytest.mark.parametrize("text", ["", "{}", "no", '{"type": "eval", "schema": 2}', "[1]"])
-def test_another_file_is_not_an_evaluation(text: str, tmp_path: Path) -> None:
-    (tmp_path / "x.jsonl").write_text(text)
-
-    with pytest.raises(ConfigError, match=r"x\.jsonl is not an evaluation by glue eval"):
-        load(tmp_path / "x.jsonl")
-    with pytest.raises(ConfigError, match="cannot be read"):
-        load(tmp_path / "none.jsonl")
-
-
-def test_two_evaluations_are_compared_by_model_and_case() -> None:
-    old = Evaluation(
-        models=("a", "b"),
-        trials=(trial("a", "1", 1), trial("a", "2", 0), trial("a", "old", 1), trial("b", "1", 1)),
-    )
-    new = Evaluation(models=("a",), trials=(trial("a", "1", 0), trial("a", "2", 1)))
-    other = Evaluation(models=("c",), trials=(trial("c", "1", 1),))
-
-    (pair,) = differences(new, old)
-    (swap,) = differences(other, new)
-
-    assert (pair.better, pair.worse, pair.unpaired) == (("2",), ("1",), ("old",))
-    assert (swap.first, swap.second, swap.better) == ("c", "a", ("1",))
-    with pytest.raises(ConfigError, match="no model in common: c and a, b"):
-        differences(other, old)
-
-
-def test_assert_passed_names_the_failed_cases() -> None:
-    found = Evaluation(models=("a",), trials=(trial("a", "1", 1), trial("a", "2", 0)))
-
-    found.assert_passed(at_least=0.5)
-    with pytest.raises(AssertionError, match=r"a: 1 of 2 trials passed\n2:"):
-        found.assert_passed()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from math import comb
 
 import pytest
@@ -16,6 +17,11 @@ from glue.statistics import (
     percentile,
     sign_flip_p,
 )
+
+
+def by_case(scores: Iterable[float]) -> dict[str, float]:
+    """Return scores by the names of their cases: "0", "1" and so on."""
+    return {str(number): score for number, score in enumerate(scores)}
 
 
 def draw(source: random.Random, rate: float, cases: int, repeats: int) -> list[float]:
@@ -77,7 +83,7 @@ def test_equal_models_are_rarely_called_different() -> None:
     for _ in range(300):
         chances = [source.random() for _ in range(30)]
         first, second = (
-            [sum(source.random() < chance for _ in range(3)) / 3 for chance in chances]
+            by_case(sum(source.random() < chance for _ in range(3)) / 3 for chance in chances)
             for _ in range(2)
         )
         alarms += compare(first, second).significant
@@ -87,21 +93,30 @@ def test_equal_models_are_rarely_called_different() -> None:
 
 def test_a_real_difference_is_found_with_the_number_of_cases_that_was_asked_for() -> None:
     source = random.Random(3)
-    pilot = compare(draw(source, 0.9, 4_000, 3), draw(source, 0.7, 4_000, 3))
+    first, second = (by_case(draw(source, rate, 4_000, 3)) for rate in (0.9, 0.7))
+    pilot = compare(first, second)
     assert pilot.needed is not None
     found = 0
 
     for _ in range(100):
-        first, second = (draw(source, rate, pilot.needed, 3) for rate in (0.9, 0.7))
+        first, second = (by_case(draw(source, rate, pilot.needed, 3)) for rate in (0.9, 0.7))
         found += compare(first, second).significant
 
     assert 0.65 <= found / 100 <= 0.95
 
 
+def test_only_cases_that_both_models_have_run_are_compared() -> None:
+    pair = compare({"a": 1, "b": 0, "c": 0.5, "x": 0}, {"c": 0.5, "b": 1, "a": 0, "y": 1}, "m", "n")
+
+    assert (pair.first, pair.second, pair.cases) == ("m", "n", 3)
+    assert (pair.better, pair.worse, pair.unpaired) == (("a",), ("b",), ("x", "y"))
+    assert (pair.difference, pair.p, pair.needed) == (0.0, 1.0, None)
+
+
 def test_scores_of_any_size_can_be_compared() -> None:
     source = random.Random(4)
-    first = [source.random() for _ in range(300)]
-    second = [score * 0.9 for score in first]
+    first = by_case(source.random() for _ in range(300))
+    second = {case: score * 0.9 for case, score in first.items()}
 
     assert compare(first, second).p < 0.001
     assert compare(first, first).p == 1.0
@@ -110,7 +125,7 @@ def test_scores_of_any_size_can_be_compared() -> None:
 def test_no_number_of_cases_shows_a_difference_of_zero() -> None:
     assert cases_needed([1.0, -1.0]) is None
     assert cases_needed([0.0, 0.0]) is None
-    assert compare([1, 0, 1], [1, 0, 1]).needed is None
+    assert compare(by_case([1, 0, 1]), by_case([1, 0, 1])).needed is None
 
 
 def test_holm_corrects_for_the_number_of_comparisons_and_keeps_the_order() -> None:

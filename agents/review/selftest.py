@@ -192,8 +192,8 @@ def _paired(name: str, before: Mapping[str, float], after: Mapping[str, float]) 
     shared = sorted(before.keys() & after.keys())
     if not shared:
         return ""
-    pair = compare([after[sha] for sha in shared], [before[sha] for sha in shared])
-    text = f"= {name}: more often in {pair.better} and less often in {pair.worse}"
+    pair = compare(after, before)
+    text = f"= {name}: more often in {len(pair.better)} and less often in {len(pair.worse)}"
     text += f" of {counted(pair.cases, 'change')} (p = {pair.p:.2g})"
     if pair.significant or pair.needed is None:
         return text

@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,24 +16,24 @@ import anyio
 import click
 
 from glue.agent import Agent
-from glue.cases import Case, Function, as_list, read_cases
+from glue.cases import Case, Function, read_cases
 from glue.cli.agentfile import find_agent, import_file, run_agent_file
 from glue.cli.cassette import record_to, replay_from
 from glue.cli.groups import RunGroup
-from glue.cli.inputs import read_part, read_text
+from glue.cli.inputs import read_below, read_text
 from glue.cli.map import parse_rates
-from glue.cli.options import FILE_TO_WRITE, Sources, batch_options
+from glue.cli.options import FILE_TO_WRITE, Sources, batch_options, check_output
 from glue.cli.process import cancel_on_signal
 from glue.cli.screen import ProgressLine, Screen
 from glue.cli.tables import print_json, table
 from glue.context import Cancel
 from glue.durable import MapRow
 from glue.errors import ConfigError
-from glue.evaluation import Around, Evaluation, Pair, differences, evaluate, load, save
+from glue.evaluation import Around, Evaluation, differences, evaluate, load, save
 from glue.failures import show_notices_yourself
 from glue.limits import Outcome
-from glue.messages import Part
 from glue.paths import write_private
+from glue.statistics import Comparison
 from glue.tasks import background
 from glue.text import count, file_name, one_line, suggest
 from glue.view import comparison
@@ -79,12 +80,6 @@ def eval() -> None:  # noqa: A001
     help="File for the evaluation. The page has its name with .html.",
 )
 @click.option(
-    "--resume",
-    is_flag=True,
-    help="Continue an evaluation, and check its finished trials again. Starts it if it is new.",
-)
-@click.option("--overwrite", is_flag=True, help="Delete an existing evaluation and start again.")
-@click.option(
     "--at-least",
     type=click.FloatRange(0, 1),
     metavar="SHARE",
@@ -108,7 +103,7 @@ def eval() -> None:  # noqa: A001
     type=click.Path(exists=True, file_okay=False),
     help="Take the replies from the cassettes in this folder; needs no key.",
 )
-@batch_options("trial")
+@batch_options("trial", "an evaluation")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the table and errors.")
 def run(file: str, cases: str, **given: Any) -> int:
@@ -116,7 +111,8 @@ def run(file: str, cases: str, **given: Any) -> int:
 
     A case has a "prompt" and checks: equals, contains, matches, json, calls, outcome, max_cost,
     max_turns, python, judge. Tools run in a fresh copy of the case's "folder", or are answered from
-    its "answers". `glue eval diff OLD NEW` compares two evaluations.
+    its "answers". `glue eval diff OLD NEW` compares two evaluations. --resume does not run finished
+    trials again, but checks them again.
 
     Exits with 0, or with 1 below --at-least or worse than --baseline, 3 if the budget is spent, 130
     if interrupted.
@@ -128,19 +124,23 @@ def run(file: str, cases: str, **given: Any) -> int:
     """
     output = Path(given["output"])
     state = output.with_name(f"{output.name}.state")
-    _check_usage(output, state, given)
+    check_output(given, output, state)
+    if given["record"] and (given["replay"] or given["resume"]):
+        raise click.UsageError("--record needs a new evaluation, without --replay and --resume")
     baseline = load(Path(given["baseline"])) if given["baseline"] else None
     module = run_agent_file(file)
     agent = find_agent(module, file)
-    chosen = read_cases(cases, attach=_attach(Path(cases).parent))
+    chosen = read_cases(cases, attach=partial(read_below, Path(cases).parent))
     flags = {name: given[name] for name in ("max_turns", "seconds", "allow", "deny", "yes")}
     overrides = Sources(flags, path=file, agent=agent).overrides()
     overrides.pop("tools", None)  # those of the agent, which a working folder replaces
-    variants = [overrides | parse_model(text) for text in given["models"] or [""]]
-    for variant in variants:
-        if "model" not in variant:
-            own: Any = agent.settings.model
-            variant.update(model=own, name=own if isinstance(own, str) else own.name)
+    own: Any = overrides.get("model") or agent.settings.model
+    name = own if isinstance(own, str) else own.name
+    variants = [
+        {"name": name, **overrides, **parse_model(text)} for text in given["models"] or [""]
+    ]
+    if baseline is not None:  # a baseline of other models is an error now, not after the trials
+        differences(Evaluation(models=tuple(each["name"] for each in variants)), baseline)
     start, home = Path.cwd(), Path(file).resolve()
     progress = TrialCount(len(chosen) * given["repeat"], quiet=given["quiet"] or given["as_json"])
     cancel = Cancel()
@@ -203,18 +203,6 @@ def diff(old: str, new: str, as_json: bool) -> int:
     return int(any(pair.worse for pair in pairs))
 
 
-def _check_usage(output: Path, state: Path, given: Mapping[str, Any]) -> None:
-    if given["resume"] and given["overwrite"]:
-        raise click.UsageError("--resume and --overwrite exclude each other")
-    if given["record"] and (given["replay"] or given["resume"]):
-        raise click.UsageError("--record needs a new evaluation, without --replay and --resume")
-    existing = next((path for path in (output, state) if path.exists()), None)
-    if existing is not None and not given["resume"] and not given["overwrite"]:
-        raise ConfigError(
-            f"{existing} exists already; --resume continues it, --overwrite starts again"
-        )
-
-
 def parse_model(text: str) -> dict[str, Any]:
     """Return the settings of a -m option, such as "openai:gpt-5.4-nano temperature=0.2".
 
@@ -241,7 +229,7 @@ def find_functions(cases: Sequence[Case], own: ModuleType, folder: Path) -> dict
     """Return the functions of "python" checks by name, from the agent's file or FILE.py:NAME."""
     found: dict[str, Function] = {}
     for case in cases:
-        for named in as_list(case.checks.get("python", [])):
+        for named in case.listed("python"):
             file, _, name = named.rpartition(":")
             module = import_file(str(folder / file)) if file and named not in found else own
             function = found.get(named) or getattr(module, name, None)
@@ -251,16 +239,6 @@ def find_functions(cases: Sequence[Case], own: ModuleType, folder: Path) -> dict
                 )
             found[named] = function
     return found
-
-
-def _attach(root: Path) -> Callable[[str], Part]:
-    def attach(name: str) -> Part:
-        path = (root / name).resolve()
-        if not path.is_relative_to(root.resolve()):  # cases are not trusted
-            raise ValueError(f"attachment {name!r} is outside the folder of the cases")
-        return read_part(str(path), "")
-
-    return attach
 
 
 def _around(given: Mapping[str, Any]) -> Around | None:
@@ -275,7 +253,7 @@ def _around(given: Mapping[str, Any]) -> Around | None:
 
 def _print(
     found: Evaluation,
-    pairs: Sequence[Pair],
+    pairs: Sequence[Comparison],
     output: Path,
     page: Path,
     given: Mapping[str, Any],
@@ -314,7 +292,7 @@ def _print(
     click.echo(f"glue: every transcript is in {page}, the evaluation in {output}", err=True)
 
 
-def _changes(pairs: Sequence[Pair], old: str) -> list[str]:
+def _changes(pairs: Sequence[Comparison], old: str) -> list[str]:
     """Return lines that compare each model with `old`, and name the better and worse cases."""
     lines = []
     for pair in pairs:

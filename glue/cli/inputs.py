@@ -132,6 +132,18 @@ def read_part(name: str, mark: str = "@") -> Part:
         ) from None
 
 
+def read_below(root: Path, name: str, *, advice: str = "") -> Part:
+    """Read an attachment that a line of an input file names, from the folder `root`.
+
+    Raise ValueError if it is outside that folder, because input files are not trusted. `advice`
+    is added to the message.
+    """
+    path = (root / name).resolve()
+    if not path.is_relative_to(root.resolve()):
+        raise ValueError(f"attachment {name!r} is outside the folder {root.resolve()}{advice}")
+    return read_part(str(path), "")
+
+
 def picture_paths(text: str) -> list[Path]:
     """Return the paths in a text that name existing picture files, such as files dropped into it.
 

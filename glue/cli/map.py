@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from click.core import ParameterSource
 
 from glue.agent import Agent
 from glue.cli.agentfile import open_agent
-from glue.cli.inputs import read_part, read_text
-from glue.cli.options import FILE_TO_WRITE, Sources, batch_options
+from glue.cli.inputs import read_below, read_text
+from glue.cli.options import FILE_TO_WRITE, Sources, batch_options, check_output
 from glue.cli.process import cancel_on_signal
 from glue.cli.screen import ProgressLine, Screen
 from glue.durable import MapRow, MapRun, Rate
@@ -74,12 +75,6 @@ question_option = click.option(
     help="Folder of the rows' attachments; by default the folder of INPUTS.",
 )
 @click.option(
-    "--resume",
-    is_flag=True,
-    help="Continue a map that was stopped or killed; start a new map if there is none to continue.",
-)
-@click.option("--overwrite", is_flag=True, help="Delete an existing output and start again.")
-@click.option(
     "--unordered", is_flag=True, help="Write results as they arrive, not in the order of INPUTS."
 )
 @click.option(
@@ -96,7 +91,7 @@ question_option = click.option(
     metavar="URL",
     help="Database of the queue: postgresql://... or sqlite:///FILE.",
 )
-@batch_options("row")
+@batch_options("row", "a map")
 @question_option
 @click.option(
     "-q", "--quiet", is_flag=True, help="Print no progress, no incomplete rows and no summary."
@@ -124,22 +119,16 @@ def map(file: str, inputs: str, **given: Any) -> None:  # noqa: A001
             raise click.UsageError(
                 f"with a queue, {option.opts[-1]} is an option of `glue worker`, not of `glue map`"
             )
-    if given["resume"] and given["overwrite"]:
-        raise click.UsageError("--resume and --overwrite exclude each other")
-    agent = open_agent(file)
     output = Path(given["output"])
     state = output.with_name(output.name + ".state.db")
+    agent = open_agent(file)
     if os.path.isdir(inputs):
         raise ConfigError(f"{inputs} is a folder; name a file with one row per line")
     if inputs != "-" and not os.path.exists(inputs):
         raise ConfigError(f"the file {inputs} does not exist")
     if inputs != "-" and output.exists() and output.samefile(inputs):
         raise ConfigError(f"{output} is the input file; choose another file for the results")
-    if (output.exists() or state.exists()) and not given["resume"] and not given["overwrite"]:
-        existing = output if output.exists() else state
-        raise ConfigError(
-            f"{existing} exists already; --resume continues it, --overwrite starts again"
-        )
+    check_output(given, output, state)
     engine = None
     if given["engine"]:
         engine = QueueEngine(
@@ -237,16 +226,7 @@ def _attach(inputs: str, folder: str | None) -> Callable[[str], Part]:
     root = Path(folder) if folder else beside_inputs
     if not root.is_dir():
         raise ConfigError(f"the folder {root} does not exist")
-
-    def attach(name: str) -> Part:
-        path = (root / name).resolve()
-        if not path.is_relative_to(root.resolve()):  # rows are not trusted
-            raise ValueError(
-                f"attachment {name!r} is outside {root}; --attachments selects another folder"
-            )
-        return read_part(str(path), "")
-
-    return attach
+    return partial(read_below, root, advice="; --attachments selects another folder")
 
 
 def parse_rates(given: Mapping[str, Any]) -> dict[str, Rate]:

@@ -269,13 +269,23 @@ rate_options = _decorator(
 )
 
 
-def batch_options(unit: str) -> Callable[[F], F]:
+def batch_options(unit: str, batch: str) -> Callable[[F], F]:
     """Return a decorator that adds the options of a batch, such as concurrency and budgets.
 
-    `unit` is the name of one item of the batch in the help texts, such as "row".
+    `unit` is the name of one item of the batch in the help texts, such as "row", and `batch` that
+    of the whole, such as "a map".
     """
     return _decorator(
         (
+            click.option(
+                "--resume",
+                is_flag=True,
+                help=f"Continue {batch} that was stopped or killed; "
+                "start it if there is none to continue.",
+            ),
+            click.option(
+                "--overwrite", is_flag=True, help="Delete an existing output and start again."
+            ),
             click.option(
                 "-n",
                 "--concurrency",
@@ -313,6 +323,17 @@ def batch_options(unit: str) -> Callable[[F], F]:
             permission_options,
         )
     )
+
+
+def check_output(given: Mapping[str, Any], *paths: Path) -> None:
+    """Refuse to run a batch if one of its files exists, unless --resume or --overwrite is given."""
+    if given["resume"] and given["overwrite"]:
+        raise click.UsageError("--resume and --overwrite exclude each other")
+    existing = next((path for path in paths if path.exists()), None)
+    if existing is not None and not given["resume"] and not given["overwrite"]:
+        raise ConfigError(
+            f"{existing} exists already; --resume continues it, --overwrite starts again"
+        )
 
 
 class Sources:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from glue.evaluation import CaseTrial, Evaluation, Pair, Summary
 from glue.messages import UserMessage
+from glue.statistics import Comparison
 from glue.text import count, format_dollars, format_seconds
+from glue.trials import CaseTrial, Evaluation, Summary
 from glue.view.chart import Point, scatter
 from glue.view.html import brief, escape, fold
 from glue.view.page import article, articles, document, fact_list
@@ -53,7 +54,7 @@ def notes(evaluation: Evaluation, page: str = "") -> list[str]:
     """
     lines = []
     for pair in evaluation.pairs():
-        differing = pair.result.better + pair.result.worse
+        differing = len(pair.better) + len(pair.worse)
         cases = count(differing, "case is", "cases are")
         where = f"; the {cases} in {page}" if page and differing else ""
         lines.append(sentence(pair) + where)
@@ -75,29 +76,26 @@ def notes(evaluation: Evaluation, page: str = "") -> list[str]:
     return lines
 
 
-def sentence(pair: Pair) -> str:
+def sentence(pair: Comparison) -> str:
     """Return a sentence with the number of cases in which one model did better than another.
 
     If the sample is too small to distinguish the two models, the sentence states how many cases
     would be needed.
     """
-    result = pair.result
     names = f"{pair.first} against {pair.second}"
-    if not result.cases:
+    if not pair.cases:
         return f"{names}: no case was run on both"
-    if not result.better and not result.worse:
-        return f"{names}: the same in all {count(result.cases, 'case')}"
-    text = (
-        f"{names}: better in {count(result.better, 'case')}, worse in {result.worse} "
-        f"(p = {result.p:.2g})"
-    )
-    if result.significant:
+    if not pair.better and not pair.worse:
+        return f"{names}: the same in all {count(pair.cases, 'case')}"
+    better, worse = count(len(pair.better), "case"), len(pair.worse)
+    text = f"{names}: better in {better}, worse in {worse} (p = {pair.p:.2g})"
+    if pair.significant:
         return text
-    text += f"; {count(result.cases, 'case')} cannot distinguish them"
-    if result.needed is None:
+    text += f"; {count(pair.cases, 'case')} cannot distinguish them"
+    if pair.needed is None:
         return f"{text}: they passed equally often"
-    points = 100 * abs(result.difference)
-    wanted = max(result.needed, result.cases + 1)
+    points = 100 * abs(pair.difference)
+    wanted = max(pair.needed, pair.cases + 1)
     return f"{text}: a difference of {points:.2g} points would take about {wanted:,} cases"
 
 

@@ -96,6 +96,34 @@ def test_the_table_and_the_comparison_are_printed(cli: Cli, cases: str) -> None:
     assert not Path("out.txt").exists()
 
 
+def test_settings_of_the_own_model_are_compared(cli: Cli, cases: str) -> None:
+    ran = cli("eval", "agent.py", cases, "-m", "temperature=0", "-m", "temperature=1", "-y", "-q")
+
+    assert ran.code == 0, ran.err
+    assert "temperature=0 against temperature=1: the same in all 10 cases" in ran.out
+
+
+def test_the_model_of_the_header_of_an_agent_file_is_used(cli: Cli, cases: str) -> None:
+    header = '# /// script\n# [tool.glue]\n# model = "poor"\n# max_turns = 9\n# ///\n'
+    Path("agent.py").write_text(header + AGENT)
+
+    ran = cli("eval", "agent.py", cases, "--yes", "-q")
+
+    assert ran.code == 0, ran.err
+    assert ran.out.splitlines()[1].split()[:2] == ["poor:script-1", "2/10"]
+
+
+def test_a_baseline_of_other_models_is_refused_before_the_first_trial(cli: Cli, cases: str) -> None:
+    two = ("eval", "agent.py", cases, "--yes", "-q", "-m", "good", "-m")
+    cli(*two, "poor", "-o", "old.jsonl")
+
+    ran = cli("eval", "agent.py", cases, "-m", "other", "-y", "--baseline", "old.jsonl")
+
+    assert (ran.code, ran.out) == (2, "")
+    assert "no model in common: other and good, poor" in ran.err
+    assert not Path("eval.jsonl.state").exists()
+
+
 def test_a_small_sample_is_said_to_be_too_small(cli: Cli, cases: str) -> None:
     lines = Path(cases).read_text().splitlines()
     Path(cases).write_text("\n".join([lines[0], *lines[8:]]))
@@ -236,7 +264,7 @@ def test_a_missing_function_and_an_attachment_outside_are_mistakes(cli: Cli, cas
     outside = cli("eval", "agent.py", cases)
 
     assert "case 1: there is no function 'nope' in the agent file" in missing.err
-    assert "attachment '../secret' is outside the folder of the cases" in outside.err
+    assert f"attachment '../secret' is outside the folder {Path.cwd()}" in outside.err
 
 
 def test_answers_of_the_stand_in_are_reported(cli: Cli) -> None:

@@ -1,0 +1,80 @@
+"""Trials: their figures, the file in which they are saved, and the comparison of two files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from glue import AssistantMessage, Text, user
+from glue.errors import ConfigError
+from glue.trials import CaseTrial, Evaluation, differences, load, save
+
+
+def trial(model: str, case: str, score: float) -> CaseTrial:
+    return CaseTrial(model=model, case=case, repeat=1, score=score, outcome="done", text="hi")
+
+
+def test_an_evaluation_is_saved_and_loaded(tmp_path: Path) -> None:
+    reply = AssistantMessage(content=(Text(text="one\u2028two\x85three"),))
+    done = replace(trial("m", "team", 0.5), messages=(user("Which team?"), reply), cost=0.1)
+    found = Evaluation(models=("m",), trials=(done, trial("m", "city", 1)))
+
+    save(found, tmp_path / "eval.jsonl")
+
+    assert load(tmp_path / "eval.jsonl") == found
+    lines = (tmp_path / "eval.jsonl").read_text().split("\n")
+    assert json.loads(lines[0]) == {"type": "eval", "schema": 1, "models": ["m"]}
+    assert len(lines) == 4  # the last one is empty
+
+
+def test_fields_that_only_a_subclass_has_are_ignored(tmp_path: Path) -> None:
+    save(Evaluation(models=("m",), trials=(trial("m", "team", 1),)), tmp_path / "eval.jsonl")
+    lines = (tmp_path / "eval.jsonl").read_text().splitlines()
+    more = [{**json.loads(line), "labels": {"a": "right"}} for line in lines]
+    (tmp_path / "more.jsonl").write_text("\n".join(map(json.dumps, more)))
+
+    assert load(tmp_path / "more.jsonl") == load(tmp_path / "eval.jsonl")
+
+
+def test_an_evaluation_without_trials_is_saved_and_loaded(tmp_path: Path) -> None:
+    save(Evaluation(models=("m",), unfinished="cancelled"), tmp_path / "eval.jsonl")
+
+    assert load(tmp_path / "eval.jsonl").unfinished == "cancelled"
+
+
+@pytest.mark.parametrize("text", ["", "{}", "no", '{"type": "eval", "schema": 2}', "[1]"])
+def test_another_file_is_not_an_evaluation(text: str, tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text(text)
+
+    with pytest.raises(ConfigError, match=r"x\.jsonl is not an evaluation by glue eval"):
+        load(tmp_path / "x.jsonl")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load(tmp_path / "none.jsonl")
+
+
+def test_two_evaluations_are_compared_by_model_and_case() -> None:
+    old = Evaluation(
+        models=("a", "b"),
+        trials=(trial("a", "1", 1), trial("a", "2", 0), trial("a", "old", 1), trial("b", "1", 1)),
+    )
+    new = Evaluation(models=("a",), trials=(trial("a", "1", 0), trial("a", "2", 1)))
+    other = Evaluation(models=("c",), trials=(trial("c", "1", 1),))
+
+    (pair,) = differences(new, old)
+    (swap,) = differences(other, new)
+
+    assert (pair.better, pair.worse, pair.unpaired) == (("2",), ("1",), ("old",))
+    assert (swap.first, swap.second, swap.better) == ("c", "a", ("1",))
+    with pytest.raises(ConfigError, match="no model in common: c and a, b"):
+        differences(other, old)
+
+
+def test_assert_passed_names_the_failed_cases() -> None:
+    found = Evaluation(models=("a",), trials=(trial("a", "1", 1), trial("a", "2", 0)))
+
+    found.assert_passed(at_least=0.5)
+    with pytest.raises(AssertionError, match=r"a: 1 of 2 trials passed\n2:"):
+        found.assert_passed()
