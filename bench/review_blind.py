@@ -44,7 +44,7 @@ from glue.agents.review.change.config import make
 from glue.agents.review.delivery.publish import publish
 from glue.agents.review.findings.model import review
 from glue.agents.review.records import Bundle, ReviewRun
-from glue.agents.review.selftest import Scratch, Trial, changes, judge, sources
+from glue.agents.review.selftest import Sample, Scratch, Trial, changes, judge, sources
 from glue.messages import ToolMessage
 from glue.testing import Reply, Script, call, calls, repeat
 from glue.tools.git import Repo
@@ -92,7 +92,7 @@ def write(
     seed: int,
 ) -> None:  # fmt: skip
     """Write the requests of all changes, in random order, and the key."""
-    found: list[tuple[Bundle, Trial, str]] = []
+    found: list[tuple[Bundle, Sample, str]] = []
     if listed is not None:
         rows = [row.split() for row in listed.read_text(encoding="utf-8").splitlines() if row]
         random.Random(seed).shuffle(rows)  # the number of a tree must not tell what it is
@@ -100,7 +100,7 @@ def write(
             found.append(neutral(out / "trees" / str(number), Path(repo), sha, kind, tests))
     for number, root in enumerate(repos, len(found)):
         scratch = make_scratch(out / "trees" / str(number), root)
-        found += [(bundle, trial, scratch.home) for bundle, trial in changes(root, scratch, count)]
+        found += [(*pair, scratch.home) for pair in changes(root, scratch, count)]
     random.Random(seed).shuffle(found)
     for version in prompts or [""]:
         for number, (bundle, _, home) in enumerate(found, 1):
@@ -121,8 +121,8 @@ def write(
             ]
             (folder / "tools.json").write_text(json.dumps(offered, indent=1) + "\n")
     rows_ = {
-        f"{number:02}": {"sha": trial.sha, "subject": trial.subject, "undone": trial.undone}
-        for number, (_, trial, _) in enumerate(found, 1)
+        f"{number:02}": {"sha": sample.sha, "subject": sample.subject, "undone": sample.undone}
+        for number, (_, sample, _) in enumerate(found, 1)
     }
     key.write_text(json.dumps(rows_, indent=1) + "\n", encoding="utf-8")
     print(f"{len(found)} changes in {out}, the key is {key}")
@@ -133,8 +133,10 @@ def make_scratch(folder: Path, root: Path) -> Scratch:
     return Scratch(folder, root)
 
 
-def neutral(folder: Path, root: Path, sha: str, kind: str, tests: str) -> tuple[Bundle, Trial, str]:
-    """Return a bundle of one commit without its history, its Trial, and the path of its repository.
+def neutral(
+    folder: Path, root: Path, sha: str, kind: str, tests: str
+) -> tuple[Bundle, Sample, str]:
+    """Return a bundle of one commit without its history, its sample, and its repository.
 
     Only source files differ between base and head. If `kind` is "undone", the commit is undone.
     """
@@ -153,7 +155,7 @@ def neutral(folder: Path, root: Path, sha: str, kind: str, tests: str) -> tuple[
     head = scratch.commit(second, base)
     bundle = collect_range(scratch.home, f"{base}..{head}", alternates=True)
     subject = commit.message.partition("\n")[0]
-    return bundle, Trial(sha=commit.sha, subject=subject, undone=kind == "undone"), scratch.home
+    return bundle, Sample(sha=commit.sha, subject=subject, undone=kind == "undone"), scratch.home
 
 
 @dataclass(slots=True)
@@ -239,17 +241,17 @@ def score(out: Path, key: dict[str, Any]) -> None:
         for path in sorted(version.glob("[0-9]*/answer.json")):
             answered += 1
             row = key[path.parent.name]
-            trial = Trial(sha=row["sha"], subject=row["subject"], undone=row["undone"])
-            run, result, count = play(path, trial)
-            totals["undone"] += trial.undone
-            totals["reported"] += trial.undone and count > 0
+            sample = Sample(sha=row["sha"], subject=row["subject"], undone=row["undone"])
+            run, result, count = play(path, sample)
+            totals["undone"] += sample.undone
+            totals["reported"] += sample.undone and count > 0
             totals["delivered"] += result.found
-            totals["ordinary"] += not trial.undone
+            totals["ordinary"] += not sample.undone
             totals["findings"] += len(result.others)
             dropped += run.second_look.refuted
-            kind = "undone" if trial.undone else "ordinary"
-            state = "delivered" if result.found else "missed" if trial.undone else ""
-            print(f"  {path.parent.name} {kind:<9}{trial.sha[:12]} {count} reported {state}")
+            kind = "undone" if sample.undone else "ordinary"
+            state = "delivered" if result.found else "missed" if sample.undone else ""
+            print(f"  {path.parent.name} {kind:<9}{sample.sha[:12]} {count} reported {state}")
             for finding in (*result.others, *(one for one in run.dropped if one.dropped)):
                 print(
                     f"     {finding.where}: {finding.severity}: {finding.title} {finding.dropped}"
@@ -262,7 +264,7 @@ def score(out: Path, key: dict[str, Any]) -> None:
         )
 
 
-def play(path: Path, trial: Trial) -> tuple[ReviewRun, Trial, int]:
+def play(path: Path, sample: Sample) -> tuple[ReviewRun, Trial, int]:
     """Return the review of one change, its result, and the number of reports in the answer."""
     answers = json.loads(path.read_text(encoding="utf-8"))
     second = path.with_name("second.json")
@@ -272,7 +274,7 @@ def play(path: Path, trial: Trial) -> tuple[ReviewRun, Trial, int]:
         run = anyio.run(partial(played.review, script, second_look=bool(checks)))
         report = publish(played.bundle, run, {}, post=False).report
         shown = replace(run, findings=report.findings, codes=report.codes)
-        result = judge(shown, played.bundle, trial)
+        result = judge(shown, played.bundle, sample)
     return run, result, sum(one["name"] == "report_finding" for one in answers)
 
 

@@ -25,7 +25,7 @@ from glue.agents.review.change.languages import is_test, language
 from glue.agents.review.findings.related_tests import NAME, find_tests
 from glue.agents.review.findings.surroundings import surroundings
 from glue.agents.review.records import Bundle
-from glue.agents.review.selftest import Scratch, Trial, changes
+from glue.agents.review.selftest import Sample, Scratch, changes
 from glue.tools.git import Repo
 
 Test = tuple[str, str]  # path and name
@@ -81,8 +81,8 @@ def measure(root: Path, count: int, misses: bool) -> Row:
     row = Row(name[:23])
     with tempfile.TemporaryDirectory() as folder:
         scratch = Scratch(Path(folder), root)
-        for bundle, trial in changes(root, scratch, count):
-            wanted = set(changed_tests(root, trial)) if trial.undone else set()
+        for bundle, sample in changes(root, scratch, count):
+            wanted = set(changed_tests(root, sample)) if sample.undone else set()
             if not wanted:
                 continue
             with Repo(scratch.home, alternates=True) as repo:
@@ -92,13 +92,13 @@ def measure(root: Path, count: int, misses: bool) -> Row:
             row.lines.append(len(text.splitlines()))
             row.characters.append(len(text))
             if misses and not rank:
-                print_miss(bundle, trial, wanted, text)
+                print_miss(bundle, sample, wanted, text)
     return row
 
 
-def changed_tests(root: Path, trial: Trial) -> Iterator[Test]:
+def changed_tests(root: Path, sample: Sample) -> Iterator[Test]:
     """Yield the tests in which a fix added lines."""
-    fix = collect_range(root, f"{trial.sha}^..{trial.sha}")
+    fix = collect_range(root, f"{sample.sha}^..{sample.sha}")
     for file in fix.files:
         if not is_test(file.path) or not language(file.path):
             continue
@@ -115,8 +115,8 @@ def listed(text: str) -> Iterator[Test]:
         yield match[1], match[2]
 
 
-def print_miss(bundle: Bundle, trial: Trial, wanted: set[Test], text: str) -> None:
-    print(f"-- {trial.sha[:12]} {trial.subject}")
+def print_miss(bundle: Bundle, sample: Sample, wanted: set[Test], text: str) -> None:
+    print(f"-- {sample.sha[:12]} {sample.subject}")
     print(f"   files: {', '.join(file.path for file in bundle.files)}")
     print(f"   wanted: {', '.join(f'{path}:{name}' for path, name in sorted(wanted)[:6])}")
     print("   " + text.replace("\n", "\n   "))

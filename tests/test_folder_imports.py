@@ -52,13 +52,15 @@ SHARED = {
     "glue.permission": "decide",
     "glue.provider": "Closeable Wrapper ask capabilities close common deltas opened",
     "glue.secrets": "Redactor mask_values name_secrets",
-    "glue.statistics": "compare interval mean",  # the self-test reports as evaluations do
     "glue.stores": "Store",
     "glue.tasks": (
         "StopFlag background caller finish_in_thread in_stoppable_thread in_thread run_blocking"
     ),
     "glue.text": "clean_text count format_dollars format_seconds one_line suggest",
     "glue.toolnames": "register_tool_names",
+    # A self-test is an evaluation, whose trials are reviews.
+    "glue.trials": "CaseTrial Evaluation Summary differences load_as save",
+    "glue.view.comparison": "sentence",
 }
 LISTED = {f"{module}.{name}" for module, names in SHARED.items() for name in names.split()}
 

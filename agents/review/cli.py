@@ -49,6 +49,7 @@ from glue.errors import ConfigError, GitError, GlueError, UnsafePath
 from glue.installing import install_command
 from glue.text import clean_text, count, one_line
 from glue.tools.git import Repo, find_git
+from glue.trials import load_as, save
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -456,7 +457,11 @@ def doctor(root: str) -> int:
     "--repeat", default=1, type=click.IntRange(1, 20), help="Reviews of each change. Default: 1."
 )
 @_second_look
-@click.option("--out", type=_OUT, help="Write the score to a file for `review diff`.")
+@click.option(
+    "--out",
+    type=_OUT,
+    help="Write the score to a file for `review diff` and `glue eval diff`.",
+)
 def selftest(
     root: str,
     model: str,
@@ -484,7 +489,7 @@ def selftest(
     score = _ask(asked, work)
     click.echo(clean_text(str(score), drop=True).replace("##[", "# #["))
     if out:
-        storage.save(score, out)
+        save(score, Path(out))
 
 
 @review.command()
@@ -912,6 +917,6 @@ def _result(path: str) -> ReviewRun | scoring.Score:
         if result is None:
             raise ConfigError(f"{path} has no result; record the review again")
         return result
-    if b'"kind": "selftest"' in raw:
-        return storage.load(scoring.Score, path)
+    if raw.startswith(b'{"type": "eval"'):
+        return load_as(scoring.Score, scoring.Trial, Path(path))
     return storage.load(ReviewRun, path)

@@ -13,11 +13,10 @@ import os
 import re
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from glue import Provider
 from glue.agents.review.change.collect import collect_range, file_text
@@ -28,13 +27,17 @@ from glue.agents.review.findings.analysers import deterministic
 from glue.agents.review.findings.model import review
 from glue.agents.review.records import Bundle, FileDiff, Finding, ReviewRun, SecondLookMode
 from glue.errors import ConfigError, GitError
-from glue.statistics import compare, interval, mean
 from glue.text import count as counted
 from glue.text import format_dollars, format_seconds
 from glue.tools.git import Repo, find_git
+from glue.trials import CaseTrial, Evaluation, Summary
+from glue.trials import differences as paired
+from glue.view.comparison import sentence
 
 HISTORY = 1_000  # commits to search
 FILES = 3  # source files in one change at most
+NO_MODEL = "analysers and rules only"  # the name of the model, if no model is asked
+INCONCLUSIVE = "inconclusive"  # the outcome of a review that the gate did not accept
 _FIX = re.compile(
     r"\b(?:fix(?:e[sd])?|bug(?:fix)?|regress\w*|crash\w*|correct(?:s|ed)?)\b", re.IGNORECASE
 )
@@ -42,49 +45,59 @@ _NOT = re.compile(r"\b(?:typo|docs?|lint|format|ci|merge|bump|release|revert)\b"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
-    """One reviewed change: a fix that was undone, or a clean change."""
+class Sample:
+    """A change of the history to review: a fix that is undone, or a clean change."""
 
     sha: str
     subject: str
-    undone: bool  # whether a fix was undone, so that there is a bug to find
-    found: bool = False  # the model reported the changed lines, or one line next to them
-    exact: bool = False  # the model reported exactly the changed lines
-    others: tuple[Finding, ...] = ()  # findings of the model elsewhere, for people to label
-    ruled: bool = False  # analysers and rules found it without the model
-    inconclusive: bool = False
+    undone: bool  # whether a fix is undone, so that there is a bug to find
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Score:
-    """The result of a self-test. Analysers and rules are counted separately from the model."""
+class Trial(CaseTrial):
+    """One review of a sample.
 
-    model: str = ""
-    trials: tuple[Trial, ...] = ()
-    cost: float | None = None
-    seconds: float = 0.0
-    tokens: int = 0
-    # Labels of the repository: fingerprint -> right, arguable or wrong.
-    labels: Mapping[str, str] = field(default_factory=dict)
+    The score is 1 if the model reported the lines of an undone fix, or one line next to them; and
+    for a clean change, if the model reported nothing.
+    """
+
+    undone: bool
+    exact: bool = False  # the model reported exactly the changed lines
+    others: tuple[Finding, ...] = ()  # findings of the model elsewhere, for people to label
+    ruled: bool = False  # analysers and rules found it without the model
     refuted: int = 0  # findings that the second look dropped
-    kind: str = field(default="selftest", metadata={"always": True})
 
     @property
-    def undone(self) -> list[Trial]:
-        return [trial for trial in self.trials if trial.undone]
+    def found(self) -> bool:
+        """Whether an undone fix was found."""
+        return self.undone and self.score > 0
 
-    def found(self) -> dict[str, float]:
-        """Return the share of reviews that found each undone fix: commit -> share."""
-        return _by_case((trial.sha, trial.found) for trial in self.undone)
 
-    def noisy(self) -> dict[str, float]:
-        """Return the share of reviews of each clean change with a finding: commit -> share."""
-        clean = (trial for trial in self.trials if not trial.undone)
-        return _by_case((trial.sha, bool(trial.others)) for trial in clean)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score(Evaluation):
+    """The result of a self-test: an evaluation in which every case is a change.
+
+    Analysers and rules are counted separately from the model.
+    """
+
+    made_by: ClassVar[str] = "glue review selftest"
+    trials: tuple[Trial, ...] = ()
+    # Labels of the repository: fingerprint -> right, arguable or wrong.
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def part(self, undone: bool, value: Callable[[Trial], float] | None = None) -> Score:
+        """Return the part with the undone fixes, or with the clean changes.
+
+        The scores of its trials are replaced by `value(trial)`, if given.
+        """
+        trials = [trial for trial in self.trials if trial.undone is undone]
+        if value is not None:
+            trials = [replace(trial, score=float(value(trial))) for trial in trials]
+        return replace(self, trials=tuple(trials))
 
     @property
     def recall(self) -> float:
-        return mean([*self.found().values()])
+        return self.part(undone=True).summaries()[0].score
 
     @property
     def listed(self) -> tuple[Finding, ...]:
@@ -106,31 +119,34 @@ class Score:
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the table of results, each row as name and text."""
-        fixes, clean = self.found(), self.noisy()
-        exact = mean([*_by_case((trial.sha, trial.exact) for trial in self.undone).values()])
-        cost = "unknown" if self.cost is None else format_dollars(self.cost)
+        [whole] = self.summaries()
+        [fixes] = self.part(undone=True).summaries()
+        [exact] = self.part(undone=True, value=lambda trial: trial.exact).summaries()
+        [noise] = self.part(undone=False, value=lambda trial: bool(trial.others)).summaries()
+        cost = "unknown" if whole.cost is None else format_dollars(whole.cost * whole.trials)
         precision = "unknown" if self.precision is None else f"{self.precision:.0%}"
         unread = len(self.listed) - sum(map(self.labelled, memory.LABELS))
-        ruled = len({trial.sha for trial in self.undone if trial.ruled})
-        repeats = len(self.undone) // len(fixes) if fixes else 1
+        ruled = len({trial.case for trial in self.trials if trial.ruled})
+        refuted = sum(trial.refuted for trial in self.trials)
+        repeats = fixes.trials // fixes.cases if fixes.cases else 1
         times = f"; each change was reviewed {repeats} times" if repeats > 1 else ""
         return [
-            ("model", self.model or "none: analysers and rules only"),
-            ("fixes undone", f"{len(fixes)}{times}"),
-            ("found", f"{_share(fixes)}; {exact:.0%} on the exact lines"),
-            ("clean changes", str(len(clean))),
-            ("with findings", _share(clean)),
+            ("model", whole.model),
+            ("fixes undone", f"{fixes.cases}{times}"),
+            ("found", f"{_share(fixes)}; {exact.score:.0%} on the exact lines"),
+            ("clean changes", str(noise.cases)),
+            ("with findings", _share(noise)),
             (
                 "other findings",
                 ", ".join(f"{self.labelled(label)} {label}" for label in memory.LABELS)
                 + f", {unread} without a label",
             ),
             ("precision", f"{precision} of the findings that are known to be right or wrong"),
-            ("second look", f"{counted(self.refuted, 'finding')} refuted"),
-            ("inconclusive", str(sum(trial.inconclusive for trial in self.trials))),
-            ("rules only", f"{ruled} of {len(fixes)}"),
-            ("cost", f"{cost}, {self.tokens} tokens"),
-            ("time", format_seconds(self.seconds)),
+            ("second look", f"{counted(refuted, 'finding')} refuted"),
+            ("inconclusive", str(whole.outcomes.get(INCONCLUSIVE, 0))),
+            ("rules only", f"{ruled} of {fixes.cases}"),
+            ("cost", f"{cost}, {sum(trial.tokens for trial in self.trials)} tokens"),
+            ("time", format_seconds(sum(trial.seconds for trial in self.trials))),
         ]
 
     def __str__(self) -> str:
@@ -142,25 +158,12 @@ class Score:
         return "\n".join(rows)
 
 
-def _by_case(rows: Iterable[tuple[str, bool]]) -> dict[str, float]:
-    """Return the share of True for each case, of rows with the name of a case and a value.
-
-    Repeats of one case are not independent, so they count as one.
-    """
-    cases: dict[str, list[float]] = {}
-    for sha, value in rows:
-        cases.setdefault(sha, []).append(float(value))
-    return {sha: mean(values) for sha, values in cases.items()}
-
-
-def _share(cases: Mapping[str, float]) -> str:
-    """Return the mean of the cases and its 95 % interval as text; "none" without cases."""
-    values = [*cases.values()]
-    if not values:
+def _share(part: Summary) -> str:
+    """Return the score of a part and its 95 % interval as text; "none" without cases."""
+    if not part.cases:
         return "none"
-    low, high = interval(values)
-    count = f"{sum(values):.3g} of {len(values)}"
-    return f"{count}: {mean(values):.0%} (95% interval {low:.0%} to {high:.0%})"
+    found = f"{part.score * part.cases:.3g} of {part.cases}"
+    return f"{found}: {part.score:.0%} (95% interval {part.low:.0%} to {part.high:.0%})"
 
 
 def differences(old: Score, new: Score) -> list[str]:
@@ -173,31 +176,12 @@ def differences(old: Score, new: Score) -> list[str]:
         for (name, was), (_, now) in zip(old.rows(), new.rows(), strict=True)
         if was != now and name not in ("cost", "time")
     ]
-    before, after = old.found(), new.found()
-    for sha, subject in {trial.sha: trial.subject for trial in new.undone}.items():
-        was = before.get(sha, after[sha])
-        if was != after[sha]:
-            lines.append(f"{'+' if after[sha] > was else '-'} {sha[:12]} {subject}")
-    if lines:
-        lines.append(_paired("undone fixes found", before, after))
-        lines.append(_paired("clean changes with findings", old.noisy(), new.noisy()))
-    return list(filter(None, lines))
-
-
-def _paired(name: str, before: Mapping[str, float], after: Mapping[str, float]) -> str:
-    """Return a line that compares two scores, case by case, or "" if they share no case.
-
-    `before` and `after` map each case to its share, as `_by_case` returns them.
-    """
-    shared = sorted(before.keys() & after.keys())
-    if not shared:
-        return ""
-    pair = compare(after, before)
-    text = f"= {name}: more often in {len(pair.better)} and less often in {len(pair.worse)}"
-    text += f" of {counted(pair.cases, 'change')} (p = {pair.p:.2g})"
-    if pair.significant or pair.needed is None:
-        return text
-    return f"{text}; {counted(pair.needed, 'change')} would show a difference of this size"
+    for name, undone in (("undone fixes", True), ("clean changes", False)) if lines else ():
+        [pair] = paired(new.part(undone), old.part(undone))
+        lines += [f"+ {case}" for case in pair.better] + [f"- {case}" for case in pair.worse]
+        if pair.cases:
+            lines.append(f"= {sentence(replace(pair, first=name, second='OLD'))}")
+    return lines
 
 
 async def selftest(
@@ -214,40 +198,34 @@ async def selftest(
     Fixes are commits that also change a test. Each change is reviewed `repeat` times. `second_look`
     overrides the setting of the repository. `on_progress` is called with one line for each review.
     """
-    started = time.monotonic()
-    score = Score(cost=0.0, labels=_labels(root))
+    trials: list[Trial] = []
+    model = NO_MODEL
     with tempfile.TemporaryDirectory(prefix="glue-selftest-") as folder:
         scratch = Scratch(Path(folder), root)
-        planned_changes = changes(root, scratch, count)
-        repeated = (pair for pair in planned_changes for _ in range(repeat))
-        for bundle, planned in repeated:
+        samples = changes(root, scratch, count)
+        repeated = ((*pair, number) for pair in samples for number in range(1, repeat + 1))
+        for bundle, sample, number in repeated:
             config = make(bundle.config)
+            asked = providers()
+            model = ",".join(provider.name for provider in asked) or model
             with Repo(scratch.home, alternates=True) as repo:
                 run = await review(
                     bundle,
-                    providers=providers(),
+                    providers=asked,
                     config=config,
                     repo=repo,
                     second_look=second_look or config.second_look,
                 )
-            trial = judge(run, bundle, planned)
-            kind = "fix undone" if planned.undone else "clean"
-            on_progress(f"{len(score.trials) + 1}: {planned.sha[:12]} {kind}: {_word(trial)}")
-            is_unknown = score.cost is None or (run.provider and run.cost is None)
-            score = replace(
-                score,
-                trials=(*score.trials, trial),
-                cost=None if is_unknown else (score.cost or 0.0) + (run.cost or 0.0),
-                tokens=score.tokens + run.tokens_in + run.tokens_out,
-                refuted=score.refuted + run.second_look.refuted,
-                model=f"{run.provider}:{run.model}".strip(":") or score.model,
-            )
-    if not score.undone:
+            trial = replace(judge(run, bundle, sample), model=model, repeat=number)
+            trials.append(trial)
+            kind = "fix undone" if sample.undone else "clean"
+            on_progress(f"{len(trials)}: {sample.sha[:12]} {kind}: {_word(trial)}")
+    if not any(trial.undone for trial in trials):
         raise ConfigError(
             f"no fix with a test was found in the last {HISTORY} commits;"
             " a self-test needs a history with fixes"
         )
-    return replace(score, seconds=time.monotonic() - started)
+    return Score(models=(model,), trials=tuple(trials), labels=_labels(root))
 
 
 def _labels(root: str | os.PathLike[str]) -> dict[str, str]:
@@ -259,8 +237,8 @@ def _labels(root: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def _word(trial: Trial) -> str:
-    if trial.inconclusive:
-        return "inconclusive"
+    if trial.outcome == INCONCLUSIVE:
+        return INCONCLUSIVE
     found = "found" if trial.found else "missed" if trial.undone else "quiet"
     more = counted(len(trial.others), "finding")
     if not trial.others:
@@ -268,20 +246,33 @@ def _word(trial: Trial) -> str:
     return f"{found}, {more} to label" if trial.undone else f"{more} to label"
 
 
-def judge(run: ReviewRun, bundle: Bundle, planned: Trial) -> Trial:
-    """Return `planned`, completed with the result of its review."""
+def judge(run: ReviewRun, bundle: Bundle, sample: Sample) -> Trial:
+    """Return the result of a review as a trial."""
     reported = [finding for finding in run.findings if not finding.rule] if not run.codes else []
     reported = list(dedupe.unique(reported)[0])
-    files = bundle.files if planned.undone else ()
+    files = bundle.files if sample.undone else ()
     near, exact = _places(files, margin=1), _places(files, margin=0)
     hits = [finding for finding in reported if _on(finding, near)]
-    return replace(
-        planned,
-        found=bool(hits),
+    others = [finding for finding in reported if finding not in hits]
+    reasons = [f"{finding.fingerprint} {finding.where}: {finding.title}" for finding in others]
+    return Trial(
+        model=run.provider or NO_MODEL,
+        case=f"{sample.sha[:12]} {sample.subject}",
+        repeat=1,
+        score=float(bool(hits) if sample.undone else not (reported or run.codes)),
+        outcome=INCONCLUSIVE if run.codes else run.outcome or "done",
+        reasons=(*run.codes, *reasons),
+        text=run.summary,
+        cost=run.cost if run.provider else 0.0,
+        tokens=run.tokens_in + run.tokens_out,
+        seconds=run.seconds,
+        turns=run.turns,
+        replied=f"{run.provider}:{run.model}".strip(":"),
+        undone=sample.undone,
         exact=any(_on(finding, exact) for finding in hits),
-        others=tuple(finding for finding in reported if finding not in hits),
-        ruled=planned.undone and any(_on(finding, near) for finding in deterministic(bundle)),
-        inconclusive=bool(run.codes),
+        others=tuple(others),
+        ruled=sample.undone and any(_on(finding, near) for finding in deterministic(bundle)),
+        refuted=run.second_look.refuted,
     )
 
 
@@ -378,13 +369,13 @@ class Scratch:
 
 def changes(
     root: str | os.PathLike[str], scratch: Scratch, count: int
-) -> Iterator[tuple[Bundle, Trial]]:
-    """Yield undone fixes and clean changes in turn, up to `count` of each, each with its Trial.
+) -> Iterator[tuple[Bundle, Sample]]:
+    """Yield undone fixes and clean changes in turn, up to `count` of each, each with its Sample.
 
     There are never more clean changes than fixes.
     """
-    fixes: list[tuple[str, Trial]] = []
-    clean: list[tuple[str, Trial]] = []
+    fixes: list[tuple[str, Sample]] = []
+    clean: list[tuple[str, Sample]] = []
     with Repo(root) as repo:
         for commit in repo.log("", repo.resolve("HEAD"), limit=HISTORY):
             subject = commit.message.split("\n", 1)[0]
@@ -399,13 +390,13 @@ def changes(
             pair = (parent, commit.sha)
             if is_fix:
                 pair = scratch.undo(commit.sha, parent, paths, tests)
-            trial = Trial(sha=commit.sha, subject=subject[:120], undone=is_fix)
-            wanted.append((f"{pair[0]}..{pair[1]}", trial))
+            sample = Sample(sha=commit.sha, subject=subject[:120], undone=is_fix)
+            wanted.append((f"{pair[0]}..{pair[1]}", sample))
             if len(fixes) >= count and len(clean) >= count:
                 break
     for index, fix in enumerate(fixes):
-        for range_, trial in (fix, *clean[index : index + 1]):
-            yield collect_range(scratch.home, range_, alternates=True), trial
+        for range_, sample in (fix, *clean[index : index + 1]):
+            yield collect_range(scratch.home, range_, alternates=True), sample
 
 
 def sources(repo: Repo, sha: str, *, tested: bool) -> tuple[str, list[str], list[str]] | None:

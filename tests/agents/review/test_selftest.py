@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,12 @@ from glue.agents.review import storage
 from glue.agents.review.change.collect import collect_range
 from glue.agents.review.findings import memory
 from glue.agents.review.findings.model import review
-from glue.agents.review.records import ReviewRun
+from glue.agents.review.records import Finding, ReviewRun
 from glue.agents.review.selftest import Score, Trial, differences, selftest
+from glue.errors import ConfigError
 from glue.testing import Script, call, calls
 from glue.tools.git import Repo
+from glue.trials import CaseTrial, Evaluation, load, load_as, save
 
 DONE = calls(call("finish_review", {"summary": "The change was read in full. Nothing was found."}))
 
@@ -80,11 +83,12 @@ async def test_model_is_scored_on_undone_fixes_and_clean_changes(tmp_path: Path)
     score = await selftest(tmp_path, providers=lambda: [next(made)], count=5, second_look="never")
     calm = await selftest(tmp_path, providers=lambda: [Script(DONE, name="calm")], count=5)
 
-    assert [(trial.undone, trial.subject) for trial in score.trials] == [
+    assert [(trial.undone, trial.case[13:]) for trial in score.trials] == [
         (True, "Fix first for an empty list"),
         (False, "Count to two"),
     ]
-    assert (score.recall, score.precision, score.model) == (1.0, 1.0, "good:script-1")
+    assert (score.recall, score.precision, score.models) == (1.0, 1.0, ("good",))
+    assert dict(score.rows())["model"] == "good:script-1"
     assert (calm.recall, calm.precision) == (0.0, None)
     assert any(line.startswith("- ") and "Fix first" in line for line in differences(score, calm))
 
@@ -127,14 +131,15 @@ async def test_requests_are_those_of_a_review_of_the_same_commits(tmp_path: Path
         return scripts[-1:]
 
     score = await selftest(tmp_path, providers=asked, count=5)
-    sha = next(trial.sha for trial in score.trials if trial.subject == "Count to three")
+    cases = [trial.case for trial in score.trials]
+    at = next(at for at, case in enumerate(cases) if case.endswith(" Count to three"))
+    sha = cases[at].split()[0]
     script = Script(DONE)
     bundle = collect_range(tmp_path, f"{sha}^..{sha}")
     with Repo(tmp_path) as repo:
         await review(bundle, providers=[script], repo=repo, second_look="auto")
 
-    tested = scripts[[trial.sha for trial in score.trials].index(sha)]
-    assert [plain(request) for request in tested.requests] == [
+    assert [plain(request) for request in scripts[at].requests] == [
         plain(request) for request in script.requests
     ]
     assert "Be strict." in script.requests[0].system
@@ -173,14 +178,40 @@ async def test_undone_fix_has_a_neutral_history_and_can_be_read_with_tools(tmp_p
 def test_scores_are_saved_and_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     history(tmp_path / "r")
     monkeypatch.delenv("GLUE_MODEL", raising=False)
-    code, out = invoke("selftest", "-C", str(tmp_path / "r"), "--out", str(tmp_path / "one.json"))
-    assert code == 0
-    assert "found          0 of 1: 0% (95% interval 0% to" in out
-    storage.save(Score(model="x"), tmp_path / "two.json")
+    one, two, run = (str(tmp_path / name) for name in ("one.jsonl", "two.jsonl", "run.json"))
+    code, out = invoke("selftest", "-C", str(tmp_path / "r"), "--out", one)
+    save(scored(1, 1), Path(two))
+    storage.save(ReviewRun(), run)
 
-    assert invoke("diff", str(tmp_path / "one.json"), str(tmp_path / "two.json"))[0] == 1
-    storage.save(ReviewRun(), tmp_path / "run.json")
-    assert invoke("diff", str(tmp_path / "one.json"), str(tmp_path / "run.json"))[0] == 2
+    assert code == 0
+    assert "model          analysers and rules only" in out
+    assert "found          0 of 1: 0% (95% interval 0% to" in out
+    assert invoke("diff", one, one) == (0, "no difference\n")
+    assert invoke("diff", one, two)[0] == 1
+    assert invoke("diff", one, run)[0] == 2
+
+
+def test_another_evaluation_is_not_a_score(tmp_path: Path) -> None:
+    case = CaseTrial(model="m", case="a", repeat=1, score=1.0, outcome="done")
+    save(Evaluation(models=("m",), trials=(case,)), tmp_path / "eval.jsonl")
+
+    with pytest.raises(ConfigError, match="is not an evaluation by glue review selftest: Trial"):
+        load_as(Score, Trial, tmp_path / "eval.jsonl")
+
+
+def test_scores_are_evaluations_that_glue_eval_compares(cli: Callable[..., Any]) -> None:
+    save(scored(1, 12), Path("old.jsonl"))
+    save(scored(9, 12), Path("new.jsonl"))
+
+    score = load_as(Score, Trial, Path("new.jsonl"))
+    evaluation = load(Path("new.jsonl"))
+    ran = cli("eval", "diff", "old.jsonl", "new.jsonl")
+
+    assert score == scored(9, 12)
+    assert evaluation.scores("m") == score.scores("m")
+    assert ran.code == 0
+    assert "m against OLD: better in 8 cases, worse in 0 (p = 0.0078)" in ran.out
+    assert "  better: 000000000001 Fix, " in ran.out
 
 
 async def test_each_change_is_reviewed_as_often_as_asked(tmp_path: Path) -> None:
@@ -191,17 +222,25 @@ async def test_each_change_is_reviewed_as_often_as_asked(tmp_path: Path) -> None
         tmp_path, providers=lambda: [Script(*next(replies))], repeat=2, second_look="never"
     )
 
-    assert [trial.undone for trial in score.trials] == [True, True, False, False]
-    assert (score.recall, [*score.noisy().values()]) == (0.5, [0.0])
+    assert [(trial.undone, trial.repeat) for trial in score.trials] == [
+        (True, 1),
+        (True, 2),
+        (False, 1),
+        (False, 2),
+    ]
+    assert (score.recall, [*score.part(undone=False).scores("script").values()]) == (0.5, [1.0])
     assert "fixes undone   1; each change was reviewed 2 times" in str(score)
+
+
+def trial(case: str, score: float, **more: Any) -> Trial:
+    fields = {"model": "m", "repeat": 1, "outcome": "done", "undone": True, **more}
+    return Trial(case=case, score=score, **fields)
 
 
 def scored(found: int, cases: int) -> Score:
     """Return a score in which the first fixes were found."""
-    trials = (
-        Trial(sha=f"{at:040x}", subject="Fix", undone=True, found=at < found) for at in range(cases)
-    )
-    return Score(trials=tuple(trials))
+    trials = (trial(f"{at:012x} Fix", float(at < found)) for at in range(cases))
+    return Score(models=("m",), trials=tuple(trials))
 
 
 def test_shares_have_intervals_over_whole_changes() -> None:
@@ -216,18 +255,35 @@ def test_scores_are_compared_in_pairs() -> None:
     far = differences(scored(1, 12), scored(9, 12))
     near = differences(scored(8, 12), scored(9, 12))
 
-    found = "= undone fixes found: more often in"
-    assert far[-1] == f"{found} 8 and less often in 0 of 12 changes (p = 0.0078)"
-    assert near[-1].startswith(f"{found} 1 and less often in 0 of 12 changes (p = 1); ")
+    fixes = "= undone fixes against OLD: better in"
+    assert far[-1] == f"{fixes} 8 cases, worse in 0 (p = 0.0078)"
+    assert "+ 000000000001 Fix" in far
+    assert near[-1].startswith(f"{fixes} 1 case, worse in 0 (p = 1); 12 cases cannot distinguish")
     assert differences(scored(3, 5), scored(3, 5)) == []
 
 
-def test_commit_subjects_are_cleaned_for_the_terminal(tmp_path: Path) -> None:
-    trial = Trial(sha="a" * 40, subject="Fix\x1b]0;owned\x07 ##[error]", undone=True)
-    storage.save(Score(trials=(trial,)), tmp_path / "one.json")
-    storage.save(Score(trials=(replace(trial, found=True),)), tmp_path / "two.json")
+def test_findings_on_a_clean_change_lower_its_score() -> None:
+    loud = Finding(path="b.py", quote="x = 2", title="Too large", body="By one.")
+    quiet = trial("a Count", 1.0, undone=False)
+    noisy = trial("a Count", 0.0, undone=False, others=(loud,))
+    old, new = (Score(models=("m",), trials=(each,)) for each in (quiet, noisy))
 
-    code, out = invoke("diff", str(tmp_path / "one.json"), str(tmp_path / "two.json"))
+    lines = differences(old, new)
+
+    assert "~ with findings: 0 of 1: 0% (95% interval 0% to 100%) -> 1 of 1: 100%" in lines[0]
+    assert "- a Count" in lines
+    assert lines[-1].startswith(
+        "= clean changes against OLD: better in 0 cases, worse in 1 (p = 1)"
+    )
+
+
+def test_commit_subjects_are_cleaned_for_the_terminal(tmp_path: Path) -> None:
+    case = f"{'a' * 12} Fix\x1b]0;owned\x07 ##[error]"
+    old, new = tmp_path / "old.jsonl", tmp_path / "new.jsonl"
+    save(Score(models=("m",), trials=(trial(case, 0.0),)), old)
+    save(Score(models=("m",), trials=(trial(case, 1.0),)), new)
+
+    code, out = invoke("diff", str(old), str(new))
 
     assert code == 1
     assert f"+ {'a' * 12} Fix]0;owned # #[error]" in out
