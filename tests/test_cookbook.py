@@ -107,7 +107,7 @@ def test_every_program_has_a_page_and_a_row_in_the_table() -> None:
     index = (ROOT / "docs" / "cookbook" / "index.md").read_text()
     rows = re.findall(r"^\| \[[^]]+\]\(([\w-]+)\.md\) \|", index, re.MULTILINE)
 
-    assert len(PAGES) == 20
+    assert len(PAGES) == 21
     assert sorted(rows) == [page.stem for page in PAGES]
 
 
@@ -142,6 +142,7 @@ NEED_A_KEY = [
     ("release_notes", "in.md", "1.0"),
     ("pdf_extraction", "in.pdf"),
     ("web_page_summary", "http://127.0.0.1:1/"),
+    ("prompt_in_ci", "prompt.md", "cases.jsonl"),
 ]
 
 
@@ -815,6 +816,37 @@ def test_two_models_are_compared_on_the_same_cases(play: Play, bare: Path) -> No
     assert_shown("compare-two-models", ran.out)
     assert (ran.code, same.code) == (0, 0)
     assert "better in 2 cases, worse in 0" in ran.out
+
+
+def test_a_prompt_is_tested_on_recorded_replies_and_compared_with_its_baseline(
+    play: Play, bare: Path, loopback: Callable[..., Any]
+) -> None:
+    (bare / "prompt.md").write_text("Be brief.")
+    (bare / "cases.jsonl").write_text(
+        '{"id": "emma", "prompt": "Is Emma there?", "contains": "3"}\n'
+        '{"id": "hello", "prompt": "Say hello", "contains": "hello"}\n'
+    )
+
+    good, rude = stream_of("hello, 3 copies"), stream_of("3 copies")
+    server = loopback(good, good, rude, rude)
+    words = ("prompt_in_ci", "prompt.md", "cases.jsonl")
+    model = {"GLUE_MODEL": "ollama:qwen3:0.6b", "OLLAMA_BASE_URL": f"{server.url}/v1"}
+    missing = play(*words)
+    recorded = play(*words, "--record", **model)
+    accepted = play(*words, "--accept")
+    (bare / "prompt.md").write_text("Be rude.")
+    changed = play(*words)
+    worse = play(*words, "--record", **model)
+    kept = play(*words, "--accept")
+
+    assert missing.err.startswith("error: the cassette prompt.cassette.jsonl cannot be read")
+    assert recorded.out.endswith("there is no baseline; --accept makes one\n")
+    assert accepted.out == "2 of 2 trials passed\nbetter: none; worse: none\n"
+    failed = changed.out.splitlines()[2]  # the requests of both cases are sent at the same time
+    assert_shown("prompt-in-ci", re.sub(r"request \d differs", "request 1 differs", failed))
+    assert_shown("prompt-in-ci", worse.out)
+    assert [ran.code for ran in (recorded, accepted, changed, worse, kept)] == [1, 0, 1, 1, 0]
+    assert len(server.seen) == 4  # the other runs replayed the replies
 
 
 def test_the_researchers_read_the_notes_and_a_false_source_is_reported(play: Play) -> None:
