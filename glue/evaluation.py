@@ -232,7 +232,7 @@ def _home(state: str | os.PathLike[str], *, resume: bool, overwrite: bool = Fals
 
 @dataclass(slots=True, kw_only=True)
 class _Runner:
-    """An evaluation in progress, with what is left of its budget."""
+    """An evaluation in progress, with the rest of its budget."""
 
     agent: Agent[Any, Any]
     planned: Sequence[tuple[Case, int]]  # the trials of each model: cases with their repeats

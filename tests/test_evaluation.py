@@ -20,7 +20,7 @@ from glue import Agent, Request, UserMessage
 from glue.cases import Case
 from glue.errors import ConfigError
 from glue.evaluation import evaluate
-from glue.messages import Usage
+from glue.messages import Usage, messages_to_json
 from glue.project import Role
 from glue.testing import Recorder, Replay, Script, call, calls, repeat, say, use_provider
 from glue.tools import fs
@@ -264,6 +264,29 @@ async def test_a_judge_checks_its_criteria_and_is_compared_with_the_plain_checks
     assert (found.judge, found.agreement()) == ("judge", (0, 1))
 
 
+async def test_a_judge_that_gives_no_reason_or_no_verdict_fails_the_trial() -> None:
+    silent = calls(call("final_answer", {"reason": "", "passes": False}), usage=USAGE)
+    cases = [{"prompt": "One?", "judge": "It is polite."}]
+
+    unexplained = await evaluate(Agent(model("m")), cases, judge=Script(silent))
+    broken = await evaluate(Agent(model("m")), cases, judge=Script(repeat("I do not know.")))
+
+    assert [trial.reasons for trial in unexplained.trials] == [("judge: no reason was given",)]
+    assert [trial.score for trial in broken.trials] == [0.0]
+    assert broken.trials[0].reasons[0].startswith("judge: no verdict: the model gave no answer")
+
+
+async def test_calls_of_an_earlier_conversation_are_not_checked() -> None:
+    asked = glue.AssistantMessage(content=(call("weather", {"city": "Oslo"}, id="1"),))
+    result = glue.ToolMessage(call_id="1", name="weather", content=(glue.Text(text="21"),))
+    messages = messages_to_json([glue.user("Weather?"), asked, result, glue.user("Thanks.")])
+    case = {"messages": messages, "calls": {"never": ["weather"]}}
+
+    found = await evaluate(Agent(model("m"), tools=[weather]), [case])
+
+    found.assert_passed()
+
+
 async def test_a_trial_that_was_not_judged_does_not_count_as_passed() -> None:
     verdict = calls(call("final_answer", {"reason": "Yes.", "passes": True}), usage=USAGE)
     cases = [{"prompt": f"Case {n}?", "judge": "It is polite."} for n in range(2)]
@@ -322,6 +345,17 @@ async def test_a_spent_budget_leaves_trials_out_and_resume_runs_them(tmp_path: P
     assert cut.unfinished == "the budget is spent"
     assert (len(whole.trials), whole.unfinished) == (12, "")
     assert (len(first.requests), len(second.requests)) == (6, 6)
+
+
+async def test_the_models_share_a_budget_of_tokens() -> None:
+    first, second = model("first"), model("second")
+
+    found = await evaluate(
+        Agent("offline"), CASES, models=[first, second], token_budget=300, concurrency=1
+    )
+
+    assert Counter(trial.model for trial in found.trials) == {"first": 2, "second": 1}
+    assert found.unfinished == "the budget is spent"
 
 
 async def test_a_budget_that_is_spent_in_the_last_trial_leaves_it_out() -> None:

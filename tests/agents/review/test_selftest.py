@@ -110,6 +110,9 @@ async def test_findings_on_clean_changes_are_listed_and_count_only_with_a_label(
     git(tmp_path, "commit", "-q", "-m", "Remember")
     again = await selftest(tmp_path, providers=asked, count=5, second_look="never")
 
+    fix, clean = score.trials
+    assert (fix.score, clean.score) == (0.0, 0.0)
+    assert clean.reasons == (f"{listed.fingerprint} b.py:1: Too large",)
     assert f"  {listed.fingerprint} b.py:1: Too large" in str(score)
     assert (score.precision, again.precision) == (None, 0.0)
     assert "Findings to label" not in str(again)
