@@ -5,23 +5,26 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from glue import events
+from glue import events, policies
 from glue.errors import Cancelled
 from glue.limits import Outcome
 from glue.loop.state import State, watched
 from glue.loop.transcript import check_messages, estimate
 from glue.loop.turn import cut_short
 from glue.messages import Message, Request, UserMessage
-from glue.policies import Action, Change, Deliver, Policy, Poll, Rewrite, Say, Stop
+from glue.policies import Policy, Say, Stop
 
-# The types that a hook may return.
-_ANSWERS: dict[str, tuple[type, ...]] = {
-    "before_request": (Say, Stop, Change, Rewrite, Poll),
-    "on_reply": (Stop,),
-    "after_tools": (Say, Stop, Poll),
-    "on_settle": (Say, Stop, Deliver, Poll),
+if TYPE_CHECKING:
+    from glue.policies import Action, Deliver, Poll
+
+# The names of the types that a hook may return, in `glue.policies`.
+_ANSWERS = {
+    "before_request": ("Say", "Stop", "Change", "Rewrite", "Poll"),
+    "on_reply": ("Stop",),
+    "after_tools": ("Say", "Stop", "Poll"),
+    "on_settle": ("Say", "Stop", "Deliver", "Poll"),
 }
 
 # Outcomes by rank. If several policies stop the run, the outcome with the first rank is used.
@@ -54,13 +57,15 @@ async def prepare_request(state: State, request: Request) -> Request | Stop:
     while waiting:
         policy = waiting.pop(0)
         answer = await _ask(state, policy, "before_request", request)
+        if answer is None:
+            continue
         if isinstance(answer, Stop):
             return answer
-        if isinstance(answer, Change):
+        if isinstance(answer, policies.Change):
             if _report_change(state, policy, request.messages, answer.request.messages):
                 changed.append(policy)
             request = answer.request
-        elif isinstance(answer, Rewrite):
+        elif isinstance(answer, policies.Rewrite):
             shorter = check_messages(f"{type(policy).__name__}: messages", answer.messages)
             from glue.compaction import rewrite  # start-up: few runs shorten their transcript
 
@@ -69,7 +74,7 @@ async def prepare_request(state: State, request: Request) -> Request | Stop:
             request = replace(request, messages=messages)
             # The policies that changed the old messages are called again for the new messages.
             waiting, changed = [*changed, *waiting], []
-        elif isinstance(answer, (Say, Poll)) and not state.in_chain:
+        elif isinstance(answer, (Say, policies.Poll)) and not state.in_chain:
             says.append(answer)
     added: list[UserMessage] = []
     for say in says:
@@ -115,10 +120,12 @@ async def ask_policies(state: State, hook: str, given: object) -> Stop | Say | D
         answer = await _ask(state, policy, hook, given)
         if state.cancel.cancelled:
             return Stop(Outcome.CANCELLED, Cancelled())
+        if answer is None:
+            continue
         if isinstance(answer, Stop):
             stops.append(answer)
-        elif isinstance(answer, Deliver) or (
-            isinstance(answer, (Say, Poll)) and (hook != "on_settle" or state.may_say)
+        elif isinstance(answer, policies.Deliver) or (
+            isinstance(answer, (Say, policies.Poll)) and (hook != "on_settle" or state.may_say)
         ):
             others.append(answer)
             delivers |= policy.place == "delivery"
@@ -129,7 +136,7 @@ async def ask_policies(state: State, hook: str, given: object) -> Stop | Say | D
     if stop is not None and not (delivers and _RANK.index(stop.outcome) >= stalled):
         return stop
     for other in others:
-        if isinstance(other, Deliver):
+        if isinstance(other, policies.Deliver):
             return other
         if (say := await _read(state, other)).messages:
             return say
@@ -159,13 +166,12 @@ async def _ask(state: State, policy: Policy, hook: str, given: object) -> Action
         )
         answer = replace(answer, messages=own) if own else None
     if hook == "before_request" and isinstance(answer, Request):
-        answer = Change(answer)
-    if answer is not None and not isinstance(answer, _ANSWERS[hook]):
-        allowed = ", ".join(kind.__name__ for kind in _ANSWERS[hook] if kind is not Poll)
-        raise TypeError(
-            f"{type(policy).__name__}.{hook} must return None or {allowed}, not {answer!r}"
-        )
-    return cast(Action, answer)
+        answer = policies.Change(answer)
+    names = _ANSWERS[hook]
+    if answer is None or isinstance(answer, tuple(getattr(policies, name) for name in names)):
+        return cast("Action", answer)
+    allowed = ", ".join(name for name in names if name != "Poll")
+    raise TypeError(f"{type(policy).__name__}.{hook} must return None or {allowed}, not {answer!r}")
 
 
 async def _read(state: State, say: Say | Poll) -> Say:

@@ -69,7 +69,7 @@ from glue.messages import (
     user,
 )
 from glue.pending import LATER, check_decisions, is_paused, pending_calls, waiting_records
-from glue.policies import Deliver, Policy, Say, Stop, start_policies
+from glue.policies import Policy, Say, Stop, start_policies
 from glue.policies.budgets import check_price, known_prices, priced
 from glue.provider import Provider
 from glue.result import RunResult
@@ -598,7 +598,7 @@ async def _settle(state: State) -> Stop | None:
     if isinstance(answer, Say):
         await _say(state, answer)
         return None
-    if isinstance(answer, Deliver):
+    if answer is not None:
         # The text is stored as a result of the delivery tool, but excluded from requests.
         state.delivered, state.answer = answer.text, [answer.text]
         content = (Text(text=answer.text),)

@@ -8,20 +8,15 @@ from typing import TYPE_CHECKING
 from glue.lazy import lazy_names
 from glue.policies.budgets import Budgets, Grace
 from glue.policies.guards import Guards, RefusalDetector, looks_like_refusal
-from glue.policies.policy import (
-    Action,
-    Change,
-    Deliver,
-    Hook,
-    Policy,
-    Poll,
-    Rewrite,
-    Say,
-    Stop,
-    nudge,
-)
+from glue.policies.policy import Policy, Say, Stop, nudge
 
 if TYPE_CHECKING:
+    from glue.policies.actions import Action as Action
+    from glue.policies.actions import Change as Change
+    from glue.policies.actions import Deliver as Deliver
+    from glue.policies.actions import Hook as Hook
+    from glue.policies.actions import Poll as Poll
+    from glue.policies.actions import Rewrite as Rewrite
     from glue.policies.delivery import Delivery as Delivery
     from glue.policies.delivery import StallBudget as StallBudget
     from glue.policies.delivery import strip_thinking as strip_thinking
@@ -58,8 +53,9 @@ __all__ = [
     "strip_thinking",
 ]
 
-# Every run has the policies that are imported above; these are loaded at first use.
+# Every run has the policies that are imported above; these names are loaded at first use.
 _HOMES = {
+    "actions": "Action Change Deliver Hook Poll Rewrite",
     "delivery": "Delivery StallBudget strip_thinking",
     "gates": "Gate Gates",
     "steering": "AutoContinue FollowUp Steering",

@@ -13,11 +13,12 @@ from glue.context import Spending
 from glue.errors import BudgetExceeded, ConfigError
 from glue.limits import Outcome
 from glue.messages import AssistantMessage, Request, UserMessage
-from glue.policies.policy import Hook, Policy, Stop, nudge
+from glue.policies.policy import Policy, Stop, nudge
 from glue.provider import Provider, capabilities
 
 if TYPE_CHECKING:
     from glue.loop.state import State
+    from glue.policies.actions import Hook
 
 # Dollars per million tokens of input and output, by "model" or "provider:model".
 Prices: TypeAlias = Mapping[str, tuple[float, float]]

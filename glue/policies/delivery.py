@@ -10,7 +10,8 @@ from glue.errors import Stalled
 from glue.events import Nudge
 from glue.limits import Outcome
 from glue.messages import AssistantMessage
-from glue.policies.policy import Deliver, Hook, Policy, Stop, nudge
+from glue.policies.actions import Deliver, Hook
+from glue.policies.policy import Policy, Stop, nudge
 
 if TYPE_CHECKING:
     from glue.loop.state import State

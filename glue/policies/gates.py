@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from glue.events import GateApplied, GateConflict, GateList
 from glue.messages import Request
-from glue.policies.policy import Change, Hook, Policy
+from glue.policies.actions import Change, Hook
+from glue.policies.policy import Policy
 
 if TYPE_CHECKING:
     from glue.loop.state import State

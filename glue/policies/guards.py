@@ -14,10 +14,11 @@ from glue.errors import GuardHalted
 from glue.limits import Outcome
 from glue.messages import AssistantMessage, ToolMessage, UserMessage
 from glue.policies.budgets import overspent
-from glue.policies.policy import Hook, Policy, Stop, nudge
+from glue.policies.policy import Policy, Stop, nudge
 
 if TYPE_CHECKING:
     from glue.loop.state import State
+    from glue.policies.actions import Hook
 
 REPEAT = (
     "You have made the same call with the same arguments {count} times. "

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from glue.events import Nudge
 from glue.messages import AssistantMessage, Request, UserMessage
-from glue.policies.policy import Hook, Policy, Poll, Source, nudge
+from glue.policies.actions import Hook, Poll, Source
+from glue.policies.policy import Policy, nudge
 
 if TYPE_CHECKING:
     from glue.loop.state import State
