@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from glue import errors
+from glue import errors, provider
 from glue.codec import Json, from_json, register, to_json, to_plain
 from glue.errors import GlueError, ProviderError
 from glue.messages import Usage
-from glue.provider import Attempt
 
 # Attributes of errors that are dataclasses; every other attribute is stored as plain JSON.
 _RECORDS = ("usage", "attempts", "pending")
@@ -18,7 +17,11 @@ def _type_of(record: str) -> Any:
     """Return the type of an error's attribute: `record` is one of the names in `_RECORDS`."""
     from glue.decision import PendingCall  # start-up: few errors have pending calls
 
-    types = {"usage": Usage, "attempts": tuple[Attempt, ...], "pending": tuple[PendingCall, ...]}
+    types = {
+        "usage": Usage,
+        "attempts": tuple[provider.Attempt, ...],
+        "pending": tuple[PendingCall, ...],
+    }
     return types[record]
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from glue import errorcodec as errorcodec  # encodes `error`
+from glue import provider
 from glue.codec import Json, to_plain
 from glue.errors import GlueError
 from glue.limits import Outcome, StopReason
 from glue.loop.position import Position, position_of
 from glue.messages import AssistantMessage, Message, Usage
 from glue.pending import pending_calls
-from glue.provider import Attempt
 from glue.text import cost_text, count, one_line, usage_text
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class RunResult(Generic[OutputT]):
     outcome: Outcome
     stop_reason: StopReason | None  # of the last reply
     usage: Usage
-    attempts: tuple[Attempt, ...] = ()  # failed attempts of all requests
+    attempts: tuple[provider.Attempt, ...] = ()  # failed attempts of all requests
     notice: str = ""  # for people: why the answer is cut, or that no model wrote it
     error: GlueError | None = None
     turns: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from glue import (
     AssistantMessage,
@@ -21,11 +21,14 @@ from glue import (
     UserMessage,
 )
 from glue.messages import Json, ToolSpec
-from glue.provider import Opaque, ProviderEvent, TextDelta, Thinking, ToolCallDelta
+from glue.provider import Opaque, TextDelta, Thinking, ToolCallDelta
 from glue.providers import encoding, wire
 from glue.providers.catalog import Quirks
 from glue.providers.encoding import Said
 from glue.providers.wire import Block
+
+if TYPE_CHECKING:
+    from glue.provider import ProviderEvent
 
 WIRE = "openai_chat"
 

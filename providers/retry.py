@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import anyio
 
@@ -19,16 +19,10 @@ from glue import AssistantMessage, Provider, Request, StopReason, user
 from glue.backoff import Backoff
 from glue.errors import EmptyReply, ProviderError
 from glue.loop.transcript import has_content
-from glue.provider import (
-    Attempt,
-    Done,
-    Notice,
-    ProviderEvent,
-    TextDelta,
-    ThinkingDelta,
-    Wrapper,
-    opened,
-)
+from glue.provider import Done, TextDelta, ToolCallDelta, Wrapper, opened
+
+if TYPE_CHECKING:
+    from glue.provider import Attempt, ProviderEvent
 
 Sleep: TypeAlias = Callable[[float], Awaitable[object]]
 
@@ -150,7 +144,7 @@ def _is_output(event: ProviderEvent) -> bool:
     """
     if isinstance(event, TextDelta):
         return bool(event.text.strip())
-    return not isinstance(event, (Attempt, Notice, ThinkingDelta))
+    return isinstance(event, ToolCallDelta)
 
 
 def _adapted(request: Request, cause: _Cause | None, error: ProviderError) -> Request:
@@ -174,6 +168,8 @@ def attempt_of(
     error: ProviderError, provider: Provider, request: Request, started: float, **more: Any
 ) -> Attempt:
     """Return the Attempt event for a failed attempt that began at `started` (monotonic seconds)."""
+    from glue.provider import Attempt  # start-up: most requests succeed
+
     return Attempt(
         provider=error.provider or provider.name,
         model=error.model or model_of(provider, request),

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeGuard
 
 from glue import (
     AssistantMessage,
@@ -28,9 +28,7 @@ from glue.provider import (
     Capabilities,
     Closeable,
     Done,
-    Notice,
     Opaque,
-    ProviderEvent,
     TextDelta,
     Thinking,
     ThinkingDelta,
@@ -43,6 +41,10 @@ from glue.providers.models import cost, facts, find, is_free
 from glue.providers.search import search_fields, sources_of, unsent_settings
 from glue.providers.sse import Parser
 from glue.text import one_line
+
+if TYPE_CHECKING:
+    from glue.provider import Notice, ProviderEvent
+
 
 # Requests
 
@@ -708,12 +710,13 @@ class Wire(Closeable):
 
     def _notices(self, texts: Iterable[str], model: str) -> list[Notice]:
         """Return a Notice for each text that this provider has not sent before."""
-        found = []
-        for text in texts:
-            if text not in self._noted:
-                self._noted.add(text)
-                found.append(Notice(provider=self.name, text=text, model=model))
-        return found
+        new = [text for text in dict.fromkeys(texts) if text not in self._noted]
+        if not new:
+            return []
+        from glue.provider import Notice  # start-up: few requests have a notice
+
+        self._noted.update(new)
+        return [Notice(provider=self.name, text=text, model=model) for text in new]
 
     def target(self, model: str, stream: bool) -> str:
         """Return the path below the base URL to which a request is sent."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from glue.lazy import lazy_names
 from glue.limits import Outcome, StopReason
 from glue.messages import Message, Request, ToolCall, ToolMessage, Usage
-from glue.provider import Attempt, Notice, TextDelta, ThinkingDelta, ToolCallDelta
+from glue.provider import TextDelta, ThinkingDelta, ToolCallDelta
 
 if TYPE_CHECKING:
     from glue.decision import PendingCall as PendingCall
@@ -34,9 +34,13 @@ if TYPE_CHECKING:
     from glue.events.explanations import OutputCapEscalated as OutputCapEscalated
     from glue.events.explanations import ToolPayloadRepair as ToolPayloadRepair
     from glue.events.explanations import WrapUp as WrapUp
+    from glue.events.progress import ToolPending as ToolPending
+    from glue.events.progress import ToolUpdate as ToolUpdate
+    from glue.events.union import Attempt as Attempt
     from glue.events.union import Event as Event
     from glue.events.union import Explanation as Explanation
     from glue.events.union import Listener as Listener
+    from glue.events.union import Notice as Notice
     from glue.events.union import event_to_json as event_to_json
 
 # The module that defines each name that is loaded at first use.
@@ -46,14 +50,13 @@ _HOMES = {
         "GateConflict GateList Guardrail LimitReached Nudge OutputCapEscalated "
         "ToolPayloadRepair WrapUp"
     ),
-    "union": "Event Explanation Listener PendingCall event_to_json",
+    "progress": "ToolPending ToolUpdate",
+    "union": "Attempt Event Explanation Listener Notice PendingCall event_to_json",
 }
 __all__ = [
     *" ".join(_HOMES.values()).split(),
-    "Attempt",
     "MessageEnd",
     "MessageStart",
-    "Notice",
     "RequestStart",
     "RunEnd",
     "RunStart",
@@ -62,9 +65,7 @@ __all__ = [
     "ThinkingDelta",
     "ToolCallDelta",
     "ToolEnd",
-    "ToolPending",
     "ToolStart",
-    "ToolUpdate",
     "TurnEnd",
     "TurnStart",
 ]
@@ -118,17 +119,6 @@ class ToolStart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolUpdate:
-    """Progress of a running tool. If the tool is an agent, `event` is an event of its run."""
-
-    call_id: str
-    name: str
-    text: str = ""
-    data: Any = None
-    event: Any = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolEnd:
     """The end of a tool for a call of the model, with the result of the call."""
 
@@ -136,13 +126,6 @@ class ToolEnd:
     message: ToolMessage
     seconds: float
     traceback: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolPending:
-    """A call that waits for a decision or a result, so that the run ends `paused`."""
-
-    call: PendingCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,10 +8,8 @@ from typing import Any, TypeAlias
 from glue.codec import Json, to_plain
 from glue.decision import PendingCall as PendingCall
 from glue.events import (
-    Attempt,
     MessageEnd,
     MessageStart,
-    Notice,
     RequestStart,
     RunEnd,
     RunStart,
@@ -40,6 +38,8 @@ from glue.events.explanations import (
     ToolPayloadRepair,
     WrapUp,
 )
+from glue.provider import Attempt as Attempt
+from glue.provider import Notice as Notice
 
 # The events that explain why the loop did something. All other events report messages and calls.
 Explanation: TypeAlias = (

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
+from glue import events
 from glue.context import AnyTool, Cancel, Host, Spending
 from glue.errors import (
     Cancelled,
@@ -26,7 +27,7 @@ from glue.errors import (
     RunPaused,
     attach_result,
 )
-from glue.events import RunStart, StopReasonObserved, ToolPending
+from glue.events import RunStart, StopReasonObserved
 from glue.limits import Limits, LimitsSource, Outcome, StopReason
 from glue.listeners import warn_unknown_stop
 from glue.loop.ending import close_turn, drop_prompts, end, store_results
@@ -569,7 +570,7 @@ async def _pause(state: State, batch: Batch) -> Stop:
     close_turn(state)
     stop = await stop_paused(state)
     for call in cast(RunPaused, stop.error).pending:
-        state.emit(ToolPending(call=call))
+        state.emit(events.ToolPending(call=call))
     return stop
 
 

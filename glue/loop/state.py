@@ -42,11 +42,12 @@ from glue.messages import (
 )
 from glue.policies import Policy
 from glue.policies.budgets import Prices, overspent
-from glue.provider import Attempt, Provider
+from glue.provider import Provider
 from glue.result import RunResult
 
 if TYPE_CHECKING:
     from glue.events import Event, Listener
+    from glue.provider import Attempt
 
 
 @dataclass(slots=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from glue import events
+from glue import events, provider
 from glue.context import AnyTool, Context, ToolResult, error_result
 from glue.errors import Cancelled, EmptyReply, MaxTurnsExceeded, ProviderError
 from glue.events import (
@@ -17,7 +17,6 @@ from glue.events import (
     RequestStart,
     ToolEnd,
     ToolStart,
-    ToolUpdate,
     TurnStart,
 )
 from glue.failures import failure_result, warn_once
@@ -38,8 +37,11 @@ from glue.messages import (
 from glue.pending import VOTES, CallDeferred, inner_decisions
 from glue.policies import Stop
 from glue.policies.budgets import out_of_time
-from glue.provider import Attempt, Done, Notice, ProviderEvent, TextDelta, opened
+from glue.provider import Done, TextDelta, ThinkingDelta, ToolCallDelta, opened
 from glue.text import cut
+
+if TYPE_CHECKING:
+    from glue.provider import Attempt, ProviderEvent
 
 MAX_NAMES = 40  # tools that a message about an unknown tool lists
 
@@ -102,11 +104,13 @@ async def _stream(state: State, stream: AsyncIterator[ProviderEvent]) -> Answere
             if message.id != state.reply_id:
                 message = replace(message, id=state.reply_id)
             return Answered(message=_with_attempts(message, state.attempts[before:]))
-        elif isinstance(event, Attempt):
+        elif isinstance(event, (ThinkingDelta, ToolCallDelta)):
+            pass  # the complete parts are in the message of Done
+        elif isinstance(event, provider.Attempt):
             if (stop := _count_attempt(state, event)) is not None:
                 return Answered(stop=stop)
             continue
-        elif isinstance(event, Notice):
+        elif isinstance(event, provider.Notice):
             warn_once(f"{event.provider}: {event.text}")
             state.emit(event)
             continue
@@ -422,7 +426,9 @@ def _unavailable(state: State, name: str, tool: AnyTool | None) -> str:
 
 def _context(state: State, call: ToolCall, waited: list[float]) -> Context[Any]:
     def report(text: str, data: Any, event: Any) -> None:
-        state.emit(ToolUpdate(call_id=call.id, name=call.name, text=text, data=data, event=event))
+        state.emit(
+            events.ToolUpdate(call_id=call.id, name=call.name, text=text, data=data, event=event)
+        )
 
     most = state.limits.max_turns
     return Context(

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from glue.closing import Closeable as Closeable
 from glue.closing import close as close
-from glue.messages import AssistantMessage, Opaque, Part, Request, Text, Thinking, ToolCall, Usage
+from glue.lazy import lazy_names
+from glue.messages import AssistantMessage, Opaque, Part, Request, Text, Thinking, ToolCall
+
+if TYPE_CHECKING:
+    from glue.provider.reports import Attempt as Attempt
+    from glue.provider.reports import Notice as Notice
+    from glue.provider.reports import ProviderEvent as ProviderEvent
 
 # The names that authors of providers need. Other names are only for the folders of this repository.
 __all__ = [
@@ -25,6 +31,9 @@ __all__ = [
     "ThinkingDelta",
     "ToolCallDelta",
 ]
+# These names are loaded at first use, because few streams have such events.
+if not TYPE_CHECKING:  # so that a type checker reports unknown names
+    __getattr__, __dir__ = lazy_names(__name__, {"reports": "Attempt Notice ProviderEvent"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,47 +61,10 @@ class ToolCallDelta:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
-    """A failed attempt at a request, or an attempt whose reply was discarded.
-
-    Wrappers such as `with_retry` and `with_failover` send this event before the next attempt.
-    """
-
-    provider: str
-    model: str = ""
-    kind: str = ""
-    detail: str = ""
-    delay: float = 0.0  # seconds until the next attempt
-    cooldown: float = 0.0  # seconds for which a failover list skips this provider
-    seconds: float = 0.0  # duration of this attempt
-    usage: Usage | None = None
-    # Set by with_escalation: the output limit that was too small, the next limit, and the text of
-    # the discarded reply.
-    previous_cap: int | None = None
-    next_cap: int | None = None
-    discarded: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
-    """A warning: a part of a request was changed or left out, as the model does not accept it.
-
-    A provider sends each notice once. A notice is not a part of the reply.
-    """
-
-    provider: str
-    text: str
-    model: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
     """The complete reply: the last event of a stream."""
 
     message: AssistantMessage
-
-
-ProviderEvent: TypeAlias = TextDelta | ThinkingDelta | ToolCallDelta | Attempt | Notice | Done
 
 
 def deltas(

@@ -1,0 +1,27 @@
+"""The events of calls that take long: progress of a tool, and a call that has to wait."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from glue.decision import PendingCall
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolUpdate:
+    """Progress of a running tool. If the tool is an agent, `event` is an event of its run."""
+
+    call_id: str
+    name: str
+    text: str = ""
+    data: Any = None
+    event: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolPending:
+    """A call that waits for a decision or a result, so that the run ends `paused`."""
+
+    call: PendingCall

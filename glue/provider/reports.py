@@ -1,0 +1,46 @@
+"""The events of a provider that are no part of the reply, and the type of all its events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from glue.messages import Usage
+from glue.provider import Done, TextDelta, ThinkingDelta, ToolCallDelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """A failed attempt at a request, or an attempt whose reply was discarded.
+
+    Wrappers such as `with_retry` and `with_failover` send this event before the next attempt.
+    """
+
+    provider: str
+    model: str = ""
+    kind: str = ""
+    detail: str = ""
+    delay: float = 0.0  # seconds until the next attempt
+    cooldown: float = 0.0  # seconds for which a failover list skips this provider
+    seconds: float = 0.0  # duration of this attempt
+    usage: Usage | None = None
+    # Set by with_escalation: the output limit that was too small, the next limit, and the text of
+    # the discarded reply.
+    previous_cap: int | None = None
+    next_cap: int | None = None
+    discarded: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """A warning: a part of a request was changed or left out, as the model does not accept it.
+
+    A provider sends each notice once. A notice is not a part of the reply.
+    """
+
+    provider: str
+    text: str
+    model: str = ""
+
+
+ProviderEvent: TypeAlias = TextDelta | ThinkingDelta | ToolCallDelta | Attempt | Notice | Done
