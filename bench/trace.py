@@ -92,6 +92,8 @@ class Trace:
 
     def __call__(self, frame: Any, event: str, argument: Any) -> None:
         code = frame.f_code
+        if event == "call" and not self._importing and _builds_settings(frame):
+            self.settings["agent" if _in_agent(frame) else "prompt"] += 1
         if code.co_name == "<module>" and frame.f_globals.get("__name__") != "__main__":
             self._importing += (event == "call") - (event == "return")
         if (
@@ -100,8 +102,6 @@ class Trace:
             or code.co_name in ("<module>", "<lambda>", "<genexpr>", "<listcomp>", "<dictcomp>")
         ):
             return
-        if code.co_name == "__init__" and _kind(frame) in ("Settings", "Options"):
-            self.settings["agent" if _in_agent(frame) else "prompt"] += 1
         file = self._file(code.co_filename)
         if not file:
             return
@@ -118,6 +118,18 @@ class Trace:
             )
             self._names[name] = real[len(self.root) :] if inside else ""
         return self._names[name]
+
+
+def _builds_settings(frame: Any) -> bool:
+    """Return whether a frame builds a record of settings, which was a dataclass in older checkouts.
+
+    A named tuple is built by a lambda with the parameter `_cls`.
+    """
+    name = frame.f_code.co_name
+    if name == "__init__":
+        return _kind(frame) in ("Settings", "Options")
+    made = frame.f_locals.get("_cls") if name == "<lambda>" else None
+    return getattr(made, "__name__", "") == "Settings"
 
 
 def _kind(frame: Any) -> str:

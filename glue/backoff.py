@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backoff:
+class Backoff(NamedTuple):
     """The rule for how long to wait after a failed attempt. It has no state and can be shared.
 
     >>> backoff = Backoff(first=1, cap=30, attempts=4, jitter=0)
@@ -21,7 +20,7 @@ class Backoff:
     factor: float = 2.0
     attempts: int | None = None  # all attempts, including the first attempt; None for no limit
     jitter: float = 0.25  # random share of the delay, so that clients do not all return at once
-    random: Callable[[], float] = field(default=random.random, repr=False)
+    random: Callable[[], float] | None = None  # None for `random.random`
 
     def delay(self, failures: int, advised: float | None = None) -> float | None:
         """Return the seconds to wait before the next attempt, or None to give up.
@@ -36,4 +35,5 @@ class Backoff:
         if advised is not None:
             return advised if advised <= self.cap else None
         grown = self.first * self.factor ** min(failures - 1, 64)  # larger exponents overflow
-        return min(self.cap, grown) * (1 - self.jitter * self.random())
+        share = self.jitter * (self.random or random.random)()
+        return min(self.cap, grown) * (1 - share)

@@ -136,17 +136,17 @@ class Cancel:
         del self._actions[action]
 
 
-@dataclass(slots=True)
 class Spending:
     """The requests, tokens and dollars that a run and its sub-agents have spent."""
 
-    parent: Spending | None = None  # the record of the run whose tool started this run
-    requests: int = 0
-    tokens_in: int = 0  # estimated, of the messages that this run added
-    tokens_out: int = 0
-    usage: Usage = field(default_factory=lambda: Usage(cost=0.0))
-    usd: float = 0.0  # the cost of the replies whose price is known
-    started: float = field(default_factory=time.monotonic)
+    def __init__(self, parent: Spending | None = None) -> None:
+        self.parent = parent  # the record of the run whose tool started this run
+        self.requests = 0
+        self.tokens_in = 0  # estimated, of the messages that this run added
+        self.tokens_out = 0
+        self.usage = Usage(cost=0.0)
+        self.usd = 0.0  # the cost of the replies whose price is known
+        self.started = time.monotonic()
 
     def spend(
         self,

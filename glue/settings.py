@@ -7,8 +7,8 @@ import os
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias, runtime_checkable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO, TypeAlias, runtime_checkable
 
 from glue.checks import check_flag, check_list, check_text, show
 from glue.limits import Limits, LimitsSource
@@ -62,8 +62,7 @@ Schema: TypeAlias = Mapping[str, Json]  # a JSON schema for the answer
 Prompt: TypeAlias = str | Part | Message | Sequence[str | Part | Message]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(NamedTuple):
     """Settings of a run. None means "not set here".
 
     A call takes precedence over its session, and a session over its agent. `Agent.merge` builds
@@ -96,9 +95,7 @@ class Settings:
 
     def given(self) -> dict[str, Any]:
         """Return the settings that are not None, by name."""
-        return {
-            name: value for name in self.__slots__ if (value := getattr(self, name)) is not None
-        }
+        return {name: value for name, value in self._asdict().items() if value is not None}
 
 
 def checked(keywords: Mapping[str, Any]) -> dict[str, Any]:

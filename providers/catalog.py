@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 # How a chat server is asked to reason: nothing, `reasoning_effort`, `reasoning: {effort}`,
 # `thinking: {type}`, the same with kept history, `enable_thinking`, or Groq's effort with
@@ -20,8 +18,7 @@ Reasoning: TypeAlias = Literal[
 LEVELS = ("low", "medium", "high")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quirks:
+class Quirks(NamedTuple):
     """Ways in which a server differs from others on its wire; the defaults suit an unknown server.
 
     Differences between models are in facts.json (see `glue.providers.models`).
@@ -67,14 +64,12 @@ PLAIN = Quirks()
 CLOUDS = ("aws", "google")  # values of `auth` for which the wire finds the credentials itself
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One provider as data: its wire, address, key variables and default model."""
 
     name: str
-    _: dataclasses.KW_ONLY
-    wire: str = "openai_chat"  # the default is the wire of most servers
     base_url: str
+    wire: str = "openai_chat"  # the default is the wire of most servers
     key: tuple[str, ...] = ()  # environment variables; the first that is set is used
     model: str = ""  # the default model
     window: int = 128_000  # the context window of the default model, in tokens

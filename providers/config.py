@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +62,7 @@ def _own_entry(name: str, table: Any, where: str) -> Entry:
     _check_types(table, _FIELDS, where)
     quirk_types = {
         name: list if isinstance(value, tuple) else type(value)
-        for name, value in asdict(PLAIN).items()
+        for name, value in PLAIN._asdict().items()
     }
     _check_types(table.get("quirks", {}), quirk_types, f"{where}: quirks")
     key = table.get("key", [])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from importlib import import_module
 from os import environ
 from typing import Literal
@@ -72,7 +71,7 @@ def open_entry(
     if not (model or entry.model):
         raise ConfigError(f"{entry.name}: no model; name one as {entry.name}:MODEL")
     if wire or (entry.compatible_wire and url != entry.base_url):
-        entry = replace(entry, wire=wire or entry.compatible_wire)
+        entry = entry._replace(wire=wire or entry.compatible_wire)
     is_bearer = entry.auth in ("bearer", *CLOUDS)
     auth = {"authorization": f"Bearer {key}"} if is_bearer else {entry.auth: key}
     http = HTTP(

@@ -7,7 +7,6 @@ checked at each read of the socket; httpcore allows that, the clients above it d
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 import logging
@@ -16,10 +15,10 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import unquote, urlencode, urlsplit
 
 import anyio
@@ -69,8 +68,7 @@ class Deadlines:
     total: float = 1800.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class Sent(NamedTuple):
     """A request as it is sent, with secrets masked."""
 
     method: str
@@ -85,8 +83,7 @@ on_request: ContextVar[Callable[[Sent], object] | None] = ContextVar(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HTTPResponse:
+class HTTPResponse(NamedTuple):
     """A complete response of any status; header names are in lower case."""
 
     status: int
@@ -318,7 +315,6 @@ class HTTP:
         return Connection(self.engine.AsyncHTTPConnection(origin=origin, **options), watch)
 
 
-@dataclasses.dataclass(eq=False, repr=False)
 class Exchange:
     """One request and its response.
 
@@ -327,22 +323,32 @@ class Exchange:
     before the caller that reads from it.
     """
 
-    http: HTTP
-    method: str
-    path: str
-    body: bytes | None
-    extra: Mapping[str, str] | None  # headers of this request alone
-    model: str = ""
-    raising: bool = True
-    most: int = BODY
-
-    status: int = field(default=0, init=False)
-    # The headers of the response; names in lower case.
-    headers: Mapping[str, str] = field(default_factory=dict, init=False)
-    _connection: Connection | None = field(default=None, init=False)
-    _response: Any = field(default=None, init=False)
-    _blocks: AsyncGenerator[bytes, None] | None = field(default=None, init=False)
-    _plain: AsyncGenerator[bytes, None] | None = field(default=None, init=False)
+    def __init__(
+        self,
+        http: HTTP,
+        method: str,
+        path: str,
+        body: bytes | None,
+        extra: Mapping[str, str] | None,
+        *,
+        model: str = "",
+        raising: bool = True,
+        most: int = BODY,
+    ) -> None:
+        self.http = http
+        self.method = method
+        self.path = path
+        self.body = body
+        self.extra = extra  # headers of this request alone
+        self.model = model
+        self.raising = raising
+        self.most = most
+        self.status = 0
+        self.headers: Mapping[str, str] = {}  # of the response; names in lower case
+        self._connection: Connection | None = None
+        self._response: Any = None
+        self._blocks: AsyncGenerator[bytes, None] | None = None
+        self._plain: AsyncGenerator[bytes, None] | None = None
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         blocks: AsyncGenerator[bytes, None] = self._response.stream.__aiter__()

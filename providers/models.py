@@ -11,7 +11,6 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -242,8 +241,7 @@ def _today() -> str:
 # Features that a model accepts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(NamedTuple):
     """The features that a model accepts; the defaults suit an unknown model."""
 
     # The reasoning levels that the model distinguishes; empty if it cannot reason.
@@ -291,10 +289,10 @@ def _facts(name: str, source: str, wire: str, quirks: Quirks, model: str) -> Fac
     if not quirks.reasoning:
         found["efforts"] = ()
     known: dict[str, Any] = {}
-    for field in fields(Facts):
-        if field.name in found:
-            value = found[field.name]
-            known[field.name] = tuple(value) if isinstance(value, list) else value
+    for field in Facts._fields:
+        if field in found:
+            value = found[field]
+            known[field] = tuple(value) if isinstance(value, list) else value
     return Facts(**known)
 
 

@@ -6,7 +6,6 @@ text may have been shown already: they are shown again by the next attempt.
 
 from __future__ import annotations
 
-import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -86,7 +85,7 @@ def with_retries(
         sleep: awaited with the seconds to wait; None is `anyio.sleep`.
         jitter: returns a number from 0 to 1; a quarter of it is taken off each wait.
     """
-    backoff = Backoff(first=first, cap=cap, attempts=attempts, random=jitter or random.random)
+    backoff = Backoff(first=first, cap=cap, attempts=attempts, random=jitter)
     return Retries(provider, backoff, anyio.sleep if sleep is None else sleep)
 
 

@@ -6,7 +6,6 @@ import contextlib
 import inspect
 import sys
 from collections.abc import Iterator
-from dataclasses import FrozenInstanceError, fields
 from types import FrameType
 from typing import Any
 
@@ -35,7 +34,7 @@ from glue.testing import Script
     ],
 )
 def test_every_keyword_of_a_public_function_is_a_field(function: Any, others: set[str]) -> None:
-    known = {field.name for field in fields(Settings)}
+    known = {*Settings._fields}
 
     assert set(inspect.signature(function).parameters) - others <= known
 
@@ -70,7 +69,7 @@ def test_a_setting_takes_precedence_over_a_role_of_the_same_place() -> None:
 
 
 def test_settings_are_frozen_and_checked() -> None:
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError):
         Settings().model = "x"  # type: ignore[misc]
     with pytest.raises(ValueError, match="max_tokens must be a whole number"):
         checked({"max_tokens": 0})
@@ -95,7 +94,7 @@ def counted_records() -> Iterator[list[FrameType]]:
     built: list[FrameType] = []
 
     def count(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code is Settings.__init__.__code__:
+        if event == "call" and frame.f_code is Settings.__new__.__code__:
             built.append(frame)
 
     sys.setprofile(count)

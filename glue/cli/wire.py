@@ -7,7 +7,6 @@ import os
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 
 from glue.cli.keys import used_variable
 from glue.errors import ConfigError
@@ -28,7 +27,7 @@ def print_requests(write: Callable[[str], object], *, curl: bool = False) -> Ite
 
     def observe(sent: Sent) -> None:
         headers = tuple((name, str(mask_secrets(value))) for name, value in sent.headers)
-        sent = replace(sent, headers=headers, body=str(mask_secrets(sent.body)))
+        sent = sent._replace(headers=headers, body=str(mask_secrets(sent.body)))
         seen.append(sent)
         write(as_curl(sent) if curl else as_text(sent))
 

@@ -11,11 +11,11 @@ import re
 import sys
 import typing
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import (
     Any,
     Concatenate,
     Generic,
+    NamedTuple,
     NoReturn,
     ParamSpec,
     TypeAlias,
@@ -229,7 +229,7 @@ class Tool(Generic[P, R]):
         bound: Tool[..., R] = object.__new__(type(self))
         bound.__dict__.update(self.__dict__)
         bound.function = functools.partial(self.function, instance)
-        bound.signature = dataclasses.replace(self.signature, takes_self=False)
+        bound.signature = self.signature._replace(takes_self=False)
         return bound
 
     def __repr__(self) -> str:
@@ -329,8 +329,7 @@ def tool(
     return decorate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signature:
+class Signature(NamedTuple):
     """The parameters of a tool's function. They are read once, when the tool is created."""
 
     shape: Shape

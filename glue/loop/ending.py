@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import replace
 
 from glue.errors import Cancelled, EmptyReply
 from glue.events import RunEnd, TurnEnd
@@ -51,7 +50,7 @@ async def end(state: State, stop: Stop) -> RunResult[None]:
     elif state.position.step in ("call", "await"):
         state.position = ASK
     elif state.position.step == "over":
-        state.position = replace(state.position, cut=True)
+        state.position = state.position._replace(cut=True)
     elif removed:
         state.position = say(removed[::-1])
     tag = await _tag(state, stop.outcome)

@@ -149,14 +149,13 @@ def restore(state: State) -> None:
         return
     for name in _COUNTERS:
         setattr(state, name, spent[name])
-    usage = from_json(Usage, spent["usage"])
     # The spending is not added to the parent's: the record of the parent includes it already.
-    state.spending = Spending(
-        parent=state.spending.parent,
-        started=state.spending.started,
-        usage=usage,
-        **spent["spending"],
-    )
+    spending = Spending(state.spending.parent)
+    spending.started = state.spending.started
+    spending.usage = from_json(Usage, spent["usage"])
+    for name in _SPENDING:
+        setattr(spending, name, spent["spending"][name])
+    state.spending = spending
     state.host = replace(state.host, run_id=spent["run_id"])
 
 

@@ -17,8 +17,8 @@ the position into the `meta` of the last message.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from glue.errors import InvalidContinuation
 from glue.limits import StopReason
@@ -41,8 +41,7 @@ TAGS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
+class Position(NamedTuple):
     """The next step of a run.
 
     ask: send a request.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 import anyio
@@ -27,19 +27,25 @@ class Journal(Protocol):
     async def exclude(self, ids: Sequence[str]) -> None: ...
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
 class RunRecorder:
     """The messages of a run, and the journal that stores each change before the next step."""
 
-    messages: list[Message]  # the whole transcript
-    new: list[Message] = field(default_factory=list)  # messages of this run, including its prompt
-    history: History = field(default_factory=History)  # the repaired messages that are sent
-    journal: Journal | None = None
-    # An error of the journal, or of a listener while the run ends. It is raised after the end.
-    late_error: BaseException | None = None
-    ending: bool = False  # True while the run ends: a failed write does not raise then
-    _unwritten: set[str] = field(default_factory=set)  # ids of messages that only the caller stores
-    _lock: anyio.Lock = field(default_factory=anyio.Lock)  # parallel calls write in order
+    def __init__(
+        self,
+        messages: list[Message],
+        *,
+        history: History | None = None,
+        journal: Journal | None = None,
+    ) -> None:
+        self.messages = messages  # the whole transcript
+        self.new: list[Message] = []  # messages of this run, including its prompt
+        self.history = history or History()  # the repaired messages that are sent
+        self.journal = journal
+        # An error of the journal, or of a listener while the run ends. It is raised after the end.
+        self.late_error: BaseException | None = None
+        self.ending = False  # True while the run ends: a failed write does not raise then
+        self._unwritten: set[str] = set()  # ids of messages that only the caller stores
+        self._lock = anyio.Lock()  # parallel calls write in order
 
     async def add(self, message: Message, *, before: Message | None, write: bool) -> None:
         """Add a message to `messages` and `new`, and to the journal if `write`.

@@ -50,13 +50,13 @@ if TYPE_CHECKING:
     from glue.provider import Attempt
 
 
-@dataclass(slots=True)
 class Chain:
     """Counters of a reply that was cut at its output limit and is continued."""
 
-    chars: int = 0
-    tokens: int = 0
-    attempts: int = 0
+    def __init__(self) -> None:
+        self.chars = 0
+        self.tokens = 0
+        self.attempts = 0
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from glue import events
 from glue.limits import Outcome, StopReason
@@ -24,8 +25,7 @@ REPAIR = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(NamedTuple):
     """The loop's decision on a reply: the message to store, and whether the run ends."""
 
     store: AssistantMessage | None = None

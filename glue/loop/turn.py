@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
 
@@ -46,8 +46,7 @@ if TYPE_CHECKING:
 MAX_NAMES = 40  # tools that a message about an unknown tool lists
 
 
-@dataclass(slots=True)
-class Answered:
+class Answered(NamedTuple):
     """The reply to a request; or the error, or the Stop, that came instead of the reply."""
 
     message: AssistantMessage | None = None
@@ -76,7 +75,7 @@ async def send(state: State, request: Request) -> Answered:
         # The provider charges for the streamed part of a reply that failed.
         state.charge_lost(reply.error.usage if reply.error is not None else None)
     if state.cancel.cancelled or scope.cancelled_caught:
-        reply.stop = cut_short(state)
+        return reply._replace(stop=cut_short(state))
     return reply
 
 
@@ -227,19 +226,17 @@ def exhausted(state: State, kind: str) -> Stop:
     return Stop(Outcome.MAX_TURNS, MaxTurnsExceeded(most or 0, used, kind), meta)
 
 
-@dataclass(slots=True)
 class Batch:
     """The tool calls of one reply, and their results by the index of the call."""
 
-    calls: Sequence[ToolCall]
-    started: dict[int, float] = field(default_factory=dict)  # times of `time.monotonic`
-    waited: dict[int, list[float]] = field(default_factory=dict)  # seconds, for permissions
-    messages: dict[int, ToolMessage] = field(default_factory=dict)
-    waiting: dict[int, Mapping[str, Json]] = field(
-        default_factory=dict
-    )  # records of deferred calls
-    later: list[int] = field(default_factory=list)  # calls that run after the deferred calls
-    votes: list[str] = field(default_factory=list)  # ids of calls whose results ask to end the run
+    def __init__(self, calls: Sequence[ToolCall]) -> None:
+        self.calls = calls
+        self.started: dict[int, float] = {}  # times of `time.monotonic`
+        self.waited: dict[int, list[float]] = {}  # seconds, for permissions
+        self.messages: dict[int, ToolMessage] = {}
+        self.waiting: dict[int, Mapping[str, Json]] = {}  # records of deferred calls
+        self.later: list[int] = []  # calls that run after the deferred calls
+        self.votes: list[str] = []  # ids of calls whose results ask to end the run
 
     def in_order(self) -> list[ToolMessage]:
         """Return the results in the order of the calls."""

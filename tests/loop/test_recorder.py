@@ -100,7 +100,8 @@ async def test_a_failed_write_raises_and_the_journal_is_not_used_again() -> None
 
 
 async def test_a_failed_write_at_the_end_of_a_run_is_raised_later() -> None:
-    recorder = RunRecorder(messages=[], journal=Journal(fails=True), ending=True)
+    recorder = RunRecorder(messages=[], journal=Journal(fails=True))
+    recorder.ending = True
 
     await recorder.add(user("x"), before=None, write=True)
 

@@ -327,7 +327,7 @@ def test_effort_of_adaptive_models_is_sent_with_the_schema() -> None:
 
 
 def test_thinking_is_not_requested_from_a_server_without_it() -> None:
-    entry = replace(ENTRY, quirks=Quirks(reasoning=""))
+    entry = ENTRY._replace(quirks=Quirks(reasoning=""))
 
     assert b"thinking" not in Anthropic.encode(
         Request(messages=(user("hi"),), reasoning="high"), entry, "acme-1"

@@ -741,7 +741,7 @@ async def test_vertex_sends_a_token_and_renews_it(
     server = loopback(ANSWER)
     where = "/v1beta1/projects/p/locations/global/publishers/google"
     http = HTTP(server.url + where, provider="vertex")
-    provider = Gemini(replace(ENTRY, name="vertex", auth="google"), http, OLD, tokens)
+    provider = Gemini(ENTRY._replace(name="vertex", auth="google"), http, OLD, tokens)
 
     for now in (0.0, 3500.0, 3541.0):  # noqa: B007
         await collect(provider, http, Request(messages=(user("hi"),), stream=False))
@@ -771,7 +771,7 @@ async def test_vertex_masks_its_token_in_an_error_inside_the_stream(
     )
     server = loopback(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(fault), fault))
     provider = Gemini(
-        replace(ENTRY, name="vertex", auth="google"),
+        ENTRY._replace(name="vertex", auth="google"),
         HTTP(server.url, provider="vertex"),
         OLD,
         Tokens(environ={"VERTEX_ACCESS_TOKEN": "token-of-an-hour"}, post=post),

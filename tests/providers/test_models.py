@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import fields, replace
 
 import pytest
 
@@ -218,7 +217,7 @@ def test_levels_that_recorded_servers_accepted_are_known() -> None:
 
 
 def test_rules_of_a_vendor_hold_for_others_that_serve_its_models() -> None:
-    own = replace(providers.lookup("vllm"), models_from="openai")
+    own = providers.lookup("vllm")._replace(models_from="openai")
 
     assert models.facts(own, "gpt-5-nano").efforts == levels("openai", "gpt-5-nano")
     assert models.facts(providers.lookup("vllm"), "gpt-5-nano").efforts == LEVELS
@@ -238,7 +237,7 @@ def test_facts_name_what_a_model_refuses() -> None:
 
 
 def test_every_rule_has_known_keys() -> None:
-    allowed = {field.name for field in fields(models.Facts)}
+    allowed = {*models.Facts._fields}
     allowed |= {"at", "wires", "match", "family", "since"}
 
     for rule in models._facts_file()["rules"]:

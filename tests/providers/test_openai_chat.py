@@ -45,7 +45,7 @@ LOOK = ToolSpec(
 
 
 def entry(**quirks: Any) -> Entry:
-    return replace(ENTRY, quirks=Quirks(**quirks))
+    return ENTRY._replace(quirks=Quirks(**quirks))
 
 
 def assistant(*content: Any, provider: str = "acme", model: str = "acme-1") -> AssistantMessage:
@@ -229,7 +229,7 @@ def test_a_long_history_encoded_from_stored_blocks_is_the_same(size: int) -> Non
 
 
 def test_the_last_message_has_a_cache_mark_also_at_the_end_of_a_block() -> None:
-    marking = replace(ENTRY, quirks=replace(ENTRY.quirks, cache="control"))
+    marking = ENTRY._replace(quirks=ENTRY.quirks._replace(cache="control"))
     history: list[Message] = [user(str(number)) for number in range(33)]
 
     for end in (33, 32, 32):
@@ -270,7 +270,7 @@ def test_bytes_are_stored_for_each_server_and_model() -> None:
     mine = json.loads(OpenAIChat.encode(Request(messages=[message]), ENTRY, "acme-1"))
     other_model = json.loads(OpenAIChat.encode(Request(messages=[message]), ENTRY, "acme-2"))
     other_server = json.loads(
-        OpenAIChat.encode(Request(messages=[message]), replace(ENTRY, name="else"), "acme-1")
+        OpenAIChat.encode(Request(messages=[message]), ENTRY._replace(name="else"), "acme-1")
     )
 
     assert mine["messages"][0]["reasoning_details"] == [

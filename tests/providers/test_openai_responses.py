@@ -52,7 +52,7 @@ PICTURE = Image(media_type="image/png", data=b"\x89PNG")
 
 
 def entry(**quirks: Any) -> Entry:
-    return replace(ENTRY, quirks=Quirks(**quirks))
+    return ENTRY._replace(quirks=Quirks(**quirks))
 
 
 def assistant(*content: Any, provider: str = "acme", model: str = "acme-1") -> AssistantMessage:

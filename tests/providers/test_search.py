@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -252,7 +251,8 @@ def test_the_offline_provider_does_not_call_the_search() -> None:
 
 
 def test_the_entry_of_a_user_may_name_a_form() -> None:
-    entry = replace(BY_NAME["groq"], quirks=replace(BY_NAME["groq"].quirks, search="openrouter"))
+    entry = BY_NAME["groq"]
+    entry = entry._replace(quirks=entry.quirks._replace(search="openrouter"))
 
     assert body(entry, fetch.web_search().spec)["tools"] == [{"type": "openrouter:web_search"}]
 

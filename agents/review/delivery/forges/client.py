@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -147,11 +147,11 @@ class Client:
                     # The resource is gone, perhaps deleted by an attempt whose response was lost.
                     return HTTPResponse(status=404, headers={}, body=b"")
                 if error.wait is not None:
-                    backoff = replace(RATE_LIMITED, cap=self.wait_budget)
+                    backoff = RATE_LIMITED._replace(cap=self.wait_budget)
                 elif 0 < error.status < 500:
                     raise
                 else:
-                    backoff = replace(FAILED, attempts=attempts)
+                    backoff = FAILED._replace(attempts=attempts)
                 delay = backoff.delay(failures, advised=error.wait)
                 if delay is None:
                     raise
