@@ -121,12 +121,12 @@ def _matches(rule: Json, name: str) -> bool:
     return re.search(text, name) is not None if kind == "regex" else rule == f"={name}"
 
 
-def _read(file: str) -> bytes:
-    return Path(__file__).with_name(file).read_bytes()
+def _read(file: str) -> str:
+    return Path(__file__).with_name(file).read_text(encoding="utf-8")
 
 
 @functools.cache
-def _file() -> bytes:
+def _file() -> str:
     return _read("models.json")
 
 
@@ -136,8 +136,9 @@ def _value(name: str) -> Json:
     Only this value is parsed, because the whole file takes some milliseconds. A key is at the start
     of a line, and so is the key or the brace after its value.
     """
-    found = re.search(rb'\n"%b": (.*?),?\n["}]' % re.escape(name).encode(), _file(), re.DOTALL)
-    return json.loads(found[1]) if found else None
+    text, key = _file(), f'\n"{name}": '
+    start = text.find(key)
+    return json.JSONDecoder().raw_decode(text, start + len(key))[0] if start >= 0 else None
 
 
 def date() -> str:
@@ -162,7 +163,7 @@ def _table(provider: str) -> _Table:
 
 def providers_with_models() -> list[str]:
     """Return the sorted names of the providers that have models in models.json."""
-    return sorted(name.decode() for name in re.findall(rb'\n"([^"]+)": \[\n', _file()))
+    return sorted(re.findall(r'\n"([^"]+)": \[\n', _file()))
 
 
 @functools.cache
