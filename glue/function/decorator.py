@@ -26,7 +26,6 @@ from typing import (
 
 from glue.checks import check_flag, check_text, show
 from glue.context import Context, ToolResult
-from glue.function.patterns import without_slow_patterns
 from glue.function.schema import REQUIRED, CannotDescribe, Describer, Shape
 from glue.function.validation import ValidationError
 from glue.messages import Json, ToolCall, ToolSpec
@@ -113,7 +112,7 @@ class Tool(Generic[P, R]):
             raise TypeError(f"tool {name_of(function)}: {error}") from None
         self.spec = ToolSpec(
             name=name or name_of(function),
-            description=description or " ".join(_SUMMARY.split(doc_of(function), 1)[0].split()),
+            description=description or _described(function)[0],
             parameters=self.signature.shape.schema,
         )
         self.timeout = timeout
@@ -182,6 +181,8 @@ class Tool(Generic[P, R]):
         if takes_context is None:
             frame = inspect.currentframe()
             takes_context = _takes_context(function, frame and frame.f_back)
+        from glue.function.patterns import without_slow_patterns  # start-up: few tools need it
+
         shape = Shape(without_slow_patterns(parameters))
         signature = Signature(shape=shape, takes_context=takes_context, whole=True)
         made = Tool(function, name=name, description=description, signature=signature, **options)
@@ -441,7 +442,7 @@ def read_signature(function: Callable[..., Any], frame: Any = None) -> Signature
             other = extra["properties"][name] or True
         else:
             members.append((name, hint, parameter.default))
-    schema, build = describer.members(label, members, arguments_section(doc_of(function)))
+    schema, build = describer.members(label, members, _described(function)[1])
     return Signature(
         shape=describer.close({**schema, "additionalProperties": other}, build),
         takes_context=takes_context,
@@ -529,6 +530,17 @@ def name_of(function: Any) -> str:
     return str(name)
 
 
+def _described(function: Any) -> tuple[str, dict[str, str]]:
+    """Return the first paragraph of a function's docstring, and the texts about parameters."""
+    doc = doc_of(function)
+    if "\n" not in doc and ":" not in doc:
+        return " ".join(doc.split()), {}
+    # Start-up: six regular expressions, which a docstring of one line does without.
+    from glue.function.docstrings import arguments_section, summary
+
+    return summary(doc), arguments_section(doc)
+
+
 def doc_of(function: Any) -> str:
     """Return the docstring of a function. For a callable object, use `__call__` or its class."""
     inner = _inner(function)
@@ -541,60 +553,3 @@ def _inner(function: Any) -> Any:
     while hasattr(function, "func") and hasattr(function, "keywords"):  # functools.partial
         function = function.func
     return function
-
-
-# The end of the first paragraph: a blank line, or the fields of Sphinx.
-_SUMMARY = re.compile(r"\n\n|\n(?=[ \t]*:(?:param|arg|type|returns?|rtype|raises)\b)")
-_SECTION = re.compile(
-    r"^([ \t]*)(?:Args|Arguments|Parameters):[ \t]*\n((?:[ \t]*\n|\1[ \t]+.*\n?)*)", re.MULTILINE
-)
-_ENTRY = re.compile(r"\*{0,2}(\w+)(?:\s*\([^)]*\))?:\s*(.*)")
-# NumPy: a heading that is underlined, then "name : type" with an indented text.
-_NUMPY = re.compile(
-    r"^([ \t]*)(?:Other )?Parameters[ \t]*\n\1-{3,}[ \t]*\n(.*?)(?=\n\1\S[^\n]*\n\1-{3,}|\Z)",
-    re.MULTILINE | re.DOTALL,
-)
-_NUMPY_ENTRY = re.compile(r"(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?")
-# Sphinx: ":param type name: text", continued on indented lines.
-_SPHINX = re.compile(
-    r"^([ \t]*):(?:param|parameter|arg|argument|key|keyword)\b[^:\n]*?(\w+)[ \t]*:"
-    r"[ \t]*(.*(?:\n\1[ \t]+\S.*)*)",
-    re.MULTILINE,
-)
-
-
-def arguments_section(doc: str) -> dict[str, str]:
-    """Return the descriptions of parameters in a docstring, by the names of the parameters.
-
-    The section `Args:` of Google's style is read, the section `Parameters` of NumPy's style, and
-    the fields `:param name:` of Sphinx.
-    """
-    if section := _SECTION.search(doc):
-        return _google_entries(section[2])
-    if sections := _NUMPY.findall(doc):
-        return {name: text for _, body in sections for name, text in _numpy_entries(body).items()}
-    return {name: " ".join(text.split()) for _, name, text in _SPHINX.findall(doc)}
-
-
-def _google_entries(section: str) -> dict[str, str]:
-    texts: dict[str, str] = {}
-    name = ""
-    for line in inspect.cleandoc(f"\n{section}").splitlines():
-        if entry := _ENTRY.match(line):
-            name, texts[entry[1]] = entry[1], entry[2]
-        elif name:
-            texts[name] = f"{texts[name]} {line.strip()}".strip()
-    return texts
-
-
-def _numpy_entries(section: str) -> dict[str, str]:
-    texts: dict[str, str] = {}
-    names: list[str] = []
-    for line in inspect.cleandoc(f"\n{section}").splitlines():
-        if line[:1].strip():
-            entry = _NUMPY_ENTRY.fullmatch(line.rstrip())
-            names = [name.strip().lstrip("*") for name in entry[1].split(",")] if entry else []
-            texts |= dict.fromkeys(names, "")
-        for name in names if not line[:1].strip() else ():
-            texts[name] = f"{texts[name]} {line.strip()}".strip()
-    return {name: text for name, text in texts.items() if text}
