@@ -24,7 +24,7 @@ from glue.limits import StopReason
 
 SCHEMA_VERSION = 1
 
-_ADDRESS = re.compile(r"(?!file:)[a-z][a-z0-9+.-]+:", re.IGNORECASE)  # not a path, not C:
+_ADDRESS = r"(?!file:)[a-z][a-z0-9+.-]+:"  # not a path, not C:; compiled at its first use
 _IMAGE_FORM = "glue.Image(media_type='image/png', data=path.read_bytes())"
 _FILE_FORM = "glue.File(media_type='application/pdf', data=path.read_bytes())"
 
@@ -82,7 +82,7 @@ class Image:
             _check_data(self.data, _IMAGE_FORM)
         elif self.data is not None:
             raise ValueError("an Image has either data or url, not both")
-        elif not isinstance(self.url, str) or not _ADDRESS.match(self.url):
+        elif not isinstance(self.url, str) or not re.match(_ADDRESS, self.url, re.I):
             raise ValueError(
                 "url must be an address such as 'https://example.com/a.png', "
                 f"not {show(self.url)}; for a file write {_IMAGE_FORM}"

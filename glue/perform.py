@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import glue.tools  # noqa: F401  registers the names of the ready-made tools
 from glue.context import AnyTool, Host
 from glue.listeners import join, writers
 from glue.loop.recorder import Journal
@@ -54,6 +53,8 @@ async def perform(
     project = "" if agent.project is None else _load_project(agent.project, tools)
     system = "\n\n".join(part for part in (text.strip("\n"), project) if part)
     if (check_rules := getattr(settings.permission, "check", None)) is not None:
+        import glue.tools  # noqa: F401  registers the names of the ready-made tools, for the check
+
         check_rules(tools)
     if agent.compaction is not None:
         from glue.compaction import compaction_for  # start-up: few agents have one

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -64,13 +63,12 @@ def columns(text: str) -> int:
     """Return the number of columns that a text occupies in a terminal."""
     if text.isascii():
         return len(text)
-    return sum(map(_width, text))
+    # Start-up: a library of a megabyte, which most runs do without.
+    from unicodedata import combining, east_asian_width
 
-
-def _width(char: str) -> int:
-    if unicodedata.east_asian_width(char) in "WF":
-        return 2
-    return 0 if unicodedata.combining(char) else 1
+    return sum(
+        2 if east_asian_width(char) in "WF" else 0 if combining(char) else 1 for char in text
+    )
 
 
 def _picture(match: re.Match[str]) -> str:
@@ -85,6 +83,8 @@ def _dropped(text: str) -> str:
     text = re.sub("\r\n|[\r\u2028\u2029]", "\n", text)
     if text.isascii() and text.isprintable():
         return text
+    from unicodedata import category  # start-up: see `columns`
+
     kept: list[str] = []
     marks = 0
     for char in text:
@@ -93,12 +93,12 @@ def _dropped(text: str) -> str:
             if char >= " " or char in "\n\t":
                 kept.append(char)
             continue
-        category = unicodedata.category(char)
-        if category[0] == "C" or char in _BLANK or re.match(_VARIANT, char):
+        kind = category(char)
+        if kind[0] == "C" or char in _BLANK or re.match(_VARIANT, char):
             continue
-        if category == "Zs":
+        if kind == "Zs":
             char = " "
-        marks = marks + 1 if category in ("Mn", "Me") else 0
+        marks = marks + 1 if kind in ("Mn", "Me") else 0
         if marks <= 3:  # a letter with dozens of marks covers the lines around it
             kept.append(char)
     return "".join(kept)

@@ -78,7 +78,7 @@ def loads(data: bytes) -> Json:
     """
     text = data.decode("utf-8", "replace")
     if "\\ud" in text or "\\uD" in text:
-        text = _PAIRS.sub(lambda found: found[0] if found[1] is None else "\\ufffd", text)
+        text = re.sub(_PAIRS, lambda found: "\\ufffd" if found[1] else found[0], text)
     try:
         value, end = _scan(text, 0)
     except StopIteration:  # white space precedes the value
@@ -89,10 +89,10 @@ def loads(data: bytes) -> Json:
 
 
 # An escape sequence. A whole surrogate pair is one match; the group is half of a pair.
-_PAIRS = re.compile(
+# It is compiled at its first use.
+_PAIRS = (
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-    r"|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.",
-    re.DOTALL,
+    r"|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\(?s:.)"
 )
 
 

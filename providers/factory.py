@@ -17,7 +17,7 @@ from glue.providers.retry import with_retries
 from glue.providers.wire import wire_class
 from glue.signature import hinted_as
 
-_PLACEHOLDER = re.compile(r"\{([^}]+)\}")
+_PLACEHOLDER = r"\{([^}]+)\}"  # compiled at its first use
 
 
 @hinted_as("glue.providers.new")
@@ -121,4 +121,4 @@ def find_base_url(entry: Entry, environ: Mapping[str, str]) -> str:
         raise ConfigError(f"{entry.name}: no base URL; set {' or '.join(names)}, or pass base_url")
 
     # Google's location "global" does not have a regional host.
-    return _PLACEHOLDER.sub(fill, entry.base_url).replace("://global-", "://")
+    return re.sub(_PLACEHOLDER, fill, entry.base_url).replace("://global-", "://")

@@ -22,7 +22,7 @@ VENDORS = tuple(entry.name for entry in ENTRIES if entry.is_vendor)
 _MODELS_FROM = {entry.name: entry.models_from for entry in ENTRIES if entry.models_from}
 
 # The date in gpt-4o-mini-2024-07-18 or claude-haiku-4-5-20251001.
-_DATED = re.compile(r"[-@](\d{8}|\d{4}-\d\d-\d\d|\d{3,4})$")
+_DATED = r"[-@](\d{8}|\d{4}-\d\d-\d\d|\d{3,4})$"  # compiled at its first use
 _COMPACT_DATE = re.compile(r"(?<=[-@])(20\d\d)([01]\d)([0-3]\d)(?!\d)")
 _DAY = 24 * 60
 
@@ -134,7 +134,7 @@ def _value(name: str) -> Json:
     """Return the value of a top-level key of models.json, or None if the key does not exist.
 
     Only this value is parsed, because the whole file takes some milliseconds. A key is at the start
-    of a line, and so is the key or the brace after its value.
+    of a line.
     """
     text, key = _file(), f'\n"{name}": '
     start = text.find(key)
@@ -193,7 +193,7 @@ def find(provider: str, model: str) -> Model | None:
 def vendors_of(model: str) -> list[str]:
     """Return the vendors that have a model of exactly this name; ignore a date in the name."""
     name = model.lower()
-    plain = _DATED.sub("", name)
+    plain = re.sub(_DATED, "", name)
     names = (name, plain, plain.removesuffix("-latest"), f"{plain}-latest")
     return [vendor for vendor in VENDORS if any(each in models_of(vendor) for each in names)]
 

@@ -38,13 +38,11 @@ from glue.providers import encoding
 from glue.providers.catalog import ENTRIES, Entry, Quirks
 from glue.providers.encoding import Said
 from glue.providers.models import cost, facts, find, is_free
-from glue.providers.search import search_fields, sources_of, unsent_settings
 from glue.providers.sse import Parser
 from glue.text import one_line
 
 if TYPE_CHECKING:
     from glue.provider import Notice, ProviderEvent
-
 
 # Requests
 
@@ -153,6 +151,8 @@ class Encoder(ABC):
         """Return the request fields of the web search, or {} if no search is sent."""
         if self.search is None or self.refused_search():
             return {}
+        from glue.providers.search import search_fields  # start-up: few requests search the web
+
         return search_fields(self.quirks.search, self.search)
 
     def search_notes(self) -> list[str]:
@@ -164,6 +164,8 @@ class Encoder(ABC):
             return []
         if reason := self.refused_search():
             return [f"web_search is left out: {reason}"]
+        from glue.providers.search import unsent_settings  # start-up: as above
+
         return [
             f"web_search: {self.entry.name} does not support {name}, which is left out"
             for name in unsent_settings(self.quirks.search, self.search)
@@ -458,6 +460,8 @@ class Decoder:
 
     def _cite(self, found: Iterable[Json]) -> None:
         """Add search results to `meta["sources"]` of the reply, each URL once."""
+        from glue.providers.search import sources_of  # start-up: few replies have sources
+
         if sources := sources_of((*self.facts.get("sources", ()), *found)):
             self.facts["sources"] = sources
 

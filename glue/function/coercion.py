@@ -22,8 +22,9 @@ from typing import Any
 from glue.function.validation import Schema, Validator
 from glue.messages import Json
 
-_INTEGER = re.compile(r"-?\d{1,400}(\.0+)?")
-_NUMBER = re.compile(r"-?\d{1,400}(\.\d{1,400})?([eE][+-]?\d{1,3})?")
+# The patterns are compiled at their first use, because most arguments are right.
+_INTEGER = r"-?\d{1,400}(\.0+)?"
+_NUMBER = r"-?\d{1,400}(\.\d{1,400})?([eE][+-]?\d{1,3})?"
 
 
 def coerce(validator: Validator, schema: Any, value: Json) -> Json:
@@ -86,9 +87,9 @@ def _coerce_type(validator: Validator, schema: Schema, kind: Any, value: Json) -
 def _from_text(kind: Any, text: str) -> Json:
     """Parse a text as JSON of the type `kind`. If this is impossible, return the text."""
     bare = text.strip()
-    if kind == "integer" and _INTEGER.fullmatch(bare):
+    if kind == "integer" and re.fullmatch(_INTEGER, bare):
         return int(bare.partition(".")[0])
-    if kind == "number" and _NUMBER.fullmatch(bare):
+    if kind == "number" and re.fullmatch(_NUMBER, bare):
         return float(bare) if re.search(r"[.eE]|^-?0", bare) else int(bare)
     if kind == "boolean":
         return {"true": True, "false": False}.get(bare.lower(), text)

@@ -593,7 +593,7 @@ def _name(hint: Any) -> str:
 
 
 _DECIMAL = r"^[+-]?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?$"
-_DURATION = re.compile(
+_DURATION = (  # compiled at its first use
     r"P(?:(?P<weeks>[\d.,]+)W)?(?:(?P<days>[\d.,]+)D)?"
     r"(?:T(?:(?P<hours>[\d.,]+)H)?(?:(?P<minutes>[\d.,]+)M)?(?:(?P<seconds>[\d.,]+)S)?)?"
 )
@@ -657,7 +657,7 @@ def _values(values: list[Any]) -> dict[str, Json]:
 
 def _duration(timedelta: Any, text: str) -> Any:
     """Convert a duration in ISO 8601, such as P1DT2H30M, to a timedelta."""
-    found = _DURATION.fullmatch(text.removeprefix("-"))
+    found = re.fullmatch(_DURATION, text.removeprefix("-"))
     if found is None or text.endswith(("P", "T")):
         raise ValueError(text)
     parts = {
