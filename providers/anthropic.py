@@ -143,9 +143,9 @@ _SUFFIX = re.compile(r"(?:-latest|[-@]20\d{6}|-v\d+(?::\d+)?|-0)+$")
 
 
 def family(model: str) -> str:
-    """Return a model name without region, vendor, date and revision.
+    """Return the name of a Claude model without region, vendor, date and revision.
 
-    A signature of thinking is valid only for models for which this function returns the same name.
+    Signed thinking is valid for another model only if this function returns the same name for both.
     """
     start = model.find("claude")
     return _SUFFIX.sub("", model[max(start, 0) :])
@@ -185,7 +185,7 @@ _MOST_MARKS = 2  # cache marks in messages; four are allowed, and tools and syst
 
 
 class ClaudeEncoder(wire.TurnEncoder):
-    """An encoder for Claude's signed thinking, schemas and cache marks; wires add the rest."""
+    """The base class of encoders for Claude: signed thinking, output schemas and cache marks."""
 
     @abstractmethod
     def mark(self, blocks: bytes) -> bytes:
@@ -195,7 +195,7 @@ class ClaudeEncoder(wire.TurnEncoder):
         return self.facts.output and output_schema(schema) is not None
 
     def marked_turns(self) -> list[tuple[str, bytes]]:
-        """Return the encoded turns, with cache marks at the ends of the last two requests."""
+        """Return the encoded turns, with cache marks where this and the previous request end."""
         turns = self.turns(self.messages)
         wanted, marks = True, 0
         for index in range(len(turns) - 1, -1, -1):
@@ -212,7 +212,7 @@ class ClaudeEncoder(wire.TurnEncoder):
     def reply(self, message: AssistantMessage) -> list[dict[str, Json]]:
         """Return the encoded parts of a reply, without thinking that the server would refuse.
 
-        That is thinking which another model signed, and thinking at the end of the reply.
+        The server refuses thinking that another model signed, and thinking at the end of a reply.
         """
         signed = self.is_signed(message)
         blocks = [block for block in super().reply(message) if signed or not _is_hidden(block)]
@@ -225,7 +225,10 @@ class ClaudeEncoder(wire.TurnEncoder):
         return message.provider == self.entry.name and family(message.model) == family(self.model)
 
     def thinking(self) -> dict[str, Json]:
-        """Return the request fields that switch thinking on or off; {} for the model's default."""
+        """Return the request fields that switch thinking on or off; {} for the model's default.
+
+        If thinking is reduced or left out, a note is added.
+        """
         request, known, effort = self.request, self.facts, self.request.reasoning
         # A forced tool and thinking exclude each other; the caller relies on the tool.
         if effort is None or self.is_forced():
@@ -242,7 +245,7 @@ class ClaudeEncoder(wire.TurnEncoder):
                 "thinking": {"type": "adaptive", "display": "summarized"},
                 "output_config": {"effort": level},
             }
-        # Thinking and answer share one cap, so that at most half of it is for thinking.
+        # Thinking and answer share one cap, so at most half of the cap is used for thinking.
         most = (request.max_tokens or known.max_output) // 2
         wanted = BUDGETS.get(effort, 0)
         budget = min(wanted, most)

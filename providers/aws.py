@@ -47,15 +47,15 @@ class Credentials(NamedTuple):
 def find_credentials(environ: Mapping[str, str]) -> Credentials | None:
     """Return the access key pair from variables or the files in ~/.aws, or None if there is none.
 
-    The order is: variables, ~/.aws/credentials, ~/.aws/config. None is also returned if the profile
-    asks for another login.
+    The order is: variables, ~/.aws/credentials, ~/.aws/config. If the profile assumes a role, the
+    files are ignored, because their keys are only for assuming the role.
     """
     if environ.get("AWS_ACCESS_KEY_ID") and environ.get("AWS_SECRET_ACCESS_KEY"):
         token = environ.get("AWS_SESSION_TOKEN", "")
         return Credentials(environ["AWS_ACCESS_KEY_ID"], environ["AWS_SECRET_ACCESS_KEY"], token)
     sections = _section(environ, "credentials"), _section(environ, "config")
     if any("role_arn" in section for section in sections):
-        return None  # keys in the same section are only for assuming the role
+        return None
     for section in sections:
         if "aws_access_key_id" in section and "aws_secret_access_key" in section:
             token = section.get("aws_session_token", "")
@@ -76,7 +76,7 @@ def has_credentials(environ: Mapping[str, str]) -> bool:
 
 
 def _asked_for(environ: Mapping[str, str]) -> str:
-    """Return the name of the setting that asks for a login through botocore, or "" if none does."""
+    """Return the setting that asks for a login which only botocore can do, or "" if none does."""
     for name in _VARIABLE_LOGINS:
         if environ.get(name):
             return name
@@ -89,7 +89,7 @@ def _asked_for(environ: Mapping[str, str]) -> str:
 
 
 class AwsLogin:
-    """A source of credentials from botocore's logins, which renews them before they expire."""
+    """A source of credentials from botocore's logins. It renews them before they expire."""
 
     def __init__(self) -> None:
         self._found: Any = None  # botocore's credentials, once they are loaded
@@ -151,10 +151,10 @@ def find_region(environ: Mapping[str, str]) -> str:
 
 
 def _section(environ: Mapping[str, str], file: str) -> Mapping[str, str]:
-    """Return the profile's section of an AWS file, or {} if the section or the file is missing.
+    """Return the section of the current profile in an AWS file, or {} if it cannot be read.
 
-    `file` is "config" or "credentials". In the config file the section of every
-    profile but "default" is named "profile NAME".
+    `file` is "config" or "credentials". In the config file, the section of every profile but
+    "default" is named "profile NAME".
     """
     home = environ.get("HOME", "")
     variable = "AWS_CONFIG_FILE" if file == "config" else "AWS_SHARED_CREDENTIALS_FILE"

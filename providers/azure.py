@@ -17,7 +17,7 @@ from glue.errors import ProviderError
 from glue.text import one_line
 
 SCOPE = "https://cognitiveservices.azure.com/.default"
-_EARLY = 60.0  # a token is renewed so many seconds before it expires
+_EARLY = 60.0  # seconds before its end at which a token is renewed
 
 
 def is_installed() -> bool:
@@ -29,7 +29,7 @@ def is_installed() -> bool:
 
 
 def has_credentials(environ: Mapping[str, str]) -> bool:
-    """Return whether a client or workload identity is set and azure-identity is installed."""
+    """Return whether a client or workload identity is set, and azure-identity is installed."""
     secrets = ("AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH", "AZURE_FEDERATED_TOKEN_FILE")
     named = environ.get("AZURE_TENANT_ID") and environ.get("AZURE_CLIENT_ID")
     return bool(named and any(environ.get(name) for name in secrets)) and is_installed()

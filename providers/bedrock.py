@@ -206,7 +206,7 @@ class BedrockEncoder(anthropic.ClaudeEncoder):
         return {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": wanted}}}
 
     def _effort(self) -> dict[str, Json]:
-        """Return the reasoning fields for a model of another vendor than Anthropic, or {}."""
+        """Return the reasoning fields for a model that is not Claude; {} if no level is sent."""
         level = self.level()
         if level is None:
             return {}
@@ -300,7 +300,10 @@ class BedrockEncoder(anthropic.ClaudeEncoder):
 
 
 def _numbered(blocks: list[dict[str, Json]], owner: str) -> list[dict[str, Json]]:
-    """Return blocks with unique document names, because Bedrock refuses two equal names."""
+    """Append a hash to the name of each document, because Bedrock refuses two equal names.
+
+    The hash depends on the position of the block and on `owner`, the id of its message.
+    """
     for index, block in enumerate(blocks):
         if "document" in block:
             block["document"]["name"] += f" {encoding.short_id(f'{owner} {index}', 6)}"
@@ -338,7 +341,7 @@ class Bedrock(wire.Wire):
 
     async def models(self) -> list[str]:
         raise ConfigError(
-            f"{self.name}: AWS lists models elsewhere: aws bedrock list-foundation-models"
+            f"{self.name}: this API does not list models; run aws bedrock list-foundation-models"
         )
 
     def target(self, model: str, stream: bool) -> str:

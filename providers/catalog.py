@@ -1,4 +1,4 @@
-"""The catalog: every provider as an entry of data. To add a provider, edit catalog.json."""
+"""The catalog: an entry of data for every provider. To add a provider, edit catalog.json."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Quirks(NamedTuple):
     search: Literal[
         "", "openai", "xai", "anthropic", "gemini", "vertex", "openrouter", "perplexity"
     ] = ""
-    merge: bool = False  # refuses two user messages in a row
+    merge: bool = False  # whether the server refuses two user messages in a row
 
     # Earlier replies that are sent back
     tool_ids: Literal["any", "nine"] = "any"  # Mistral requires nine letters or digits
@@ -56,7 +56,7 @@ class Quirks(NamedTuple):
     reasoning_apart: bool = False  # the output count does not include reasoning
     think_tags: bool = False  # <think>...</think> at the start of the text is thinking
 
-    local: bool = False  # runs on this machine; needs no key
+    local: bool = False  # the server runs on this machine and needs no key
 
 
 PLAIN = Quirks()

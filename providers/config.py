@@ -21,6 +21,14 @@ _FIELDS: dict[str, Any] = {
     "models_from": str,
     "quirks": dict,
 }
+_TYPE_NAMES: dict[Any, str] = {
+    str: "a string",
+    int: "a whole number",
+    bool: "true or false",
+    list: "a list of strings",
+    dict: "a table",
+    (str, list): "a string or a list of strings",
+}
 
 
 def locate() -> tuple[Path, int]:
@@ -39,14 +47,14 @@ def locate() -> tuple[Path, int]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read and parse config.toml; return its tables."""
+    """Parse config.toml, and return its tables. Raise ConfigError if the file is not valid."""
     return parse_toml(read_text(path), str(path))
 
 
 def own_entries(path: Path, tables: Any) -> list[Entry]:
-    """Return a catalog entry for each `[providers.NAME]` table; raise ConfigError if it is invalid.
+    """Return a catalog entry for each `[providers.NAME]` table of config.toml.
 
-    `path` is the file that the error names.
+    Raise ConfigError if a table is invalid. `path` is the file that the error names.
     """
     if not isinstance(tables, dict):
         raise ConfigError(f"{path}: 'providers' must contain tables such as [providers.acme]")
@@ -57,8 +65,10 @@ def own_entries(path: Path, tables: Any) -> list[Entry]:
 
 
 def _own_entry(name: str, table: Any, where: str) -> Entry:
-    if not isinstance(table, dict) or not isinstance(table.get("base_url"), str):
-        raise ConfigError(f'{where}: base_url is missing, such as "https://host/v1"')
+    if not isinstance(table, dict):
+        raise ConfigError(f"{where} must be a table with a base_url")
+    if "base_url" not in table:
+        raise ConfigError(f'{where}: base_url is missing; set it, such as "https://host/v1"')
     _check_types(table, _FIELDS, where)
     quirk_types = {
         name: list if isinstance(value, tuple) else type(value)
@@ -77,5 +87,4 @@ def _check_types(fields: Mapping[str, Any], types: Mapping[str, Any], where: str
         if field not in types:
             raise ConfigError(f"{where}: {field!r} is unknown; there are: {', '.join(types)}")
         if not isinstance(value, types[field]):
-            fault = "not a string" if types[field] is str else "of the wrong type"
-            raise ConfigError(f"{where}: {field} is {fault}")
+            raise ConfigError(f"{where}: {field} must be {_TYPE_NAMES[types[field]]}")

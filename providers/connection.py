@@ -47,7 +47,7 @@ class Chunks:
         self._left = 0  # bytes of the current chunk that have not arrived yet
 
     def feed(self, data: bytes) -> bytes:
-        """Return the bytes to pass on, or b"" if only the start of a chunk's frame has arrived."""
+        """Return the bytes to pass on; b"" if no complete part of a chunk has arrived yet."""
         if self._plain:
             return data
         if self._started:
@@ -122,7 +122,10 @@ _CONTENT = 128  # a read of at least this many bytes counts as content, not as a
 
 
 class Broken(Exception):
-    """A response that a deadline or a size limit ended, or that is damaged; see `kind`."""
+    """A request failed here: a deadline has passed, or the response is too long or damaged.
+
+    `kind` is the kind of the error for the caller.
+    """
 
     def __init__(self, what: str, kind: str) -> None:
         super().__init__(what)
@@ -271,7 +274,7 @@ class Stream:
 
 
 class Content:
-    """The body of a request, as an iterator that needs no closing.
+    """The body of a request, as an iterator of one block that needs no closing.
 
     httpcore's own generator would stay open if sending fails.
     """
@@ -305,7 +308,7 @@ class Connection:
     def __init__(self, inner: Any, watch: Watch) -> None:
         self.inner = inner
         self.watch = watch
-        self.since = 0.0
+        self.since = 0.0  # when the connection became idle, by the monotonic clock
 
     async def close(self) -> None:
         with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLOSE_SECONDS):
@@ -318,7 +321,7 @@ _pool: RunVar[tuple[_Idle, AsyncGenerator[None, None]]] = RunVar("glue.providers
 
 
 async def idle_connections(key: object) -> list[Connection]:
-    """Return this event loop's list of idle connections for a key, such as an origin."""
+    """Return the list of idle connections of this event loop for a key, such as an origin."""
     try:
         idle, _ = _pool.get()
     except LookupError:
@@ -348,7 +351,8 @@ async def inflate(
 ) -> AsyncGenerator[bytes, None]:
     """Yield the decompressed body of a response (gzip or deflate) in small blocks.
 
-    Raise Broken if the body is damaged or decompresses to more than `limit` bytes.
+    Raise Broken if the body is damaged, has another encoding, or decompresses to more than `limit`
+    bytes.
     """
     if encoding.strip().lower() not in ("gzip", "x-gzip", "deflate"):
         raise Broken(
@@ -422,7 +426,7 @@ class Address:
         return self.host in ("localhost", "::1") or self.host.startswith("127.")
 
     def target(self, path: str) -> str:
-        """Return the path and query of a request, for a path below the base URL."""
+        """Return the path and query to request, percent-encoded, for a path below the base URL."""
         path, _, query = path.partition("?")
         path = f"{self.path}/{path.lstrip('/')}" if path else self.path or "/"
         query = "&".join(piece for piece in (query, self.query) if piece)
@@ -440,7 +444,7 @@ def _malformed(provider: str, url: str) -> ConfigError:
 
 
 def proxy_for(address: Address, environ: Mapping[str, str]) -> str:
-    """Return the proxy URL that the standard variables set for an address, or "" if none."""
+    """Return the URL of the proxy for an address, by the standard variables, or "" for no proxy."""
 
     def variable(name: str) -> str:
         # Under CGI, HTTP_PROXY comes from a header of the client, so it is not trusted.

@@ -158,7 +158,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def call_name(name: str) -> str:
-    """Return a tool name that every server accepts; replace characters that some refuse.
+    """Return a tool name that every server accepts; all other characters become "_".
 
     For example, `functions.look` becomes `functions_look`, and "" becomes `unknown`.
     """
@@ -194,7 +194,7 @@ def block_memo(block: tuple[Message, ...], key: str) -> Json:
 
 
 def keep_block(block: tuple[Message, ...], key: str, value: Json) -> None:
-    """Store a value for a full block of messages; see `block_memo`."""
+    """Store a value under a key for a full block of messages; ignore a shorter block."""
     if len(block) == BLOCK:
         block[-1].memo["block", key] = (block[:-1], value)
 
@@ -430,7 +430,7 @@ def accepts(kinds: Sequence[str], kind: str) -> bool:
 
 
 def image_type(part: Image) -> str:
-    """Return the media type of an image, from its data URL if it has one."""
+    """Return the media type of an image; a data URL decides if the image has one."""
     return (
         inline(part)[0]
         if part.url is not None and part.url.startswith("data:")
@@ -445,7 +445,10 @@ def is_text(part: File) -> bool:
 
 
 def taken(parts: Iterable[Part], facts: Facts) -> Iterator[Said]:
-    """Yield the texts, images and files of a message; a text replaces each that is not accepted."""
+    """Yield the texts, images and files of a message.
+
+    A text replaces each image and file that the model does not accept. Empty texts are left out.
+    """
     for part in parts:
         if isinstance(part, Image) and not accepts(facts.images, image_type(part)):
             yield Text(text="(an image)")

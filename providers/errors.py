@@ -1,4 +1,4 @@
-"""The classification of error responses of model servers: kind, message and advised wait."""
+"""Functions that turn error responses of model servers into ProviderErrors."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ def advised_wait(
 ) -> float | None:
     """Return the seconds that the server advises to wait, or None if it advises nothing.
 
-    The advice is in a header, in `delay` from the body, or in the text. If `reset` is true, the
-    headers with the reset times of rate limits count too. Header names must be in lower case.
+    The first of these is used: a retry header, `delay` (from the body), advice in `text`, and, if
+    `reset` is true, the headers with the reset times of rate limits. Header names must be in lower
+    case.
     """
     clock = time.time() if now is None else now
     milliseconds = _real(headers.get("retry-after-ms"))
@@ -49,7 +50,7 @@ def advised_wait(
 
 
 def seconds(text: str) -> float | None:
-    """Parse a duration such as '45.8s', '20ms', '6m0s' or '33 seconds'; None for another text."""
+    """Return the seconds in a text such as '45.8s', '6m0s' or '33 seconds'; None for any other."""
     if not re.fullmatch(f"(?:{_AMOUNT})+", text.strip()):
         return None
     amounts = re.findall(_AMOUNT, text)
@@ -99,7 +100,7 @@ def _real(value: str | None) -> float | None:
 
 @dataclass(slots=True)
 class ErrorBody:
-    """The message, codes and other facts that the body of an error response contains."""
+    """The parsed body of an error response: its message, codes, advised wait and request id."""
 
     message: str = ""
     code: str | None = None  # the first code or type, as the server writes it
@@ -111,7 +112,7 @@ class ErrorBody:
 
 
 def read_body(text: str) -> ErrorBody:
-    """Parse the body of an error response, whichever vendor sent it."""
+    """Parse the body of an error response of any vendor. A body that is not JSON is the message."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -203,7 +204,7 @@ def _message(place: Mapping[str, Json]) -> str:
 
 @functools.cache
 def _signs() -> tuple[dict[str, frozenset[str]], dict[str, re.Pattern[str]]]:
-    """Read errors.json: the names and the texts by which each kind of error is recognised.
+    """Return from errors.json the names and the texts that identify each kind of error.
 
     All of them are in lower case. "too many tokens" is not a text of context_overflow, because
     Bedrock uses it for throttling. llama.cpp refuses an image with HTTP 500, which no retry fixes.
@@ -292,7 +293,7 @@ def is_refused_call(error: ProviderError) -> bool:
 
 
 def kind_of(status: int | None, said: ErrorBody) -> tuple[ErrorKind, bool | None]:
-    """Return the kind of an error, and whether to retry it; None is the default of the kind."""
+    """Return the kind of an error, and whether to retry; None leaves that to the kind."""
     names, texts = _signs()
 
     def named(kind: ErrorKind) -> bool:

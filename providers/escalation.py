@@ -1,4 +1,4 @@
-"""A provider wrapper that repeats a request with a higher `max_tokens` if the reply was cut."""
+"""A wrapper for providers: if a reply is cut off, ask again with a higher `max_tokens`."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class Escalation(Wrapper):
         super().__init__(provider)
         if isinstance(ladder, str) and ladder != "double":
             raise ValueError(
-                f"the ladder must be 'double', a step or a list of caps, not {ladder!r}"
+                f"ladder must be 'double', a number of tokens or a list of caps, not {ladder!r}"
             )
         if isinstance(ladder, int) and ladder < 1:
-            raise ValueError(f"the step must be 1 or more, not {ladder}")
+            raise ValueError(f"ladder must be 1 token or more, not {ladder}")
         self._ladder = ladder
         self._attempts = attempts
         self._ceiling = ceiling
@@ -85,7 +85,7 @@ class Escalation(Wrapper):
             request = replace(request, max_tokens=higher)
 
     def _next(self, cap: int) -> int | None:
-        """Return the next higher `max_tokens`, or None if ladder or ceiling allow none."""
+        """Return the next higher `max_tokens`, or None if the ladder or the ceiling ends here."""
         if isinstance(self._ladder, int):
             higher: int | None = cap + self._ladder
         elif isinstance(self._ladder, str):

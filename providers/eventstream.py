@@ -40,7 +40,10 @@ class EventStream:
         self.is_body = False
 
     def feed(self, block: bytes) -> Iterator[Frame]:
-        """Yield the frames that a new block of bytes completes; raise if a frame is damaged."""
+        """Yield the frames that a new block of bytes completes.
+
+        Raise ProviderError if a frame is damaged.
+        """
         self._buffer += block
         if self._fresh and block:
             self._fresh = False
@@ -74,7 +77,7 @@ class EventStream:
 
     @property
     def body(self) -> bytes | None:
-        """The whole response if it is JSON instead of frames, else None."""
+        """The bytes of the response so far if they are JSON instead of frames, else None."""
         return bytes(self._buffer) if self.is_body else None
 
     def end(self) -> tuple[Frame, ...]:

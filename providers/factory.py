@@ -1,4 +1,4 @@
-"""The functions that build a provider from a catalog entry: key, base URL, wire, retries."""
+"""Functions that create a provider from a catalog entry: with key, base URL, wire and retries."""
 
 from __future__ import annotations
 
@@ -95,9 +95,10 @@ def open_entry(
 
 
 def find_base_url(entry: Entry, environ: Mapping[str, str]) -> str:
-    """Return the base URL of a provider: the variable NAME_BASE_URL, or the URL of its entry.
+    """Return the base URL of a provider, from an environment variable or from its catalog entry.
 
-    Placeholders such as {AZURE_OPENAI_ENDPOINT} are filled in from the environment. Raises
+    The variable is NAME_BASE_URL, or another that the entry names. In the URL of the entry,
+    placeholders such as {AZURE_OPENAI_ENDPOINT} are filled in from the environment. Raise
     ConfigError if a variable without a default is not set.
     """
     own = entry.name.upper().replace("-", "_") + "_BASE_URL"

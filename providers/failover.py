@@ -111,7 +111,7 @@ class Failover(Closeable):
         # By the provider's position in the list.
         self._failures: dict[int, int] = {}  # transient failures in a row
         self._cold_until: dict[int, float] = {}  # infinite if the provider is left out for good
-        self._reasons: dict[int, Attempt] = {}  # why each provider is cooling down
+        self._reasons: dict[int, Attempt] = {}  # the failure that began the cooldown
 
     def __repr__(self) -> str:
         return f"Failover({', '.join(map(repr, self.providers))})"
@@ -170,14 +170,15 @@ class Failover(Closeable):
         raise self._all_failed(failed, order)
 
     def _is_passed_on(self, done: Done) -> bool:
-        """Return whether a reply is empty, or a refusal that another provider shall answer."""
+        """Return whether a reply counts as a failure: an empty reply or, if so set, a refusal."""
         is_refusal = done.message.stop_reason is StopReason.REFUSAL
         return (self._on_refusal and is_refusal) or is_empty(done.message)
 
     def _order(self) -> list[int]:
         """Return the positions of the providers to ask, without providers that are cooling down.
 
-        If all of them are, return the positions of those that failed with a transient error.
+        If every provider is cooling down, return the positions of those whose last failure was
+        transient.
         """
         now, every = self._clock(), range(len(self.providers))
         ready = [index for index in every if self._cold_until.get(index, 0.0) <= now]

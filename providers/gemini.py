@@ -134,7 +134,10 @@ class GeminiDecoder(wire.Decoder):
 
 
 def _named(place: dict[str, Json]) -> dict[str, Json]:
-    """Return fields with names in camelCase and without nulls; some proxies send snake_case."""
+    """Return the fields of a response with names in camelCase, and without nulls.
+
+    Some proxies send snake_case.
+    """
     if "_" not in "".join(place) and None not in place.values():
         return place  # the names are Google's own
     return {_camel_case(name): value for name, value in place.items() if value is not None}
@@ -153,9 +156,9 @@ _VALUES = ("stringValue", "numberValue", "boolValue", "nullValue")
 
 
 def _fill(arguments: dict[str, Json], pieces: list[dict[str, Json]]) -> None:
-    """Add streamed arguments to a dict, from `[{jsonPath, stringValue, willContinue}, ...]`.
+    """Add streamed arguments, such as `[{jsonPath, stringValue, willContinue}]`, to `arguments`.
 
-    Raises ValueError, TypeError or KeyError if the pieces do not form an object.
+    Raise ValueError, TypeError or KeyError if the pieces do not form an object.
     """
     for piece in pieces:
         steps = _steps(piece["jsonPath"])
@@ -338,7 +341,10 @@ class GeminiEncoder(wire.TurnEncoder):
 
 
 def _schema(schema: Json) -> Json:
-    """Return a schema without the keywords that Gemini refuses; the loop checks these later."""
+    """Return a schema without the keywords that Gemini refuses.
+
+    The loop checks calls and replies against the complete schema.
+    """
     return encoding.rewritten(schema, _UNKNOWN_KEYWORDS, _finish)
 
 

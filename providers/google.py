@@ -26,7 +26,7 @@ VARIABLES = ("VERTEX_ACCESS_TOKEN", "GOOGLE_OAUTH_ACCESS_TOKEN", "CLOUDSDK_AUTH_
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _TOKEN_URI = "https://oauth2.googleapis.com/token"
 _OWN = ("authorized_user", "service_account")  # types of logins that need no google-auth
-_EARLY = 60.0  # a token is renewed so many seconds before it expires
+_EARLY = 60.0  # seconds before its end at which a token is renewed
 
 # Sends a form to a URL and returns the body of the response.
 Post: TypeAlias = Callable[[str, bytes], Awaitable[bytes]]
@@ -126,7 +126,7 @@ def _google_auth() -> bool:
 
 
 def has_credentials(environ: Mapping[str, str]) -> bool:
-    """Return whether a variable contains a token, or a file with a login exists."""
+    """Return whether a variable contains a token, or a file with a login can be read."""
     if any(environ.get(name) for name in VARIABLES):
         return True
     try:
@@ -136,9 +136,9 @@ def has_credentials(environ: Mapping[str, str]) -> bool:
 
 
 def find_login(environ: Mapping[str, str]) -> dict[str, Json]:
-    """Return the credentials from the file that GOOGLE_APPLICATION_CREDENTIALS names.
+    """Return the login in the file of GOOGLE_APPLICATION_CREDENTIALS, or else of gcloud.
 
-    If the variable is not set, the file of gcloud's login is read.
+    Raise ConfigError if the file does not exist or cannot be read.
     """
     named = environ.get("GOOGLE_APPLICATION_CREDENTIALS", "")
     folder = environ.get("CLOUDSDK_CONFIG") or os.path.join(
@@ -162,7 +162,7 @@ def find_login(environ: Mapping[str, str]) -> dict[str, Json]:
             f"vertex: {path!r} cannot be read as credentials: {type(error).__name__}"
         ) from None
     if not isinstance(login, dict):
-        raise ConfigError(f"vertex: {path!r} contains no credentials")
+        raise ConfigError(f"vertex: {path!r} must contain credentials as a JSON object")
     return login
 
 
@@ -187,7 +187,7 @@ def _form(login: Mapping[str, Json], now: float) -> dict[str, str]:
 
 
 def _assertion(login: Mapping[str, Json], now: float) -> str:
-    """Return a JWT for a token request, signed with the private key of a service account."""
+    """Return the signed JWT with which a service account asks for a token."""
     try:
         hashes, serialization, padding = (
             import_module(f"cryptography.hazmat.primitives.{name}")

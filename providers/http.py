@@ -1,4 +1,4 @@
-"""An HTTP client for one origin, with deadlines, bounded bodies and masked credentials.
+"""`HTTP`: a client for one origin, with deadlines, bounded bodies and masked credentials.
 
 This is the only module that imports httpcore, or httpcore2 if it is installed: the engines of httpx
 and httpx2. A read timeout starts again with every byte, so a deadline for the whole request must be
@@ -96,7 +96,7 @@ class HTTPResponse(NamedTuple):
 
     @property
     def retry_after(self) -> float | None:
-        """The seconds that the server asks to wait, from a header or the body; None if unknown."""
+        """The seconds that the server asks to wait, from a header or the body, or None."""
         from glue.providers.errors import advised_wait  # start-up: most requests succeed
 
         return advised_wait(self.headers, None, self.text[:2000].lower(), True)
@@ -110,7 +110,7 @@ class HTTPResponse(NamedTuple):
 
 
 class TransportResponse(Protocol):
-    """The response of a `Transport`: its status, its headers, and the blocks of its body."""
+    """The response of a `Transport`: its status and headers. Iterate over it to read the body."""
 
     @property
     def status(self) -> int: ...
@@ -120,7 +120,7 @@ class TransportResponse(Protocol):
 
 
 class Transport(Protocol):
-    """A user's own way to send requests, in place of glue's connections.
+    """The protocol of a user's own transport, which sends requests in place of glue's connections.
 
     `send` returns an async context manager that sends one request and yields the response. The
     transport decides about timeouts, proxies and TLS. An exception of the transport counts as a
@@ -183,9 +183,10 @@ class HTTP:
     def post(
         self, path: str, body: bytes, headers: Mapping[str, str] | None = None, *, model: str = ""
     ) -> Exchange:
-        """Send a body and stream the response: `async with http.post(...) as blocks`.
+        """Send a POST request and stream the response: `async with http.post(...) as blocks`.
 
-        Then `async for block in blocks`. Any status but 2xx is raised as a ProviderError.
+        In the block, use `async for block in blocks`. A status other than 2xx is raised as a
+        ProviderError.
         """
         return self._exchange(self, "POST", path, body, headers, model=model)
 
@@ -199,7 +200,8 @@ class HTTP:
     ) -> Exchange:
         """Send a GET request and stream the response, as `post` does.
 
-        If `raising` is false, a response of any status is streamed. `most` limits its bytes.
+        If `raising` is false, a response of any status is streamed. `most` limits the bytes of the
+        response.
         """
         return self._exchange(self, "GET", path, None, headers, raising=raising, most=most)
 
@@ -226,7 +228,7 @@ class HTTP:
         return HTTPResponse(status=exchange.status, headers=exchange.headers, body=received)
 
     def request_sync(self, method: str, path: str, **options: Any) -> HTTPResponse:
-        """Send a request from synchronous code, as `request` does, and close the connection."""
+        """Send a request from synchronous code, as `request` does, and close its connection."""
 
         async def work() -> HTTPResponse:
             try:
@@ -248,7 +250,10 @@ class HTTP:
         return any(name == b"authorization" for name, _ in self._headers)
 
     def hide(self, secret: str) -> None:
-        """Add a secret to mask in logs and errors, such as a token that was fetched later."""
+        """Add a secret to mask in logs and errors, such as a token that was fetched later.
+
+        A secret of three characters or less is ignored.
+        """
         if len(secret) > 3 and secret not in self._secrets:
             escaped = secret.replace("/", "\\/")  # some servers escape slashes in JSON
             self._secrets = (*self._secrets, secret, escaped)
@@ -270,8 +275,8 @@ class HTTP:
                 # The message does not show the value, which may be the key, pasted with a line
                 # end or a typographic quote.
                 raise ConfigError(
-                    f"{self.provider or 'http'}: {name} contains a character "
-                    "that is not allowed in a header"
+                    f"{self.provider or 'http'}: the header {name} contains a line end, a character"
+                    " outside ASCII, or a space at its start or end; correct its value"
                 )
             pairs.append((name.lower().encode(), value.encode()))
         return pairs
@@ -292,7 +297,10 @@ class HTTP:
         return url
 
     async def _idle_connection(self) -> Connection | None:
-        """Return the idle connection that was used last and is still open, or None."""
+        """Return the idle connection that was used last and is still open, or None.
+
+        Connections that are not open any more are closed and removed.
+        """
         idle = await idle_connections(self._key)
         while idle:
             connection = idle.pop()
@@ -376,7 +384,10 @@ class Exchange:
         return await self._send(http._new_connection())
 
     async def _send(self, connection: Connection) -> Exchange:
-        """Send the request on a connection and read the status and headers of the response."""
+        """Send the request on a connection, and read the status and headers of the response.
+
+        Raise ProviderError if the connection fails, or for an error status if `raising` is true.
+        """
         http, watch = self.http, connection.watch
         self._connection = connection
         watch.start(http.deadlines.total, http.deadlines.progress, self.most)
@@ -420,7 +431,7 @@ class Exchange:
             self._retype(error, connection.watch)
 
     async def _finish(self, watch: Watch, *, leave: bool) -> None:
-        """Read the rest of the body so that the connection can be reused, then close the response.
+        """Try to read the rest of the body, to reuse the connection, then close the response.
 
         If `leave` is true, only bytes that have already arrived are read. Otherwise reading the
         rest may take up to `_REST_SECONDS`.
@@ -528,7 +539,10 @@ class Exchange:
         return classify(self.status, self.headers, body, provider=http.provider, model=self.model)
 
     def _retype(self, error: BaseException, watch: Watch) -> None:
-        """Raise ProviderError if the error is a failed connection; return for any other error."""
+        """Raise a ProviderError in place of an error of the connection or of its limits.
+
+        Return if `error` is any other error.
+        """
         http = self.http
         if not isinstance(error, _errors(http.engine)):
             return
@@ -545,7 +559,7 @@ class Exchange:
 
 
 class Delegated(Exchange):
-    """One request that is sent through the user's own transport."""
+    """One request and its response, sent through the user's own transport."""
 
     _manager: AbstractAsyncContextManager[TransportResponse] | None = None
 
@@ -733,7 +747,10 @@ def _proxied(engine: ModuleType, proxy: str, origin: Any, options: dict[str, Any
     except ValueError:
         parts = urlsplit("")
     if parts.scheme not in ("http", "https", "socks5", "socks5h") or not parts.hostname:
-        raise ConfigError("the proxy variable must look like http://host:port (or https, socks5)")
+        raise ConfigError(
+            "the proxy in HTTP_PROXY, HTTPS_PROXY or ALL_PROXY must look like http://host:port,"
+            " https://host:port or socks5://host:port"
+        )
     auth = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
     if parts.scheme.startswith("socks"):
         try:

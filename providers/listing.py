@@ -47,7 +47,7 @@ def _provider(name: str, environ: Mapping[str, str]) -> dict[str, Any]:
 def list_models(
     provider: str = "", words: Sequence[str] = (), level: Effort | None = None
 ) -> list[dict[str, Any]]:
-    """Return a row for each known model of a provider, or of all providers.
+    """Return a row, as a dict, for each known model of a provider, or of all providers.
 
     Prices are in USD per million tokens. If `words` are given, the name of the model must contain
     all of them. If a reasoning level is given, "becomes" is the level that the model gets instead.
@@ -96,7 +96,7 @@ async def server_models(spec: str, **options: Any) -> list[str]:
 
 
 async def check(spec: str, **options: Any) -> tuple[int, str]:
-    """Send one small request to a provider; return an exit code and a line with the result."""
+    """Send one small request to a provider; return an exit status and a line with the result."""
     started, provider = time.monotonic(), None
     try:
         provider = new(spec, retries=False, **options)

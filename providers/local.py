@@ -81,7 +81,7 @@ class _Native:
 
 
 def serve(path: str, window: int) -> _Served:
-    """Return the server of a model file; the first call loads the model and starts the server."""
+    """Return the server of a model file. The first call loads the model and starts the server."""
     path = os.path.abspath(os.path.expanduser(path))
     with _lock:
         if path not in _servers:

@@ -28,7 +28,7 @@ _DAY = 24 * 60
 
 
 class Model(NamedTuple):
-    """The window and the prices of one model; prices in USD per million tokens.
+    """The window and the prices of one model. Prices are in USD per million tokens.
 
     The order of prices is input, output, cached input, cache writes, reasoning.
     """
@@ -149,7 +149,7 @@ def date() -> str:
 
 @functools.cache
 def _fallbacks() -> dict[str, list[str]]:
-    """Return for each provider the other providers in whose tables its models are looked up too."""
+    """Return, by provider, the other providers whose tables are searched for its models too."""
     found: dict[str, list[str]] = _value("fallbacks")
     for name, source in _MODELS_FROM.items():
         found[name] = [source, *found.get(source, ()), *found.get(name, ())]
@@ -176,7 +176,7 @@ def models_of(provider: str) -> Mapping[str, Model]:
 
 @functools.lru_cache(maxsize=256)
 def find(provider: str, model: str) -> Model | None:
-    """Return the window and prices of a provider's model, or None if the model is unknown.
+    """Return the window and prices of a model of a provider, or None if the model is unknown.
 
     The rules of models.json also match names with a date, a region or the prefix of a vendor, such
     as `us.anthropic.`.
@@ -191,7 +191,7 @@ def find(provider: str, model: str) -> Model | None:
 
 
 def vendors_of(model: str) -> list[str]:
-    """Return the vendors that have a model of exactly this name; ignore a date in the name."""
+    """Return the vendors that have a model of exactly this name, without its date or "-latest"."""
     name = model.lower()
     plain = re.sub(_DATED, "", name)
     names = (name, plain, plain.removesuffix("-latest"), f"{plain}-latest")
@@ -251,7 +251,7 @@ class Facts(NamedTuple):
     # Claude's adaptive thinking; "" if not at all.
     thinking: Literal["", "budget", "level", "adaptive"] = ""
     least_budget: int = 0  # the smallest budget of tokens for reasoning
-    max_output: int = 8192  # `max_tokens` of requests that set none, where the wire requires it
+    max_output: int = 8192  # `max_tokens` if the wire requires it and the request sets none
     sampling: bool = True  # whether the model accepts a temperature
     # Whether a tool may be forced while the model thinks. If not, a forced tool switches thinking
     # off: the request leaves it out or, if the model thinks by default, disables it.
@@ -271,7 +271,7 @@ def _facts_file() -> dict[str, Json]:
 
 
 def facts(entry: Entry, model: str) -> Facts:
-    """Return the features that a model accepts, by facts.json and the quirks of its provider."""
+    """Return the features that a model accepts, from facts.json and the quirks of its provider."""
     return _facts(entry.name, entry.models_from, entry.wire, entry.quirks, model)
 
 

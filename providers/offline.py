@@ -1,4 +1,4 @@
-"""A provider without a model: it answers by rules, or imitates an agent and tells the user."""
+"""A provider without a model: it answers by rules, or imitates a model and tells the user."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ _MAX_DEPTH = 20  # of a schema that contains itself
 
 
 class Offline:
-    """A provider that answers with `rules(request)`; without rules it imitates an agent.
+    """A provider that answers with `rules(request)`; without rules it imitates a model.
 
-    If it imitates an agent, `result.notice` states that no model answered.
+    If it imitates a model, `result.notice` states that no model answered.
     """
 
     capabilities = Capabilities(
@@ -129,9 +129,10 @@ def is_watched(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def play(request: Request) -> str | tuple[Part, ...]:
-    """Return the reply of the stand-in: a call of the tool that fits best, or an answer.
+    """Return the reply of the stand-in: a call of the tool that fits the prompt best, or a text.
 
-    The tool shares most words with the prompt. After its result, the answer repeats the results.
+    The best tool shares the most words with the prompt. After tool results, the text repeats them.
+    If an output schema is wanted, the text is invented JSON that fits it.
     """
     messages = [message for message in request.messages if not message.excluded]
     prompts = [
@@ -163,7 +164,7 @@ _PLACES = frozenset("dir directory file filename folder path root".split())
 
 
 def _choose(prompt: str, tools: Sequence[ToolSpec], choice: str) -> ToolSpec | None:
-    """Return the tool that shares most words with the prompt, or None if none fits.
+    """Return the tool that shares the most words with the prompt, or None if no tool fits.
 
     Tools that run commands are never chosen, nor are tools that need a path if the prompt has none.
     A short prompt such as "hi" must share a word with the tool.
@@ -190,7 +191,7 @@ def _choose(prompt: str, tools: Sequence[ToolSpec], choice: str) -> ToolSpec | N
 
 
 def _arguments(prompt: str, tool: ToolSpec) -> list[Json]:
-    """Return the arguments of each call: one call, or two for "compare Oslo and Rome"."""
+    """Return the arguments of each call of a tool: one call, or two for "compare Oslo and Rome"."""
     first, second = _Values(prompt), _Values(prompt)
     second.names = first.names[1:]
     calls = [each.fill(tool.parameters) for each in (first, second)]
@@ -240,7 +241,7 @@ class _Values:
         self.names: list[str] = re.findall(r"(?<=[^.?!\s] )[A-Z][\w'-]*(?: [A-Z][\w'-]*)*", text)
 
     def fill(self, schema: Json, name: str = "", root: Json = None, depth: int = 0) -> Json:
-        """Return a value for a schema; `name` is its field, `root` the schema with `$defs`."""
+        """Return a value for a schema; `name` is its field, and `root` the schema with `$defs`."""
         root = schema if root is None else root
         if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
             return None

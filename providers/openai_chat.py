@@ -250,7 +250,7 @@ class ChatDecoder(wire.Decoder):
         if choice.get("error"):
             raise self.error(choice["error"])
         native = choice.get("native_finish_reason")
-        # A gateway may hide an error of the server behind it.
+        # A gateway may send an ordinary reason although the server failed.
         reason = native if native in ("error", "network_error") else str(reason)
         if reason or self.raw_stop is None:
             self.raw_stop = reason
@@ -373,7 +373,7 @@ class OpenAIEncoder(wire.Encoder):
         return ({"role": "user", "content": said},) if said else ()
 
     def call_id(self, text: str) -> str:
-        """Return the id of a call, or a short id in its place if the server would refuse it."""
+        """Return the id of a call, or a short hash of it if the server would refuse the id."""
         if self.quirks.tool_ids == "nine":
             return (
                 text
@@ -412,7 +412,7 @@ class OpenAIEncoder(wire.Encoder):
         return f"{self.wire} strict" if self._serves_openai else self.wire
 
     def cache_key(self) -> str | None:
-        """Return the prompt cache key, a hash of instructions and tool names; None to send none."""
+        """Return the prompt cache key: a hash of system prompt and tool names; None for no key."""
         if not self.request.cache or self.quirks.cache != "key":
             return None
         return encoding.short_id(
@@ -420,10 +420,10 @@ class OpenAIEncoder(wire.Encoder):
         )
 
     def output_format(self) -> dict[str, Json] | None:
-        """Return the field that asks for JSON, or None if the request has no output schema.
+        """Return the field that asks for JSON, or None if none is wanted or the server has none.
 
-        Return None also if the server has no such field. A server without schemas is asked for any
-        JSON object. `strict` is set if both the schema and the server support it.
+        A server without support for schemas is asked for any JSON object. `strict` is set if both
+        the schema and the server support it.
         """
         schema, quirks = self.request.output_schema, self.quirks
         if schema is None or not quirks.output:
@@ -628,7 +628,10 @@ class ChatEncoder(OpenAIEncoder):
 
 
 def _marked(encoded: bytes) -> bytes:
-    """Return an encoded message with the cache mark on the last block of its content."""
+    """Return an encoded message with the cache mark on the last block of its content.
+
+    A message without content is returned unchanged.
+    """
     body = encoding.loads(encoded)
     content = body.get("content")
     if isinstance(content, str) and content:

@@ -263,7 +263,7 @@ def _citations(items: Iterable[dict[str, Json]]) -> Iterator[Json]:
 
 
 def identity(item: Json) -> Json:
-    """Return the id of an item, or its type if it has no id; None if it is not an object."""
+    """Return the call id or id of an item, or else its type; None if it is not an object."""
     return (
         (item.get("call_id") or item.get("id") or item.get("type"))
         if isinstance(item, dict)
@@ -441,9 +441,9 @@ class ResponsesEncoder(OpenAIEncoder):
 
 
 def _messages_after(messages: Sequence[Message], response: str) -> Sequence[Message]:
-    """Return the messages after the reply with a response id; the server has stored the others.
+    """Return the messages after the reply with a response id; the server has stored that reply.
 
-    Return all messages if none has the id, because the response belongs to another conversation.
+    Return all messages if no reply has the id: the response belongs to another conversation.
     """
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]
@@ -461,9 +461,9 @@ class OpenAIResponses(wire.Wire):
     decoder = ResponsesDecoder
 
     async def settled(self, decoder: wire.Decoder, model: str) -> wire.Decoder:
-        """Wait until a background response is complete, and return the decoder of it.
+        """Return the decoder of the complete response; wait for a response in the background.
 
-        Raise ProviderError after the total deadline.
+        Raise ProviderError if the response is not complete at the total deadline.
         """
         polls, started = 0, time.monotonic()
         while decoder.failure is None and (waiting := _background_id(decoder)):

@@ -1,4 +1,4 @@
-"""A provider wrapper that describes tools in the prompt, for models without tool calls.
+"""A wrapper for providers that describes tools in the prompt, for models without tool calls.
 
 The model calls a tool with a text of this form, and gets the result as a user message:
 
@@ -148,7 +148,10 @@ def _call_schema(tools: Sequence[ToolSpec]) -> dict[str, Json]:
 
 
 def _texts(messages: Iterable[Message]) -> Iterable[Message]:
-    """Yield messages with calls and results as texts; join neighbouring results in one message."""
+    """Yield messages with calls and results as texts.
+
+    Neighbouring results are joined in one message. Excluded results are left out.
+    """
     results: list[Part] = []
     for message in messages:
         if isinstance(message, ToolMessage):
@@ -245,7 +248,7 @@ def _parsed(message: AssistantMessage, *, is_forced: bool) -> AssistantMessage:
     content: list[Part] = [*others, *([Text(text=shown)] if shown else []), *calls]
     stop = message.stop_reason
     if len(calls) < len(parsed):
-        # The text is kept, so that the model sees what it wrote.
+        # The text is kept, so that the model sees its malformed call.
         content = [*others, Text(text=text)]
         stop = message.stop_reason if was_cut else StopReason.MALFORMED_CALL
     elif not was_cut:

@@ -157,9 +157,10 @@ def parse(spec: str) -> tuple[str, str]:
 
 
 def resolve(spec: str) -> tuple[str, str]:
-    """Return the provider's name and the model of a spec; replace aliases first.
+    """Return the name of the provider and the model of a spec such as "groq:llama" or an alias.
 
-    A model name without a provider belongs to its vendor if exactly one vendor has such a model.
+    For a list, that is the first of its providers. A model name without a provider belongs to its
+    vendor if exactly one vendor has such a model.
     """
     spec = next(iter(split(spec)), "")
     name, model = parse(spec)
@@ -176,14 +177,14 @@ def lookup(name: str) -> Entry:
     >>> lookup("anthropic").key
     ('ANTHROPIC_API_KEY',)
 
-    The name may include a model ("groq:llama-3.1-8b-instant") or be an alias. Raises
+    The name may include a model ("groq:llama-3.1-8b-instant") or be an alias. Raise
     UnknownProvider with suggestions if there is no such provider.
     """
     return _find(resolve(name)[0])[0]
 
 
 def check_names(spec: str) -> None:
-    """Raise UnknownProvider if a name in a spec is not a known provider, model or alias.
+    """Raise UnknownProvider if a spec names an unknown provider, model or alias.
 
     Nothing is opened, no key is needed, and no other package is loaded.
     """
@@ -222,7 +223,7 @@ def plugins() -> tuple[str, ...]:
 
 
 def key_available(name: str, environ: Mapping[str, str] | None = None) -> bool:
-    """Return whether a provider can be used: its key or login is set, or it needs no key."""
+    """Return whether a provider has its key or login, or needs none."""
     environ = os.environ if environ is None else environ
     entry = lookup(name)
     if not entry.key or entry.quirks.local or any(environ.get(each) for each in entry.key):
@@ -239,7 +240,7 @@ def is_stand_in(model: object) -> bool:
 
 
 def capabilities(spec: str) -> Capabilities:
-    """Return the capabilities and prices of a model, or of a provider's default model.
+    """Return the capabilities and prices of a model, or of the default model of a provider.
 
     >>> capabilities("anthropic:claude-haiku-4-5").window
     200000
@@ -255,8 +256,7 @@ def capabilities(spec: str) -> Capabilities:
 def default(environ: Mapping[str, str] | None = None, *, otherwise: str = "") -> str:
     """Return the default model: GLUE_MODEL, or the first provider with a key, or `otherwise`.
 
-    Raise MissingKey if none of them is set.
-
+    Raise MissingKey if there is none of these.
 
     `otherwise="offline:stand-in"` is for programs that people try without a key: a stand-in answers
     on a terminal, and everywhere else the missing key is an error when the model is first used.
@@ -348,9 +348,10 @@ def _open_offline(model: str = "", **options: Any) -> Provider:
 
 
 def _load_plugin(name: str) -> None:
-    """Load and register a provider of another package, from its entry point.
+    """Load and register the provider that another package offers as an entry point.
 
-    The entry point is a module that registers the provider, or a factory.
+    The entry point is a module that registers the provider, or a factory. Raise ConfigError if it
+    cannot be loaded.
     """
     point = _entry_points()[name]
     try:
@@ -369,7 +370,7 @@ def _load_plugin(name: str) -> None:
 
 
 def _load_config() -> None:
-    """Register the providers and aliases of the user's config.toml if the file has changed."""
+    """Read the providers and aliases of the user's config.toml, if the file has changed."""
     path, stamp = config.locate()
     if _config_read == {str(path): stamp}:
         return

@@ -1,4 +1,4 @@
-"""A provider wrapper that repeats a request after a failure that may pass.
+"""A wrapper for providers that repeats a request after a failure that may pass.
 
 A request is repeated only while the caller has seen no text and no tool call. Thinking and blank
 text may have been shown already: they are shown again by the next attempt.

@@ -1,4 +1,4 @@
-"""The web search of providers: how each server is asked for it, as data.
+"""Data about the web search of each provider: the fields with which its server is asked.
 
 A tool of the kind `web_search` (`glue.tools.fetch.web_search`) is not a function: the server
 searches by itself. `quirks.search` of a catalog entry names the form in which its server is asked.
@@ -47,7 +47,7 @@ FORMS: Mapping[str, Form] = {
 
 
 def search_fields(form: str, tool: ToolSpec) -> dict[str, Json]:
-    """Return the request fields of a web search, with the settings that the server knows."""
+    """Return the request fields of a web search, with those settings that the server knows."""
     known = FORMS[form]
     fields: dict[str, Json] = {
         name: dict(value) if isinstance(value, Mapping) else value

@@ -84,7 +84,7 @@ class Parser:
         return events
 
     def end(self) -> list[bytes]:
-        """Return the last event if the stream ended without a blank line after it, else []."""
+        """Return the data of the last event if no blank line ended it, in a list, or else []."""
         events: list[bytes] = []
         if self._parts and not self.is_body:
             self._fields(b"".join(self._parts), events)
@@ -93,7 +93,10 @@ class Parser:
 
     @property
     def body(self) -> bytes | None:
-        """The whole response if it is JSON instead of events, else None."""
+        """The bytes of the response so far if they are JSON instead of events, else None.
+
+        None also if the JSON is split into objects.
+        """
         return b"".join(self._parts) if self.is_body and self._objects is None else None
 
     def _newlines(self, block: bytes) -> bytes:

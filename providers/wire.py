@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class Encoder(ABC):
-    """The base class of encoders: it iterates over messages and tools, a subclass encodes them.
+    """The base class of encoders of requests. A subclass encodes single messages and tools.
 
     The bytes of messages and tools that were encoded before are reused.
     """
@@ -207,9 +207,9 @@ class Encoder(ABC):
         return turns
 
     def pieces(self, last: Message | None = None) -> list[bytes]:
-        """Return the encoded messages as elements of a JSON array.
+        """Return the encoded messages in pieces, which form a JSON array if joined with commas.
 
-        A block of messages before `last` may be joined to one piece.
+        A piece is one message or several. The message `last` is never joined with others.
         """
         pieces: list[bytes] = []
         for block in encoding.blocks(self.messages):
@@ -435,7 +435,7 @@ class Decoder:
         raise self.failure
 
     def decode(self, body: bytes) -> Done:
-        """Decode a complete body and return its reply."""
+        """Decode a complete body, and return the reply or raise its error."""
         self.feed(body)
         return self.finish()
 
@@ -498,7 +498,7 @@ class Decoder:
     # Blocks
 
     def _say(self, block: Block, text: str, events: list[ProviderEvent]) -> None:
-        """Append text to a block, and append the delta event for it to `events`."""
+        """Append a text to a block, and its delta event to `events`. Ignore an empty text."""
         if not text:
             return
         block.texts.append(text)
@@ -526,7 +526,10 @@ class Decoder:
         return block
 
     def _made_up_id(self, index: int) -> str:
-        """Return an id for a call without one; the id is reproducible if the response has an id."""
+        """Return an id for a call that has none.
+
+        If the response has an id, the same response always results in the same id.
+        """
         seed = encoding.text_of(self.facts.get("id"))
         return "call_" + (encoding.short_id(f"{seed} {index}", 20) if seed else new_id())
 
@@ -563,7 +566,7 @@ class Decoder:
                 )
 
     def _usage(self) -> Usage | None:
-        """Return the token counts as Usage, or None if the server sent none.
+        """Return the token counts as Usage, or None if the server sent no counts.
 
         Input includes cached tokens, and output includes reasoning.
         """
@@ -651,7 +654,7 @@ class Decoder:
 
 
 def _count(raw: Mapping[str, Json], places: Sequence[str]) -> int | None:
-    """Return the first count found at `places`, such as "details.cached", or None."""
+    """Return the first count at one of `places`, such as "details.cached", or None."""
     for place in places:
         outer, _, inner = place.rpartition(".")
         found = (encoding.object_of(raw.get(outer)) if outer else raw).get(inner)
@@ -738,7 +741,7 @@ class Wire(Closeable):
         return headers
 
     async def settled(self, decoder: Decoder, model: str) -> Decoder:
-        """Return the decoder of the complete response; a subclass may fetch the response later."""
+        """Return the decoder of the complete response; a subclass may first wait for it."""
         return decoder
 
     @property
@@ -856,7 +859,7 @@ def wire_class(name: str) -> type[Wire]:
 
 
 def tool_rules() -> dict[str, ToolRules]:
-    """Return the limits on tool definitions by the name of the wire, for wires that have any."""
+    """Return the `ToolRules` of each wire that limits tool definitions, by the name of the wire."""
     wires = {entry.wire: wire_class(entry.wire) for entry in ENTRIES}
     return {
         name: wire.tool_rules for name, wire in sorted(wires.items()) if "tool_rules" in vars(wire)
@@ -864,7 +867,7 @@ def tool_rules() -> dict[str, ToolRules]:
 
 
 def capabilities_of(entry: Entry, model: str = "") -> Capabilities:
-    """Return the capabilities and prices of a provider's model; "" is the default model."""
+    """Return the capabilities and prices of a model of a provider; "" is its default model."""
     model = model or entry.model
     found = find(entry.name, model)
     price = found.price if found else (None, None)

@@ -54,14 +54,14 @@ def test_providers_of_the_users_config_are_catalog_entries(
             'base_url = "https://a"\nwire = "morse"',
             "there is no wire 'morse'; there are: anthropic, bedrock, gemini",
         ),
-        ('base_url = "https://a"\nwindow = "big"', "window is of the wrong type"),
+        ('base_url = "https://a"\nwindow = "big"', "window must be a whole number"),
         (
             'base_url = "https://a"\nquirks = {speed = 1}',
             "quirks: 'speed' is unknown; there are: max_tokens, ",
         ),
         (
             'base_url = "https://a"\nquirks = {images = "image/png"}',
-            "quirks: images is of the wrong type",
+            "quirks: images must be a list of strings",
         ),
         (
             'base_url = "https://a"\n[providers."a b"]\nbase_url = "https://a"',
