@@ -55,7 +55,7 @@ def is_address(name: str) -> bool:
 
 
 def store_name(name: str = "") -> str:
-    """Return the name of a store for messages: its path, or its address without the login."""
+    """Return the path or address of a store to show to users, without the login of the address."""
     if not is_address(name):
         return str(store_path(name))
     scheme, _, rest = name.partition("://")
@@ -63,11 +63,12 @@ def store_name(name: str = "") -> str:
 
 
 def open_store(name: str = "") -> Store:
-    """Open a store by its name.
+    """Return the store for a name: a server's address, a SQLite file or a folder.
 
     Args:
-        name: an address is a PostgreSQL store, a path that ends in .db, .sqlite or .sqlite3 is a
-            SQLite file, and any other path is a folder of session files. "" is the default folder.
+        name: an address opens a PostgreSQL store; a path that ends in .db, .sqlite or .sqlite3
+            opens a SQLite file; any other path opens a folder of session files. "" opens the
+            default folder.
     """
     if is_address(name):
         from glue.stores.postgres import PostgresStore  # needs the extra glue-agents[postgres]
@@ -77,7 +78,7 @@ def open_store(name: str = "") -> Store:
     if path.suffix in (".db", ".sqlite", ".sqlite3"):
         if path.is_dir():
             raise ConfigError(
-                f"the store {path} is a folder; a name that ends in {path.suffix} must be a file"
+                f"the store {path} is a folder; give a SQLite file, or a name without {path.suffix}"
             )
         from glue.stores.sqlite import SQLiteStore  # sqlite3 is slow to import
 
@@ -91,7 +92,8 @@ def open_store(name: str = "") -> Store:
 async def check_store(store: Store) -> tuple[int, list[str]]:
     """Read every session of a store; return their number, and a line about each problem.
 
-    A problem is a session that cannot be read. Without any, it is files that are not sessions.
+    A problem is a session that cannot be read. If all sessions can be read, files in the folder of
+    a FileStore that are not sessions are one problem.
     """
     infos, damaged = await store.list(), list[str]()
     for info in infos:
@@ -107,7 +109,7 @@ async def check_store(store: Store) -> tuple[int, list[str]]:
 
 
 def read_session_file(path: Path) -> tuple[Record, Sequence[Message], Mapping[str, float]] | None:
-    """Return header, messages and storage times of a session file; None for other files.
+    """Return the header, messages and storage times of a session file; None for any other file.
 
     Raise StoreError if the file is a SQLite store.
     """
@@ -116,7 +118,7 @@ def read_session_file(path: Path) -> tuple[Record, Sequence[Message], Mapping[st
         start = file.read(len(database))
         if start == database:
             raise StoreError(
-                f"{path} is a store of many sessions; name one of them and give the file as --store"
+                f"{path} is a store of many sessions; name a session, and pass the file as --store"
             )
         first = (start + file.readline()).lstrip(b"\xef\xbb\xbf \t\r\n")
     if not any(record["type"] == "header" for record, _ in jsonl.records_in(first + b"\n")):

@@ -35,7 +35,8 @@ def sync_folder(folder: Path) -> None:
 def open_locked(path: Path, id: str, sync: bool) -> int:
     """Open the file of a session for appending, lock it, and return the file descriptor.
 
-    The file is created if it does not exist. Raise SessionBusy if another writer has locked it.
+    The file and its folder are created if they do not exist. Raise SessionBusy if another writer
+    has locked the file.
     """
     while True:
         is_new = not path.exists()
@@ -58,7 +59,10 @@ def open_locked(path: Path, id: str, sync: bool) -> int:
 
 
 def lock(fd: int, id: str) -> None:
-    """Lock the open file `fd` until it is closed. Raise SessionBusy if it is locked already."""
+    """Lock the open file `fd` until it is closed. Raise SessionBusy if it is locked already.
+
+    `id` is the session that the error names.
+    """
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -75,10 +79,10 @@ def pread(fd: int, start: int, stop: int) -> bytes:
 
 
 def read_only_reason(id: str, path: os.PathLike[str], error: OSError) -> str:
-    """Return the message that a session is read-only, or raise StoreError for other errors.
+    """Return why a session is read-only, after its file could not be opened for writing.
 
-    `error` is the error of opening the file for writing. The session is read-only if the file must
-    not be written.
+    `error` is the error of opening the file. Raise StoreError if its reason is neither a missing
+    permission nor a read-only filesystem.
     """
     if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
         raise cannot_open(id, path, error) from error
@@ -86,4 +90,5 @@ def read_only_reason(id: str, path: os.PathLike[str], error: OSError) -> str:
 
 
 def cannot_open(id: str, path: os.PathLike[str], error: OSError) -> StoreError:
+    """Return the error for a session whose file cannot be opened."""
     return StoreError(f"session {id!r} cannot be opened: {error.strerror}: {path}")

@@ -56,7 +56,7 @@ _BRIEF = 65_536  # bytes in which the header and the first message are expected
 
 
 class FileStore(BlockingStore):
-    """A store that keeps each session in a file of its own in a folder.
+    """A store in a folder, with one file of JSON lines for each session.
 
     >>> store = FileStore(".glue")
     >>> session = agent.session("demo", store=store)  # doctest: +SKIP
@@ -80,14 +80,20 @@ class FileStore(BlockingStore):
         self.sync = sync
 
     def path(self, id: str) -> Path:
-        """Return the path of a session's file. Characters that are unsafe there become %XX."""
+        """Return the path of the file of a session. Unsafe bytes of the id are written as %XX.
+
+        Raise ValueError if the id is not valid, or too long for a file name.
+        """
         name = _UNSAFE.sub(lambda match: b"%%%02X" % match.group()[0], check_id(id).encode())
         if len(name) > 240:
-            raise ValueError(f"the session id {id!r} is too long for a file name")
+            raise ValueError(
+                f"the session id {id!r} is too long for a file name: {len(name)} bytes with"
+                " escapes, but at most 240 are possible"
+            )
         return self.root / (name.decode() + _SUFFIX)
 
     def paths(self) -> tuple[Path, ...]:
-        """Return all files in the folder that have the suffix of session files."""
+        """Return the sorted paths of all files in the folder whose names end in .jsonl."""
         return tuple(sorted(path for path in self.root.glob(f"*{_SUFFIX}") if path.is_file()))
 
     def _writer(self, id: str, first: Record) -> _Writer:
@@ -119,9 +125,10 @@ class FileStore(BlockingStore):
     async def fork(
         self, id: str, new_id: str, *, at: int | None = None, live: bool = False
     ) -> None:
-        """Copy a session within this store, like the function `copy`.
+        """Copy a session to the new id `new_id` in this store, like the function `copy`.
 
-        The lines are copied without decoding them, unless messages were inserted or removed.
+        The lines are copied without decoding them, unless `live` is set, or messages were inserted
+        or removed.
         """
         await self._in_thread(self._fork, id, new_id, at, live)
 
@@ -200,7 +207,9 @@ class _Writer:
         self.end += complete
         if stored.header and stored.header["session"] != self.id:
             found = stored.header["session"]
-            raise StoreError(f"{self.path} contains the session {found!r}, not {self.id!r}")
+            raise StoreError(
+                f"{self.path} contains the session {found!r}, not {self.id!r}; rename the file"
+            )
         if stored.read_only:
             _log.warning("%s", stored.read_only)
             return
@@ -275,7 +284,7 @@ class _Writer:
 
 
 def encode(record: Record) -> bytes:
-    """Return a record as one line of JSON."""
+    """Encode a record as one line of JSON."""
     try:
         return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
     except UnicodeEncodeError:  # half a surrogate pair, which models send: store it escaped
@@ -290,7 +299,7 @@ def read(path: Path, *, brief: bool = False) -> tuple[StoredSession, dict[str, f
 
     Args:
         path: the file. Another process may be writing to it.
-        brief: stop after the first message.
+        brief: read only the first 64 KiB, and stop after the first message.
     """
     stored, times = StoredSession(), dict[str, float]()
     with path.open("rb") as file:
@@ -304,7 +313,7 @@ def read(path: Path, *, brief: bool = False) -> tuple[StoredSession, dict[str, f
             if brief and stored.messages:
                 break
     if not stored.header:
-        raise StoreError(f"{path} has no session header")
+        raise StoreError(f"{path} is not a session: it is empty, or its header is incomplete")
     return stored, times
 
 
@@ -326,7 +335,7 @@ def records_in(data: bytes) -> Iterator[tuple[Record, int]]:
 
 
 def lines_of_fork(data: bytes, at: int | None) -> tuple[list[bytes], int] | None:
-    """Return the lines to copy to a fork and the session's message count, or None.
+    """Return the lines of a session file to copy to a fork, and the number of all its messages.
 
     The lines are the first `at` messages, and the records that change fields of messages or exclude
     messages. Return None if a record inserts or removes messages: then the session has to be
@@ -346,16 +355,16 @@ def lines_of_fork(data: bytes, at: int | None) -> tuple[list[bytes], int] | None
 
 
 def apply_or_skip(stored: StoredSession, record: Record) -> None:
-    """Apply a record to the session. Skip a record that this version cannot read."""
+    """Apply a record to the session, or skip a record that is damaged or of a newer version."""
     with contextlib.suppress(StoreError, KeyError, TypeError, ValueError):
         stored.apply(record)
 
 
 def check_first(data: bytes, path: Path) -> Record | None:
-    """Return the header at the start of a session file, or None if it is empty or incomplete.
+    """Return the header in the first line of a session file, or None if that line is incomplete.
 
-    Raise StoreError if the file is not a session, so that the caller does not remove its contents
-    as an incomplete record. `data` is the content of the file `path`.
+    Raise StoreError if the first line is not a header, so that the caller does not remove the
+    contents of such a file as an incomplete record. `data` is the content of the file `path`.
     """
     first = data.find(b"\n")
     if first < 0:
@@ -367,6 +376,7 @@ def check_first(data: bytes, path: Path) -> Record | None:
 
 
 def stored_at(record: Record) -> float:
+    """Return the time at which a record was stored, or 0.0 if the record has no valid time."""
     at = record.get("at")
     return at if isinstance(at, (int, float)) else 0.0
 
@@ -375,9 +385,10 @@ def stored_at(record: Record) -> float:
 
 
 def search_file(path: Path, query: Query) -> list[SearchHit]:
-    """Search a session file from its end, and return the hits, or [] if it is not a session.
+    """Return the hits of a query in a session file, or [] if the file is not a session.
 
-    Only lines that can match are decoded, which makes the search many times faster.
+    Unless the text of a message was changed later, the lines are searched from the last to the
+    first, and only lines that can match are decoded, which is many times faster.
     """
     try:
         data = path.read_bytes()
@@ -423,10 +434,11 @@ def _messages_in(records: Iterator[Record], dropped: set[str]) -> Iterator[tuple
 
 
 def _needles(query: Query, *, only_ascii: bool) -> list[tuple[bytes, re.Pattern[bytes]]]:
-    """Return byte strings, each with a pattern, that every matching line must contain.
+    """Return the byte strings that every matching line contains, each with a regular expression.
 
-    The byte strings are parts of the words of the query, for lines whose ASCII letters are in lower
-    case. A part with other letters is left out if the letters have two cases, or if `only_ascii`.
+    The byte strings are parts of the words of the query. They and the expressions are for lines
+    whose ASCII letters are in lower case. A part with other letters is left out if the letters have
+    two cases, or if `only_ascii` is true.
     """
     needles = []
     words = [(word, prefix and word is term[-1]) for term, prefix in query.terms for word in term]

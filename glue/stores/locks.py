@@ -1,4 +1,4 @@
-"""`SessionLocks`: the locks of many sessions in one lock file, for SQLite stores."""
+"""`SessionLocks`: one lock file with a lock for each session, for SQLite stores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WRITER = 1  # the byte that the current writer of the database locks
 
 
 class SessionLocks:
-    """Locks on single bytes of one file. Each session has its byte.
+    """A lock file in which each session has a byte of its own, which its writer locks.
 
     The operating system releases the locks of a killed process.
     """
@@ -33,7 +33,7 @@ class SessionLocks:
         self._fd = -1
 
     def open(self) -> None:
-        """Open the lock file, and mark it as in use, so that other users do not delete it."""
+        """Open the lock file, and mark the file as in use, so that other users do not delete it."""
         while self._fd < 0:
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
@@ -49,7 +49,7 @@ class SessionLocks:
             os.close(fd)  # its last user deleted the file before it was locked here: try again
 
     def take(self, id: str) -> None:
-        """Lock the session `id`. Raise SessionBusy if another process has locked it."""
+        """Lock the session `id`. Raise SessionBusy if it is locked already."""
         try:
             _lock(self._fd, "exclusive", _byte_of(id))
         except BlockingIOError as error:
@@ -61,7 +61,7 @@ class SessionLocks:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Lock the database for writing during a block. Wait first if it is locked already.
+        """Wait until no other writer has locked the database, and lock it during a `with` block.
 
         Waiting for this lock is faster and fairer than SQLite's own polling.
         """
@@ -83,9 +83,9 @@ class SessionLocks:
 
 
 def hold(path: Path, id: str) -> SessionLocks:
-    """Lock the session `id` of a database file; return an object that unlocks it if closed.
+    """Lock the session `id` of a database file; call `close` of the returned object to unlock it.
 
-    Raise SessionBusy if it is locked already.
+    Raise SessionBusy if the session is locked already.
     """
     locks = SessionLocks(lock_path(path))
     locks.open()

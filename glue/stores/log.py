@@ -14,14 +14,18 @@ from glue.tasks import finish_in_thread
 
 
 class Writer(Protocol):
-    """The part of a log that each kind of store implements itself: locking and writing."""
+    """The protocol of writers: a log calls the writer of its store to lock and change a session."""
 
     @property
     def blocks(self) -> bool:
         """True if the methods wait for a disk or a server, and must be called in a thread."""
 
     def open(self, stored: StoredSession) -> None:
-        """Lock the session for this writer, and update `stored` with changes in the store."""
+        """Lock the session for this writer, and update `stored` to its state in the store.
+
+        A session that does not exist is created. Raise SessionBusy if another writer has locked the
+        session.
+        """
 
     def write(self, records: Sequence[Record]) -> None:
         """Store all records, and return when they are durable.
@@ -125,21 +129,30 @@ class Log:
             await self._write([message_record(message, times) for message in messages], messages)
 
     async def insert(self, message: Message, before: str) -> None:
-        """Store a message in front of the message with the id `before`."""
+        """Store a message in front of the message with the id `before`.
+
+        Raise StoreError if the session does not contain that message.
+        """
         self._stored.index(before)
         await self._write([message_record(message) | {"before": before}], (message,))
 
     async def amend(self, id: str, fields: Mapping[str, Any]) -> None:
-        """Replace some fields of a message. The new values must be JSON-serializable."""
+        """Replace fields in the JSON of the message `id`. The new values must be JSON-serializable.
+
+        Raise StoreError if the session does not contain the message.
+        """
         self._stored.index(id)
         await self._write([{"type": "amend", "id": id, "fields": dict(fields)}])
 
     async def drop(self, ids: Iterable[str]) -> None:
-        """Remove messages from the session."""
+        """Remove the messages with these ids from the session; ignore unknown ids."""
         await self._write([{"type": "drop", "ids": list(ids)}])
 
     async def exclude(self, ids: Iterable[str]) -> None:
-        """Mark messages as excluded: they stay in the session, but are not sent to models again."""
+        """Mark the messages with these ids as excluded; ignore unknown ids.
+
+        Excluded messages stay in the session, but are not sent to models again.
+        """
         await self._write([{"type": "exclude", "ids": list(ids)}])
 
     async def _write(

@@ -22,9 +22,11 @@ class MemoryStore(BlockingStore):
     """
 
     def __init__(self) -> None:
-        self._holders: dict[str, object] = {}  # the writer that has locked a session
+        self._holders: dict[str, object] = {}  # the writer that has locked each session, by its id
         self._sessions: dict[str, StoredSession] = {}
-        self._times: dict[str, dict[str, float]] = {}  # storage times by session and message id
+        self._times: dict[
+            str, dict[str, float]
+        ] = {}  # storage times, by the ids of session and message
 
     async def _in_thread(self, work: Callable[..., T], *values: Any) -> T:
         return work(*values)  # faster than a thread

@@ -74,7 +74,7 @@ class PostgresStore(SQLStore):
         weakref.finalize(self, self.pool.close)
 
     async def aclose(self) -> None:
-        """Close the connections to the server. The store can be used again afterwards."""
+        """Close the idle connections to the server. The store can be used again afterwards."""
         await finish_in_thread(self.disconnect)
 
     def disconnect(self) -> None:
@@ -113,7 +113,7 @@ class PostgresStore(SQLStore):
     def listen(
         self, channel: str, receive: Callable[[str], object], ending: threading.Event
     ) -> None:
-        """Call `receive` with each notification of a channel, until `ending` is set.
+        """Call `receive` with the text of each notification of a channel, until `ending` is set.
 
         This opens a connection of its own. If the connection breaks, it is opened again, and the
         notifications in between are lost.
@@ -163,7 +163,7 @@ class PostgresStore(SQLStore):
     # Leases ---------------------------------------------------------------------------------------
 
     def hold(self, number: int, token: int) -> None:
-        """Start to renew the lease of a session regularly, in a background thread.
+        """Renew the lease of a session regularly in a background thread, until `release` is called.
 
         `number` is the number of the session, and `token` is the fencing token of the lease.
         """
@@ -215,8 +215,8 @@ class _Pool:
         parts = urlsplit(url)
         if parts.scheme not in ("postgres", "postgresql"):
             raise ConfigError(
-                "the address of a PostgreSQL store is postgresql://USER@HOST/DATABASE,"
-                f" not {parts.scheme or url!r}"
+                "the address of a PostgreSQL store must be postgresql://USER@HOST/DATABASE;"
+                f" this address begins with {parts.scheme!r}"
             )
         try:
             import psycopg  # optional: the extra glue-agents[postgres]
@@ -308,7 +308,10 @@ class _Pool:
 
 
 def _migrate(connection: Connection) -> int:
-    """Upgrade the tables to the current version in one transaction, and return their version."""
+    """Create the tables or upgrade them to the current version, and return their version.
+
+    Tables of a newer version are not changed.
+    """
     found = connection.execute("SELECT to_regclass('glue_schema')").fetchone()
     version = _version(connection) if found and found[0] else 0
     if version >= len(MIGRATIONS):
@@ -336,9 +339,10 @@ _LONGEST = 2_000  # bytes; longer words are not indexed
 
 
 def _vector(text: str) -> str:
-    """Return the tsvector of a text: its words with their positions.
+    """Return the words of a text with their positions, in the syntax of PostgreSQL's tsvector.
 
-    PostgreSQL's own parser is not used, because it treats `a/b` and `x.y` as one word.
+    PostgreSQL's own parser is not used, because it treats `a/b` and `x.y` as one word. Very long
+    words, and the end of a very long text, are left out.
     """
     places: dict[str, list[str]] = {}
     size = 0

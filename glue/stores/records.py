@@ -30,8 +30,8 @@ Record: TypeAlias = dict[str, Json]
 class StoredSession:
     """The header and the messages of a session, after all its records were applied.
 
-    `messages` only grows in place. Every other change replaces the list, so that a view of the old
-    list does not change.
+    A new message is appended to the list `messages` in place. Every other change replaces the list,
+    so that a view of the old list does not change.
     """
 
     header: Record = field(default_factory=dict)
@@ -103,7 +103,7 @@ def new_header(
 
 
 def message_record(message: Message, times: Mapping[str, float] | None = None) -> Record:
-    """Return the record that appends a message to a session.
+    """Return the record that adds a message at the end of a session.
 
     `times` contains the storage times of copied messages, by message id. The storage time of any
     other message is now.
@@ -114,7 +114,7 @@ def message_record(message: Message, times: Mapping[str, float] | None = None) -
 
 
 def read_message(data: Json) -> Message | None:
-    """Decode a stored message. Return None if the message is damaged or of a newer version.
+    """Decode a stored message. Return None if it is damaged, or a newer version of glue wrote it.
 
     The record stays in the store, so that a newer version of glue can read it.
     """
@@ -128,10 +128,10 @@ def read_message(data: Json) -> Message | None:
 
 @contextlib.contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pause Python's garbage collector while a session is decoded.
+    """Pause Python's garbage collector during a `with` block that decodes a session.
 
     The collector runs after every few hundred new objects and finds nothing, because messages have
-    no reference cycles. In a session of 100,000 messages it takes a third of the time.
+    no reference cycles. It takes a third of the time of decoding 100,000 messages.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -148,7 +148,7 @@ def amend_message(message: Message, fields: Mapping[str, Json]) -> Message:
 
 
 def newer_header(header: Record) -> str:
-    """Return an error message if a newer version of glue wrote the session, or else ""."""
+    """Return an error message if a newer version of glue wrote this header, or else ""."""
     schema = header.get("schema", SCHEMA_VERSION)
     if schema <= SCHEMA_VERSION:
         return ""

@@ -59,7 +59,7 @@ class Query:
 
     @functools.cached_property
     def terms(self) -> tuple[tuple[list[str], bool], ...]:
-        """For each term, its consecutive words, and whether the last word is only a prefix."""
+        """The terms of the query: for each its words in order, and whether the last is a prefix."""
         found = _QUERY.findall(self.text.replace("\0", " "))
         terms = [
             (WORD.findall(split_words(phrase or word)), word.endswith("*"))
@@ -80,10 +80,10 @@ class Query:
     def find(
         self, session: str, messages: Iterable[tuple[Message, float]], most: int | None = None
     ) -> list[SearchHit]:
-        """Return a hit for each message of a session that matches, up to `most` hits.
+        """Return a hit for each message that matches the query and its filters.
 
         Args:
-            session: the id of the session.
+            session: the id of the session that the messages belong to.
             messages: each message with the time at which it was stored.
             most: the number of hits after which the search stops, or None for no limit.
         """
@@ -105,9 +105,9 @@ class Query:
         return hits
 
     def snippet(self, text: str) -> str | None:
-        """Return the text around the first match, with matches in [brackets]; None without one.
+        """Return the text around the first match, with the matches in [brackets].
 
-        A text matches if it contains all terms of the query.
+        Return None if the text does not contain all terms of the query.
         """
         matches = [pattern.search(text) for pattern in self.patterns]
         starts = [match.start() for match in matches if match is not None]
@@ -121,12 +121,12 @@ class Query:
         return ("…" if left else "") + join_words(piece) + ("…" if right < len(text) else "")
 
     def newest(self, hits: Iterable[SearchHit]) -> tuple[SearchHit, ...]:
-        """Return the newest hits, newest first, at most `limit` hits."""
+        """Return the newest of the hits, newest first, up to the `limit` of the query."""
         return tuple(sorted(hits, key=lambda hit: hit.at, reverse=True)[: self.limit])
 
 
 def searchable(message: Message) -> str:
-    """Return the text that a search looks at: the text of a message, its calls and arguments."""
+    """Return the text in which a message is searched: its text, tool names and arguments."""
     text = message.text
     if isinstance(message, AssistantMessage) and message.calls:
         calls = [f"{call.name} {call.arguments}" for call in message.calls]
@@ -135,7 +135,7 @@ def searchable(message: Message) -> str:
 
 
 def split_words(text: str) -> str:
-    """Insert zero-width spaces around characters of scripts that are written without spaces.
+    """Return a text with zero-width spaces around the characters of scripts without spaces.
 
     The text is also normalized, so that an accented letter has the same form everywhere.
     """
@@ -151,6 +151,7 @@ def join_words(text: str) -> str:
 
 
 def role_of(message: Message) -> str:
+    """Return the role of a message: "user", "assistant" or "tool"."""
     if isinstance(message, AssistantMessage):
         return "assistant"
     return "tool" if isinstance(message, ToolMessage) else "user"

@@ -99,7 +99,11 @@ class SQLStore(BlockingStore):
         raise NotImplementedError
 
     def _change(self, id: str, work: Callable[[Connection], T]) -> T:
-        """Call `work` in a transaction while the session `id` is locked; return its result."""
+        """Call `work`, which creates or changes the session `id`, in a transaction.
+
+        Return the result of `work`. A SQLite store locks the session meanwhile. Raise NewerSchema
+        if a newer version of glue created the tables.
+        """
         raise NotImplementedError
 
     # The methods of a store -----------------------------------------------------------------------
@@ -160,7 +164,7 @@ class SQLStore(BlockingStore):
         self._change(id, delete)
 
     async def vacuum(self) -> None:
-        """Free the disk space of deleted sessions."""
+        """Make the disk space of deleted sessions available again."""
         await self._in_thread(self._vacuum)
 
     def _vacuum(self) -> None:
@@ -169,7 +173,7 @@ class SQLStore(BlockingStore):
     async def fork(
         self, id: str, new_id: str, *, at: int | None = None, live: bool = False
     ) -> None:
-        """Copy a session within this store, like the function `copy`.
+        """Copy a session to the new id `new_id` in this store, like the function `copy`.
 
         The messages are copied inside the database, without loading them.
         """
@@ -341,8 +345,8 @@ class SQLStore(BlockingStore):
 class SQLWriter:
     """A writer to a session in a SQL database.
 
-    The writer stores the header and the count of changes that it has read last. Only if these have
-    changed, it reads the messages again.
+    The writer remembers the header and the count of changes that it read last. It reads the
+    messages again only if one of these has changed.
     """
 
     blocks = True

@@ -29,7 +29,9 @@ T = TypeVar("T")
 # Each script upgrades the tables by one version. SQLite's `user_version` counts the scripts that
 # were run.
 MIGRATIONS = tuple(Path(__file__).with_name(name) for name in ("sqlite-1.sql",))
-WAIT = 60.0  # seconds to wait for a lock of another program; glue's writers wait in `SessionLocks`
+# Seconds to wait for a lock of another program. Writers of glue wait for each other in
+# `SessionLocks`.
+WAIT = 60.0
 
 
 # The store ----------------------------------------------------------------------------------------
@@ -106,7 +108,7 @@ class SQLiteStore(SQLStore):
 
     @contextlib.contextmanager
     def locked(self, id: str) -> Iterator[Database]:
-        """Lock the session `id` during a block, and yield the open database file.
+        """Lock the session `id` during a `with` block, and yield the open database.
 
         Raise SessionBusy if the session is locked already.
         """
@@ -194,7 +196,7 @@ class _Writer(SQLWriter):
 
     def write(self, records: Sequence[Record]) -> None:
         if self.database is None:
-            raise StoreError(f"session {self.id!r} is closed")
+            raise StoreError(f"session {self.id!r} is not open for writing; use `async with log`")
 
         def write(connection: Connection) -> int:
             number = self.number or self.store.begin(connection, self.first)
@@ -217,8 +219,9 @@ class ExclusiveStore(SQLiteStore):
     """A store in a file that the caller has locked for this process with `locks.hold`.
 
     The store uses one connection and needs no locks and no threads. A write takes about 0.1 ms,
-    because it does not wait for the disk: it survives a killed process, but a power failure can
-    lose the last records. A session is created with its first message, which saves a transaction.
+    because it does not wait for the disk. The records survive a killed process, but a power failure
+    can lose the last records. A session is created with its first message, which saves a
+    transaction.
     """
 
     def __init__(self, path: Path) -> None:
@@ -291,7 +294,10 @@ class Database:
             return self.connection
 
     def close(self) -> None:
-        """Close the connection. The last connection to close empties the write-ahead log."""
+        """Close the connection and the lock file.
+
+        The last connection to the file that is closed empties the write-ahead log.
+        """
         with self._commit_lock, self._connection_lock, store_errors(self.path):
             if self.connection is not None:
                 with self.locks.writing():
@@ -374,7 +380,10 @@ class Database:
             raise self._failed from error
 
     def _run_job(self, connection: Connection, job: Job) -> None:
-        """Make one of several changes. If it fails, only this change is rolled back."""
+        """Run one of several jobs of a transaction.
+
+        If the job fails, only its changes are rolled back, and the job stores the error.
+        """
         connection.execute("SAVEPOINT job")
         try:
             job.result = job.work(connection)
@@ -394,9 +403,9 @@ _guard = threading.RLock()
 
 @contextlib.contextmanager
 def using(path: Path, sync: bool) -> Iterator[Database]:
-    """Yield the Database of a file, which all its users in this process share.
+    """Yield the `Database` of a file, which all blocks in this process with equal `sync` share.
 
-    The last user closes the database at the end of its block.
+    The end of the last of these blocks closes the database.
     """
     # A forked child must not use the connection of its parent, so the key has the process id.
     key = (os.path.realpath(path), sync, os.getpid())
@@ -415,7 +424,10 @@ def using(path: Path, sync: bool) -> Iterator[Database]:
 
 
 def connect(path: Path) -> Connection:
-    """Return a connection for writing to a database file. Create its tables if needed."""
+    """Open a database file for writing, and return the connection.
+
+    The file and its tables are created if needed.
+    """
     check_links(path)
     if not path.exists():
         # Created here, because SQLite would create a file that others can read.
@@ -437,15 +449,16 @@ def connect(path: Path) -> Connection:
 
 
 def check_links(path: Path) -> None:
-    """Raise StoreError if a file has a second name (a hard link), because SQLite would damage it.
+    """Raise StoreError if a database file has a second name (a hard link).
 
     SQLite finds the write-ahead log by the name of the file. Under another name SQLite does not
-    find the log, and overwrites the changes in it.
+    find the log, and overwrites the changes in it. A copy of the file lacks them too, unless every
+    program that used the file under the other name was closed first.
     """
     if path.exists() and path.stat().st_nlink > 1:
         raise StoreError(
-            f"{path} has several names (hard links), which SQLite does not support; copy the file"
-            " and use the copy"
+            f"{path} has several names (hard links), which SQLite does not support; close the"
+            " programs that use it under another name, then copy the file and use the copy"
         )
 
 
@@ -455,7 +468,7 @@ def _version(connection: Connection) -> int:
 
 
 def _migrate(connection: Connection) -> None:
-    """Upgrade the tables to the current version in one transaction."""
+    """Create the tables, or upgrade them to the current version, in one transaction."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         # The version is read again: another process may have upgraded the tables meanwhile.
@@ -492,7 +505,7 @@ def _connect(path: Path, *, uri: str = "") -> Connection:
 
 @contextlib.contextmanager
 def store_errors(path: Path) -> Iterator[None]:
-    """Translate errors of sqlite3 inside a block to StoreError."""
+    """Translate errors of sqlite3 inside a `with` block to StoreError."""
     try:
         yield
     except sqlite3.Error as error:

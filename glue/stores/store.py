@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionInfo:
-    """The description of a session that `Store.list` returns."""
+    """A description of one session, as `Store.list` returns it."""
 
     id: str
     created: float  # seconds since 1970
@@ -32,7 +32,7 @@ class SessionInfo:
 
 
 class Store(Protocol):
-    """The protocol of stores. A store keeps sessions, each under its id."""
+    """The protocol of stores. A store contains sessions, each with its own id."""
 
     def log(
         self,
@@ -55,7 +55,10 @@ class Store(Protocol):
         """Return the descriptions of all sessions, the most recently changed session first."""
 
     async def load(self, id: str) -> tuple[Message, ...]:
-        """Return the messages of a session without locking it."""
+        """Return the messages of a session without locking the session.
+
+        Raise StoreError if the session does not exist.
+        """
 
     async def search(
         self,
@@ -67,11 +70,13 @@ class Store(Protocol):
         since: float | None = None,
         until: float | None = None,
     ) -> tuple[SearchHit, ...]:
-        """Return hits for the newest messages that contain every term, at most `limit` hits.
+        """Return hits for messages that contain every term of the query.
+
+        SQLite and PostgreSQL return the best hits first, all other stores the newest.
 
         Args:
             query: words, "phrases in quotes" and prefixes such as `word*`.
-            limit: the largest number of hits.
+            limit: the largest number of hits to return.
             session: search only the session with this id.
             role: search only messages of "user", "assistant" or "tool".
             since: search only messages stored at or after this time, in seconds since 1970.
@@ -137,7 +142,7 @@ class BlockingStore:
 
 
 def title_of(content: Sequence[Any]) -> str:
-    """Return the first text of a prompt. Without a text, return the kinds of its parts.
+    """Return the first text of a prompt, or the kinds of its parts (such as "[image]") without one.
 
     >>> title_of(["", "Fix it."])
     'Fix it.'
@@ -149,9 +154,10 @@ def title_of(content: Sequence[Any]) -> str:
 
 
 def session_info(header: Record, messages: Sequence[Message], updated: float) -> SessionInfo:
-    """Return the description of a session.
+    """Return the description of a session that has this header.
 
-    `messages` are its messages, at least up to the first prompt, which is the title.
+    `messages` are the messages of the session, at least up to the first prompt: its text is the
+    title.
     """
     created = header.get("created")
     created = float(created) if isinstance(created, (int, float)) else 0.0
@@ -241,15 +247,20 @@ def check_fork(id: str, at: int | None, count: int) -> None:
 
 
 def session_exists(id: str, count: int) -> StoreError:
-    return StoreError(f"session {id!r} already exists, with {count} messages")
+    """Return the error for a copy to a session that has messages already."""
+    return StoreError(
+        f"session {id!r} already exists, with {count} messages; give the copy another id"
+    )
 
 
 def session_busy(id: str) -> SessionBusy:
+    """Return the error for a session that another writer has locked."""
     return SessionBusy(
         f"session {id!r} is in use, here or by another process; it has one writer at a time"
     )
 
 
 def no_session(id: str, known: Sequence[str]) -> StoreError:
+    """Return the error for a session that does not exist; it names up to eight known sessions."""
     some = ", ".join(known[:8]) + (", ..." if len(known) > 8 else "")
     return StoreError(f"there is no session {id!r}; there are: {some or 'none'}")

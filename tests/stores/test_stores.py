@@ -47,7 +47,9 @@ def test_a_path_of_the_wrong_kind_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "x.db").mkdir()
     (tmp_path / "file").touch()
 
-    with pytest.raises(ConfigError, match=r"is a folder; a name that ends in \.db must be a file"):
+    with pytest.raises(
+        ConfigError, match=r"is a folder; give a SQLite file, or a name without \.db"
+    ):
         open_store(str(tmp_path / "x.db"))
     with pytest.raises(ConfigError, match="is a file; name a folder"):
         open_store(str(tmp_path / "file"))
