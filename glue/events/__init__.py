@@ -1,11 +1,11 @@
 """Events: small objects that report each step of a run to listeners, and their JSON.
 
-An event carries only the new part, such as a piece of text, not a growing copy of the message. Some
-events are objects of the provider that the loop passes on: `TextDelta`, `ThinkingDelta`,
-`ToolCallDelta`, `Attempt` and `Notice`.
+An event carries only the new part, such as a piece of text, not a growing copy of the message. The
+provider creates the events `TextDelta`, `ThinkingDelta`, `ToolCallDelta`, `Attempt` and `Notice`;
+the loop passes them on.
 
-The events below are those of every run. The others are loaded at first use, because few runs have
-them and each takes a third of a millisecond to define.
+The classes below are the events of nearly every run. All other events are loaded at first use,
+because few runs have them and each class takes a third of a millisecond to define.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class TurnStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestStart:
-    """A request that is about to be sent, not yet encoded in the format of the provider."""
+    """The start of a request to the model. The request is not yet encoded for the provider."""
 
     number: int
     request: Request
@@ -113,14 +113,14 @@ class MessageEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStart:
-    """The start of a tool for a call of the model."""
+    """The start of a tool that the model has called."""
 
     call: ToolCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolEnd:
-    """The end of a tool for a call of the model, with the result of the call."""
+    """The end of a tool that the model has called, with the result of the call."""
 
     call: ToolCall
     message: ToolMessage
@@ -149,7 +149,7 @@ class RunEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopReasonObserved:
-    """The stop reason of a reply, as glue names it (`normalized`) and as it was sent (`raw`)."""
+    """The stop reason of a reply: glue's name for it (`normalized`) and the server's (`raw`)."""
 
     provider: str
     model: str

@@ -1,4 +1,4 @@
-"""The events that few runs have: they explain why the loop or a policy did something."""
+"""Events that explain why the loop or a policy did something. Few runs have them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinuationAttempt:
-    """A request for the rest of a reply that was cut.
+    """A request for the rest of a reply that was cut off.
 
     The counts include all requests for the rest of this reply so far.
     """
@@ -22,7 +22,7 @@ class ContinuationAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinuationTerminated:
-    """The end of the requests for the rest of a cut reply, with the reason for the end."""
+    """The end of the requests for the rest of a cut-off reply, and why they ended."""
 
     # completed, retry_limit, budget_exhausted, safety_blocked, empty, provider_error or cancelled
     reason: str
@@ -33,14 +33,14 @@ class ContinuationTerminated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolPayloadRepair:
-    """The repair of a cut or malformed tool call: the model is asked to send the call again.
+    """The repair of a cut-off or malformed tool call: the model is asked to send the call again.
 
     The loop emits this event with `success` None before the request, and then with the result. If
     the limits do not allow the request, `attempted` is False.
     """
 
-    # "cut_off" or "malformed" for a wrong call. "success" or "abandoned" if the next reply has a
-    # complete call, or has no call.
+    # Before the request, the fault of the call: "cut_off" or "malformed". Afterwards "success" if
+    # the next reply has a complete call, or "abandoned" if it has no call.
     issue: str
     tool: str
     attempted: bool
@@ -49,7 +49,7 @@ class ToolPayloadRepair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputCapEscalated:
-    """A reply that was cut, and is requested again with a higher limit of output tokens."""
+    """A new request for a reply that was cut off, with a higher limit of output tokens."""
 
     attempt: int
     previous: int
@@ -83,7 +83,7 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrapUp:
-    """A message of the loop that asks the model to finish, because few turns are left."""
+    """A message that asks the model to finish, because few turns are left."""
 
     turns_left: int
 
@@ -107,7 +107,7 @@ class LimitReached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateList:
-    """The tools that one gate allows in a request.
+    """The tools that one gate (an allow list for tools) allows in a request.
 
     `dropped` is True if a required gate of higher priority overruled this gate. `abstained` is True
     if this gate did not apply to the request.
@@ -124,7 +124,7 @@ class GateList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateApplied:
-    """The tools that a request offers after all gates were applied."""
+    """The tools that a request offers to the model after all gates were applied."""
 
     gates: tuple[str, ...]
     allowed: tuple[str, ...]
@@ -133,7 +133,7 @@ class GateApplied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateConflict:
-    """Gates that have no allowed tool in common. The request offers the tools of the winner."""
+    """Gates that allow no tool in common. The request offers the tools that the winner allows."""
 
     winner: str
     gates: tuple[str, ...]
@@ -142,7 +142,7 @@ class GateConflict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guardrail:
-    """A guard has acted, because the model repeats a call or its calls keep failing."""
+    """A guard has warned the model or stopped the run: calls are repeated, or keep failing."""
 
     kind: str
     count: int

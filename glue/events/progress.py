@@ -22,6 +22,9 @@ class ToolUpdate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolPending:
-    """A call that waits for a decision or a result, so that the run ends `paused`."""
+    """A tool call that waits for a decision or for a result from outside the run.
+
+    The run ends with the outcome `paused`.
+    """
 
     call: PendingCall

@@ -1,4 +1,4 @@
-"""The type of all events, and the JSON of an event."""
+"""`Event`, the type of all events, and `event_to_json`, which turns an event into JSON."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ from glue.events.explanations import (
 from glue.provider import Attempt as Attempt
 from glue.provider import Notice as Notice
 
-# The events that explain why the loop did something. All other events report messages and calls.
+# The events that explain why the loop or a policy did something, except `GateApplied`, which every
+# request with gates has.
 Explanation: TypeAlias = (
     ContinuationAttempt
     | ContinuationTerminated
@@ -81,13 +82,17 @@ Listener: TypeAlias = Callable[[Event], object]
 
 
 def event_to_json(event: Any) -> dict[str, Json]:
-    """Return an event as JSON. `type` is the name of its class in snake_case.
+    """Return an event as a JSON object. Its `type` is the name of the event's class in snake_case.
+
+    The JSON of a `RequestStart` contains the number of messages and the names of the tools in place
+    of the request.
 
     >>> event_to_json(TurnStart(turn=1))
     {'type': 'turn_start', 'turn': 1}
     """
     name = snake(type(event).__name__)
-    # Only the number of messages: a log with every message of every request would be quadratic.
+    # Only the number of messages, because a log with every message of every request would be
+    # quadratic.
     if name == "request_start":
         request = event.request
         return {

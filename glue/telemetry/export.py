@@ -1,4 +1,4 @@
-"""Export of telemetry: configures the OpenTelemetry SDK by the standard OTEL_* variables."""
+"""`setup`, which configures the OpenTelemetry SDK to export spans and metrics of runs."""
 
 from __future__ import annotations
 
@@ -28,15 +28,16 @@ except ImportError as error:
         " pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
     ) from error
 
-# A program waits at its end until all spans are sent. This limits the wait without a collector.
+# A program waits at its end until all spans are sent. This limits the wait if no collector runs.
 _TIMEOUT_SECONDS = 3.0
 
 
 def setup() -> None:
-    """Send spans and metrics to a collector, by OTLP over HTTP, and trace every run.
+    """Configure the OpenTelemetry SDK, and trace every run from now on, as `instrument` does.
 
-    The SDK is configured by the standard OTEL_* variables. If the application has configured the
-    SDK already, its configuration is used.
+    Spans and metrics are sent to a collector by OTLP over HTTP, unless the standard OTEL_*
+    variables choose otherwise. If the application has configured the SDK already, its configuration
+    is used.
     """
     if not isinstance(trace.get_tracer_provider(), TracerProvider):
         _configure()
@@ -75,7 +76,7 @@ def _has_timeout() -> bool:
 
 
 def _exporter(signal: str) -> str:
-    """Return the exporter that OTEL_TRACES_EXPORTER or OTEL_METRICS_EXPORTER names.
+    """Return the exporter that OTEL_TRACES_EXPORTER or OTEL_METRICS_EXPORTER names, or "otlp".
 
     `signal` is "TRACES" or "METRICS". Raise ConfigError if the exporter is unknown.
     """

@@ -1,4 +1,4 @@
-"""Instrumentation: switch tracing on and off, and pass a trace on to other processes."""
+"""Functions that switch tracing on and off, and that pass a trace on to other processes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from glue.telemetry.tracing import OpenTelemetry
 
-_shared: OpenTelemetry | None = (
-    None  # made by `instrument`, or for the first run with telemetry=True
-)
+# Created by `instrument`, or for the first run with telemetry=True.
+_shared: OpenTelemetry | None = None
 
 
 def instrument(
@@ -20,8 +19,8 @@ def instrument(
 ) -> None:
     """Trace every run from now on, in this process and in the processes that it starts.
 
-    The parameters are those of `OpenTelemetry`. The variable GLUE_OTEL=1 is set, which started
-    processes inherit.
+    Agents with `telemetry=False` are not traced. The parameters are those of `OpenTelemetry`. The
+    environment variable GLUE_OTEL is set to 1, and started processes inherit it.
     """
     global _shared
     _shared = _open(tracer_provider=tracer_provider, meter_provider=meter_provider, content=content)
@@ -36,7 +35,7 @@ def uninstrument() -> None:
 
 
 def telemetry_of(setting: bool | OpenTelemetry | None) -> OpenTelemetry | None:
-    """Return the tracer for a run whose `telemetry=` is `setting`, or None if it is not traced."""
+    """Return the tracer for a run with `telemetry=setting`, or None if the run is not traced."""
     global _shared
     if not isinstance(setting, bool):
         return setting
@@ -49,8 +48,8 @@ def telemetry_of(setting: bool | OpenTelemetry | None) -> OpenTelemetry | None:
 def inject(carrier: dict[str, Any]) -> dict[str, Any]:
     """Add the W3C `traceparent` of the current trace to a mapping, and return the mapping.
 
-    Without a current trace, the value of the variable TRACEPARENT is added, which CI or a parent
-    process sets. If the variable is not set either, nothing is added.
+    Without a current trace, the value of the environment variable TRACEPARENT is added, which CI or
+    a parent process may have set. If the variable is not set either, nothing is added.
     """
     telemetry = _shared or telemetry_of(_is_switched_on())
     if telemetry is not None:
@@ -67,9 +66,9 @@ def _is_switched_on() -> bool:
 
 @contextmanager
 def continued(carrier: object) -> Iterator[None]:
-    """Continue the trace whose `traceparent` is in the mapping `carrier`, during a block.
+    """Continue the trace whose `traceparent` is in `carrier`, during a `with` block.
 
-    Do nothing if `carrier` does not contain a `traceparent`, or if runs are not traced.
+    Do nothing if `carrier` is not a mapping with a `traceparent`, or if tracing is switched off.
     """
     telemetry = telemetry_of(_is_switched_on())
     if telemetry is None or not isinstance(carrier, Mapping) or "traceparent" not in carrier:

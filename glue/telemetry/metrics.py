@@ -1,4 +1,4 @@
-"""Metrics: counts of runs by outcome and of continued replies, without OpenTelemetry."""
+"""`Metrics`: counts of the outcomes of runs and of continued replies, without OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECOND_BUCKETS = (0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 
 
 class Histogram:
-    """Counts of values in buckets. A bucket has an upper bound; the last bucket has none."""
+    """Counts of values by bucket. Every bucket but the last has an inclusive upper bound."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
@@ -56,7 +56,7 @@ class Metrics:
         self._listener(event)
 
     def listener(self) -> Callable[[Event], None]:
-        """Return a listener for the events of one run, which adds to these counts."""
+        """Return a listener that counts the events of one run in this object."""
         attempts, counted = 0, False
 
         def listen(event: Event) -> None:

@@ -117,7 +117,7 @@ class OpenTelemetry:
 
     @contextmanager
     def continued(self, carrier: Mapping[str, Any]) -> Iterator[None]:
-        """Continue the trace whose `traceparent` is in `carrier`, during a block."""
+        """Continue the trace whose `traceparent` is in `carrier`, during a `with` block."""
         texts = {key: value for key, value in carrier.items() if isinstance(value, str)}
         token = otel_context.attach(propagate.extract(texts))
         try:
@@ -127,9 +127,10 @@ class OpenTelemetry:
 
     @contextmanager
     def traced(self, state: State) -> Iterator[None]:
-        """Create a span for a run, and a span for each of its requests and tool calls.
+        """Create the spans of a run during a `with` block: one for the run, and those inside it.
 
-        The provider, the tools and the listener in `state` are replaced by wrappers.
+        Each attempt at a request and each tool call gets a span of its own. For this purpose, the
+        provider, the tools and the listener in `state` are replaced by wrappers.
         """
         host, provider = state.host, state.provider
         identity = host.identity or {}
@@ -162,9 +163,10 @@ class OpenTelemetry:
                 _fail(span, str(kind))
 
     def _listen(self, span: Span, otel_names: Mapping[str, str], event: Event) -> None:
-        """Add an event of a run to the span of the run, and count it in the metrics.
+        """Handle an event of a run: add an explanation to the span of the run as a span event.
 
-        At the end of the run, set the attributes of the span.
+        Count continued replies in the metrics. At the end of the run, set the attributes of the
+        span.
         """
         if isinstance(event, events.Explanation):
             data = event_to_json(event)
@@ -211,10 +213,10 @@ class OpenTelemetry:
 
 
 def _parent() -> Any:
-    """Return the trace context in the variable TRACEPARENT, or None.
+    """Return the trace context in the environment variable TRACEPARENT, or None.
 
-    CI or a parent process sets the variable. Return None if it is not set, or if there is a current
-    span, which is the parent then.
+    CI or a parent process may have set the variable. Return None if it is not set, or if there is a
+    current span: then that span is the parent.
     """
     if "TRACEPARENT" not in os.environ or trace.get_current_span().get_span_context().is_valid:
         return None
@@ -229,7 +231,7 @@ def _fail(span: Span, kind: str) -> None:
 
 
 def _known(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes without those that are None or empty."""
+    """Return a copy of the attributes without values that are None or empty."""
     return {
         name: value
         for name, value in attributes.items()
@@ -249,7 +251,7 @@ def _model(otel_names: Mapping[str, str], provider: str, model: str) -> dict[str
 
 
 def _server(provider: Provider) -> dict[str, Any]:
-    """Return the span attributes for the host and port of a provider; {} without HTTP."""
+    """Return the span attributes for the host and port of a provider; {} if it has no base URL."""
     address = _text(getattr(getattr(provider, "http", None), "base_url", None))
     if not address:
         return {}
@@ -267,7 +269,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
 
 
 class _TracedPermission:
-    """A permission policy that adds its decision and its duration to the span of a tool call."""
+    """A permission that records each decision and its duration in the span of a tool call."""
 
     def __init__(self, span: Span, permission: Permission) -> None:
         self.span, self.denied = span, False
@@ -289,7 +291,7 @@ class _TracedPermission:
 
 
 class _TracedTool(ToolWrapper):
-    """A tool that creates a span for each call, which is the current span while the tool runs."""
+    """A tool that creates a span for each call. It is the current span while the tool runs."""
 
     def __init__(self, telemetry: OpenTelemetry, tool: AnyTool) -> None:
         super().__init__(tool)
@@ -320,7 +322,7 @@ class _TracedTool(ToolWrapper):
 
 
 def _error_class(traceback: str) -> str:
-    """Return the name of the exception class in a traceback's last line, or "tool_error"."""
+    """Return the exception class in the last line of a traceback, or "tool_error" without one."""
     name = traceback.strip().rpartition("\n")[2].partition(":")[0].strip()
     return name if name.replace(".", "").isidentifier() else "tool_error"
 
@@ -437,7 +439,7 @@ class _ChatSpan:
         self.end("", message.usage, message.provider, model)
 
     def retry(self, attempt: Attempt, *, in_failover_list: bool) -> None:
-        """Add the reason for the next attempt to the span of this attempt, and end the span."""
+        """Record why the request is sent again, and end the span of the attempt that failed."""
         name, error = "retry", attempt.kind
         if attempt.next_cap is not None:
             name, error = "escalation", ""
@@ -450,7 +452,7 @@ class _ChatSpan:
     def end(
         self, error: str, usage: Usage | None = None, provider: str = "", model: str = ""
     ) -> None:
-        """End the span, and record its duration and usage. Further calls have no effect."""
+        """End the span, and record its duration, usage and error. Further calls have no effect."""
         if self._ended:
             return
         self._ended = True
@@ -479,7 +481,7 @@ class _ChatSpan:
 
 
 def _content(request: Request) -> dict[str, Any]:
-    """Return the span attributes for the system prompt, the messages and tools of a request."""
+    """Return the span attributes with the system prompt, messages and tools of a request."""
     system = [{"type": "text", "content": _masked(request.system)}] if request.system else None
     tools = [
         {"type": "function", "name": tool.name, "description": tool.description}
@@ -530,7 +532,7 @@ def _part(part: Part) -> dict[str, Any]:
 
 
 def _masked(text: str) -> str:
-    """Return a text with its secrets masked, cut after `MAX_PART` characters."""
+    """Return a text with its secrets masked, shortened to `MAX_PART` characters and a note."""
     text = mask_secrets(text)
     if len(text) <= MAX_PART:
         return text

@@ -1,4 +1,4 @@
-"""Tools for tests of agents: scripted models, and cassettes of recorded requests and replies."""
+"""Helpers for tests of agents: scripted models, and cassettes of recorded requests and replies."""
 
 from glue.testing.cassette import Cassette, Recorder, Replay, use_provider
 from glue.testing.script import (

@@ -77,7 +77,7 @@ class Cassette:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Cassette:
-        """Read a cassette from a file, or raise ReplayError.
+        """Read a cassette from a file. Raise ReplayError if the file is not a cassette.
 
         Each exchange gets a field "line" with the number of its line.
         """
@@ -100,7 +100,7 @@ class Cassette:
         return cls(path, exchanges, provider=str(rows[0]["provider"]))
 
     def begin(self, provider: str) -> int:
-        """Return the number of a new exchange. The first call replaces the file.
+        """Return the number of a new exchange. The first call empties the file.
 
         `provider` is the name of the provider that is recorded.
         """
@@ -133,13 +133,18 @@ def _check_row(row: Mapping[str, Json], *, is_header: bool) -> None:
     """Raise ValueError if a line of a cassette is not a valid header or exchange."""
     if is_header:
         if row.get("type") not in ("cassette", "recording") or "provider" not in row:
-            raise ValueError("it is not a header")
+            raise ValueError("this line is not the header of a cassette")
         schema = row.get("schema")
-        if not isinstance(schema, int) or schema > SCHEMA:
-            raise ValueError(f"it was written with schema {schema}; this version knows {SCHEMA}")
+        if not isinstance(schema, int):
+            raise ValueError("the header has no schema number")
+        if schema > SCHEMA:
+            raise ValueError(
+                f"it was written with schema {schema}, but this glue supports only {SCHEMA};"
+                " upgrade glue-agents"
+            )
         return
     if "type" not in row:
-        raise ValueError("it has no type")
+        raise ValueError("this line has no type")
     if row["type"] == "exchange":
         request = row.get("request")
         messages: Json = request.get("messages") if isinstance(request, dict) else None
@@ -216,7 +221,7 @@ class Replay:
         return len(self._left)
 
     def assert_used_up(self) -> None:
-        """Raise ReplayError if a recorded request was not sent."""
+        """Raise ReplayError if any recorded request was not sent."""
         if self._left:
             raise ReplayError(
                 f"{self._label}: {self.left} of {self._total} recorded requests were not sent"
@@ -238,7 +243,7 @@ class Replay:
             raise error
 
     def _take(self, request: Request) -> Mapping[str, Json]:
-        """Return the recorded exchange of a request, and remove it from the exchanges left.
+        """Return the recorded exchange of a request, and remove it from the exchanges still to use.
 
         Raise ReplayError if the request was not recorded.
         """
@@ -247,7 +252,10 @@ class Replay:
         digest = request_hash(encoded)
         where = f"{self._label}: request {self._requests}"
         if not self._left:
-            raise ReplayError(f"{where} is one more than the {self._total} recorded requests")
+            raise ReplayError(
+                f"{where} is one more than the {self._total} recorded requests;"
+                " record it again if that is intended"
+            )
         for index, exchange in enumerate(self._left if self.by == "hash" else self._left[:1]):
             if exchange.get("hash") == digest:
                 return self._left.pop(index)
@@ -302,7 +310,7 @@ def request_hash(request: Mapping[str, Json]) -> str:
 
 
 def difference(recorded: Json, now: Json, path: str = "") -> str:
-    """Return where two different JSON values first differ, and both values, as a text.
+    """Return a text with the first place where two different JSON values differ, and both values.
 
     >>> difference({"system": "a", "tools": []}, {"system": "b", "tools": []})
     'system: recorded "a", now "b"'

@@ -27,12 +27,14 @@ _LOOPBACK = re.compile(r"^https?://(localhost|127\.[0-9.]+|\[::1\])(:\d+)?(/|$)"
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("glue")
     group.addoption(
-        "--glue-record", action="store_true", help="ask real models and record new cassettes"
+        "--glue-record",
+        action="store_true",
+        help="send requests to real models and record new cassettes",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    cassette = "models given by name answer from a cassette; see --glue-record"
+    cassette = "replay the replies of models that are given by name from a cassette"
     live = "the test may send requests to real models"
     cases = "run the test once for each case in a JSONL file in its folder, as its argument `case`"
     config.addinivalue_line("markers", f"glue_cassette(folder=None, by='order'): {cassette}")
@@ -42,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test that is marked `glue_cases` once for each case in the marked file."""
+    """Run a test once for each case in the file that its mark `glue_cases` names."""
     mark = metafunc.definition.get_closest_marker("glue_cases")
     if mark is None:
         return
@@ -62,7 +64,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Run a test and its fixtures: with its cassettes, and without requests to other machines.
+    """Run a test and its fixtures with its cassettes, and refuse requests to other machines.
 
     Such requests are allowed in a test that is marked `glue_live` or that records cassettes.
     """
@@ -93,13 +95,13 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 
 class RequestGuard:
-    """A check of requests: those to other machines are allowed only in a test marked `glue_live`.
+    """A check that refuses requests to other machines, unless the current test may send them.
 
     All tests share one object, because a task group can outlive the test that opened it, and its
     tasks keep the context of that test.
     """
 
-    live = False
+    live = False  # whether the current test is marked `glue_live`, or records cassettes
 
     def check(self, origin: str) -> None:
         """Raise ConfigError if the current test may not send a request to this origin."""
@@ -119,7 +121,10 @@ class Models:
         self.providers: dict[str, Recorder | Replay] = {}
 
     def open(self, model: str) -> Recorder | Replay:
-        """Return the provider that records or replays the requests to `model`."""
+        """Return the provider that records or replays the requests to `model`.
+
+        Fail the test if its requests are replayed, and no cassette exists for the model.
+        """
         if model in self.providers:
             return self.providers[model]
         path = self.folder / f"{file_name(model)}.jsonl"

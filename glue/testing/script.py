@@ -1,4 +1,4 @@
-"""`Script`: a provider whose replies a test writes, and helpers that create these replies."""
+"""`Script`: a provider with replies that a test defines, and helpers that create the replies."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ ScriptStep: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A step of a script that answers every further request; created by `repeat`."""
+    """The last step of a script, which answers every further request; created by `repeat`."""
 
     step: ScriptStep
 
@@ -99,7 +99,7 @@ def calls(*named: ToolCall | str, text: str = "", stop: str = "tool_use", **opti
 
 
 def fail(kind: ErrorKind, message: str = "scripted failure", **details: Any) -> ProviderError:
-    """Return an error that the scripted provider raises.
+    """Return a ProviderError. As a step of a script, it is raised in place of a reply.
 
     The details are the parameters of `ProviderError`, such as `status` and `retry_after`. Raise
     ValueError if `kind` is not a kind of error.
@@ -140,11 +140,11 @@ class Script:
 
     @property
     def left(self) -> int:
-        """The number of steps that were not used yet, without steps made by `repeat`."""
+        """The number of steps that were not used yet. Steps made by `repeat` do not count."""
         return sum(not isinstance(step, Repeat) for step in self._steps)
 
     def assert_used_up(self) -> None:
-        """Raise AssertionError if a step was not used; steps made by `repeat` do not count."""
+        """Raise AssertionError if a step was not used. Steps made by `repeat` do not count."""
         if self.left:
             raise AssertionError(
                 f"{self.name}: {self.left} of the scripted steps were not played: {self._steps!r}"
@@ -204,7 +204,7 @@ class Script:
 
 
 def shape(messages: Iterable[Message]) -> str:
-    """Return a letter for each message: u user, a assistant, t tool result, u+ from the loop.
+    """Return the roles of messages as letters: u user, a assistant, t tool result, u+ the loop.
 
     >>> shape([UserMessage(content=()), AssistantMessage(content=())])
     'u a'

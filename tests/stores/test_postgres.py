@@ -66,6 +66,19 @@ def test_the_index_of_a_text_has_positions_and_a_limited_size() -> None:
     assert module._tsquery(query) == "('budget') & ('context' <-> 'window') & ('comp':*)"
 
 
+def test_the_index_leaves_out_long_words_and_the_end_of_a_long_text() -> None:
+    short, long = "x" * 1_999, "y" * 2_000
+    assert module._vector(f"{short} {long} z") == f"'{short}':1 'z':3"
+    assert module._tsquery(Query(f"{short} {long} z*")) == f"('{short}') & ('_') & ('z':*)"
+
+    numbers = " ".join(f"w{number:09}" for number in range(60_000))
+    assert module._vector(numbers).count(" ") + 1 == 50_001  # 18 bytes each, 900,000 bytes
+
+    places = module._vector("word " * 300).partition(":")[2].split(",")
+    assert (len(places), places[-1]) == (200, "200")
+    assert module._vector("a b " * 8_191 + "c d e").endswith("'c':16383 'd':16383 'e':16383")
+
+
 # Leases -------------------------------------------------------------------------------------------
 
 

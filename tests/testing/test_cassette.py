@@ -228,7 +228,7 @@ HEADER = '{"type":"cassette","schema":1,"provider":"x"}'
             '{"type":"exchange","number":1,"events":{},"request":{"messages":[]}}',
             "the exchange is damaged",
         ),
-        ("{}", "it has no type"),
+        ("{}", "this line has no type"),
         ("[]", ""),
         ('{"type":', "Expecting value"),
         ("[" * 100_000, ""),
