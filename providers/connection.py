@@ -433,14 +433,23 @@ class Address:
         return quote(f"{path}?{query}" if query else path, safe=_SAFE)
 
 
+def has_login(url: str) -> bool:
+    """Return whether a URL contains a user or password: an "@" before its path."""
+    rest = url.partition("://")[2] or url
+    return "@" in re.split(r"[/\\?#]", rest.lstrip("/"), maxsplit=1)[0]
+
+
 def _malformed(provider: str, url: str) -> ConfigError:
     who = f"{provider}: " if provider else ""
-    if "@" in url:  # the URL may contain a password, so it is not shown
+    if has_login(url):
         return ConfigError(
-            f"{who}a base URL must not contain a user or password; "
-            "set the environment variable of the key"
+            f"{who}a base URL must not contain a user or password; remove them, and set the key"
         )
-    return ConfigError(f"{who}{url!r} is not a base URL; it must look like https://host/v1")
+    if "@" in url:  # a password may contain a slash, so the URL is not shown
+        fault = "the base URL is malformed (it is not shown, because it may contain a password)"
+    else:
+        fault = f"{url!r} is not a base URL"
+    return ConfigError(f"{who}{fault}; it must look like https://host/v1")
 
 
 def proxy_for(address: Address, environ: Mapping[str, str]) -> str:

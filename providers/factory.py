@@ -12,6 +12,7 @@ from glue import Provider
 from glue.checks import check_flag, check_text
 from glue.errors import ConfigError, MissingKey
 from glue.providers.catalog import CLOUDS, Entry
+from glue.providers.connection import has_login
 from glue.providers.http import HTTP, Deadlines, Transport
 from glue.providers.retry import with_retries
 from glue.providers.wire import wire_class
@@ -64,6 +65,11 @@ def open_entry(
         values = (environ.get(name, "").strip() for name in variables)
         key = next(filter(None, values), "")
     url = base_url or find_base_url(entry, environ)
+    if has_login(url):
+        advice = f"set {' or '.join(entry.key)} to the key" if entry.key else "remove them"
+        raise ConfigError(
+            f"{entry.name}: the base URL must not contain a user or password; {advice}"
+        )
     login = import_module(f"glue.providers.{entry.login}") if entry.login and not key else None
     can_log_in = entry.auth in CLOUDS or (login is not None and login.is_installed())
     if not key and entry.key and not entry.quirks.local and not can_log_in:

@@ -61,6 +61,18 @@ def test_a_malformed_base_url_is_an_error(monkeypatch: pytest.MonkeyPatch, url: 
         providers.new("ollama")
 
 
+def test_a_password_in_the_base_url_names_the_variable_of_the_key() -> None:
+    with pytest.raises(ConfigError) as caught:
+        providers.new("openai", base_url="https://me:hunter2@host/v1", key="x")
+    with pytest.raises(ConfigError) as local:
+        providers.new("vllm:qwen3", base_url="http://me:hunter2@host/v1")
+
+    assert str(caught.value) == (
+        "openai: the base URL must not contain a user or password; set OPENAI_API_KEY to the key"
+    )
+    assert "hunter2" not in str(local.value)
+
+
 @pytest.mark.parametrize(
     ("name", "environ", "url"),
     [

@@ -622,11 +622,38 @@ def test_a_malformed_base_url_is_an_error(url: str) -> None:
         HTTP(url, provider="acme")
 
 
-def test_a_password_in_a_base_url_is_refused_and_not_shown() -> None:
-    with pytest.raises(ConfigError) as caught:
-        HTTP("https://me:hunter2@host/v1")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://me:hunter2@host/v1",
+        "https://hunter2@host",
+        "me:hunter2@host/v1",
+        "//me:hunter2@host/v1",
+        "https://me:hunter2@host?x",
+        "https://me:hunter2@host#x",
+        "https://me:hunter2@host:port",
+    ],
+)
+def test_a_password_in_a_base_url_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(ConfigError, match="must not contain a user or password") as caught:
+        HTTP(url)
 
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["host.example/@hunter2", "me:hunt/er2@host", "ftp://h/?x=@y"])
+def test_an_at_sign_in_the_path_is_not_reported_as_a_password_but_not_shown(url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        HTTP(url)
+
+    assert str(caught.value) == (
+        "the base URL is malformed (it is not shown, because it may contain a password);"
+        " it must look like https://host/v1"
+    )
+
+
+def test_an_at_sign_in_the_path_of_a_valid_base_url_is_kept() -> None:
+    assert HTTP("https://host/@me").base_url == "https://host/@me"
 
 
 def test_base_urls_become_origin_host_and_path() -> None:
