@@ -22,7 +22,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import anyio
 from anyio.lowlevel import RunVar
 
-from glue.errors import ConfigError
+from glue.errors import ConfigError, ErrorKind
 
 _SIZE = re.compile(rb"[0-9a-fA-F]{1,7}\r\n")
 _BLANK = re.compile(rb"\n\r?\n")
@@ -127,7 +127,7 @@ class Broken(Exception):
     `kind` is the kind of the error for the caller.
     """
 
-    def __init__(self, what: str, kind: str) -> None:
+    def __init__(self, what: str, kind: ErrorKind) -> None:
         super().__init__(what)
         self.kind = kind
 
@@ -224,7 +224,7 @@ class WatchedBackend:
             except self._failures:
                 if each == hosts[-1]:
                     raise
-        raise Broken(f"{host} has no address", "transient")
+        raise self._failures[0](f"{host} has no address")
 
 
 class Stream:

@@ -675,7 +675,7 @@ def _explain(error: Exception, http: HTTP, watch: Watch) -> tuple[str, ErrorKind
     if isinstance(error, Broken):
         if error.kind == "timeout" and time.monotonic() >= watch.end:
             return f"{where} took longer than {limits.total:g} s in all", "timeout", None
-        return f"{where}: {error}", ("timeout" if error.kind == "timeout" else "protocol"), None
+        return f"{where}: {error}", error.kind, None
     if isinstance(error, engine.ConnectTimeout):
         return f"no connection to {where} within {limits.connect:g} s", "timeout", None
     if isinstance(error, engine.TimeoutException):

@@ -1219,5 +1219,8 @@ async def test_a_host_without_an_address_is_an_error() -> None:
     async def resolve(host: str, port: int) -> list[str]:
         return []
 
-    with pytest.raises(ProviderError, match="localhost has no address"):
+    with pytest.raises(ProviderError, match="localhost has no address") as caught:
         await HTTP("http://localhost:1", resolve=resolve).request("GET", "/")
+
+    # Nothing was sent, so the request may be repeated safely.
+    assert (caught.value.kind, caught.value.ambiguous) == ("transient", False)
