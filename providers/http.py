@@ -725,17 +725,16 @@ def _ssl_context(engine: ModuleType, file: str, folder: str) -> ssl.SSLContext:
     # The same certificates as those of the client, whose import would take 40 ms more.
     import ssl  # start-up: only https needs it
 
-    try:
-        if file or folder:
+    if file or folder:
+        try:
             return ssl.create_default_context(cafile=file or None, capath=folder or None)
-        if engine.__name__ == "httpcore":
-            return ssl.create_default_context(cafile=import_module("certifi").where())
-        context: ssl.SSLContext = engine.default_ssl_context()
-    except OSError as error:
-        name = "SSL_CERT_FILE" if file else "SSL_CERT_DIR"
-        raise ConfigError(
-            f"{name} names {file or folder!r}, which cannot be read: {error.strerror}"
-        ) from error
+        except OSError as error:  # a folder is read later, at each connection
+            raise ConfigError(
+                f"SSL_CERT_FILE names {file!r}, which cannot be read: {error.strerror}"
+            ) from error
+    if engine.__name__ == "httpcore":
+        return ssl.create_default_context(cafile=import_module("certifi").where())
+    context: ssl.SSLContext = engine.default_ssl_context()
     return context
 
 
