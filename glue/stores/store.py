@@ -221,20 +221,23 @@ async def copy(
 def lineage(sessions: Sequence[SessionInfo]) -> tuple[tuple[int, SessionInfo], ...]:
     """Return sessions with their depth in the tree of forks; forks follow their parents.
 
-    The depth of a session without a parent is 0.
+    The depth of a session without a parent is 0. If sessions are forks of each other, because a
+    deleted parent was made again as a fork, the oldest of them has the depth 0.
     """
+    oldest_first = sorted(sessions, key=lambda info: (info.created, info.id))
     known = {info.id for info in sessions}
     children: dict[str, list[SessionInfo]] = {}
-    for info in sorted(sessions, key=lambda info: (info.created, info.id)):
-        has_parent = info.parent in known and info.parent != info.id
-        children.setdefault(info.parent if has_parent else "", []).append(info)
-    out: list[tuple[int, SessionInfo]] = []
-    todo = [(0, info) for info in reversed(children.get("", []))]
-    while todo:
-        depth, info = todo.pop()
-        out.append((depth, info))
-        todo += [(depth + 1, child) for child in reversed(children.pop(info.id, []))]
-    return tuple(out)
+    for info in oldest_first:
+        children.setdefault(info.parent if info.parent in known else "", []).append(info)
+    seen: dict[str, tuple[int, SessionInfo]] = {}
+    for root in (*children.get("", ()), *oldest_first):
+        todo = [(0, root)]
+        while todo:
+            depth, info = todo.pop()
+            if info.id not in seen:
+                seen[info.id] = (depth, info)
+                todo += [(depth + 1, child) for child in reversed(children.get(info.id, ()))]
+    return tuple(seen.values())
 
 
 # Errors that all stores raise ---------------------------------------------------------------------

@@ -82,6 +82,25 @@ async def test_lineage_orders_sessions_as_a_tree(store: Store) -> None:
     assert tree == [(0, "root"), (1, "child"), (2, "grandchild"), (1, "sister"), (0, "alone")]
 
 
+async def test_lineage_contains_sessions_that_are_forks_of_each_other(store: Store) -> None:
+    await fill(store, "a", talk())
+    await copy(store, "a", store, "b")
+    await store.delete("a")
+    await copy(store, "b", store, "a")
+    await copy(store, "a", store, "c")
+
+    tree = [(depth, info.id) for depth, info in lineage(await store.list())]
+
+    assert tree == [(0, "b"), (1, "a"), (2, "c")]
+
+
+async def test_lineage_contains_a_session_that_names_itself_as_its_parent(store: Store) -> None:
+    async with store.log("self", parent="self"):
+        pass
+
+    assert [(depth, info.id) for depth, info in lineage(await store.list())] == [(0, "self")]
+
+
 async def test_a_copy_keeps_the_times_and_the_metadata(store: Store) -> None:
     async with store.log("demo", meta={"instructions": "Be brief."}) as log:
         await log.append(user("apples"))
