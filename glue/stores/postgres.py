@@ -464,7 +464,9 @@ class _Writer(SQLWriter):
                 return
             sql = "SELECT token, changes FROM glue_sessions WHERE number = %s"
             row = connection.execute(sql, (self.number,)).fetchone()
-            if row is None or tuple(row) != (self.token, self.changes + 1):
+            if row is None:
+                raise StoreError(f"session {self.id!r} was deleted; nothing was written")
+            if tuple(row) != (self.token, self.changes + 1):
                 raise StoreError(
                     f"session {self.id!r} was taken over by another writer; nothing was written:"
                     " open it again"

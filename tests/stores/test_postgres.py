@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import subprocess
 import sys
@@ -97,6 +98,24 @@ async def test_a_writer_that_lost_its_lease_cannot_write(database: str) -> None:
             await mine.append(user("late"))
 
     assert texts(await second.load("demo")) == ["one", "two"]
+
+
+@scale
+async def test_a_writer_whose_session_was_deleted_cannot_write(database: str) -> None:
+    first, second = PostgresStore(database, lease=1), PostgresStore(database, lease=1)
+    async with first.log("demo") as mine:
+        await mine.append(user("one"))
+        first._leases.clear()  # like a process that hangs: its lease is not renewed
+        with anyio.fail_after(20):
+            while await second.list():
+                with contextlib.suppress(SessionBusy):
+                    await second.delete("demo")
+                await anyio.sleep(0.05)
+
+        with pytest.raises(StoreError, match="session 'demo' was deleted; nothing was written"):
+            await mine.append(user("late"))
+
+    assert await second.list() == ()
 
 
 async def write_when_free(store: PostgresStore, id: str, text: str) -> None:
