@@ -102,6 +102,32 @@ def test_chunk_forms_that_servers_send(raw: bytes, cut: int) -> None:
     assert joined[:3] == plain[:3]
 
 
+@pytest.mark.parametrize(("size", "joined"), [(65_536, True), (65_537, False)])
+def test_a_head_of_more_than_64_kib_is_passed_on_with_its_body(size: int, joined: bool) -> None:
+    start = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nx: "
+    start += b"y" * (size - len(start))
+    rest = b"\r\n\r\n2\r\nab\r\n2\r\ncd\r\n"
+    chunks = Chunks()
+
+    assert chunks.feed(start) == start
+    assert (chunks.feed(rest) == b"\r\n\r\n4\r\nabcd\r\n") == joined
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        HEAD.replace(b"200 OK", b"404 Not Found"),
+        HEAD.replace(b"HTTP/1.1", b"HTTP/1.0"),
+        HEAD.replace(b"chunked", b"gzip, chunked"),
+        HEAD.replace(b"\r\n\r\n", b"\n\n"),
+    ],
+)
+def test_the_body_after_any_other_head_is_passed_on_unchanged(head: bytes) -> None:
+    body = framed([b"ab", b"cd"])
+
+    assert Chunks().feed(head + body) == head + body
+
+
 def test_chunks_that_arrived_together_are_passed_on_together() -> None:
     pieces = [b"data: %d\n\n" % number for number in range(1000)]
 

@@ -135,6 +135,36 @@ async def test_a_header_of_the_request_replaces_the_same_header_of_the_client(
     assert server.seen[0].headers["authorization"] == "two"
 
 
+async def test_the_content_type_and_length_of_a_request_fit_its_body(loopback: Any) -> None:
+    server = loopback(answer(b"{}"), answer(b"{}"), answer(b"{}"))
+    http = HTTP(server.url)
+
+    await http.request("POST", "/form", body=b"a=1", headers={"Content-Type": "text/x-form"})
+    await http.request("POST", "/json", body=b"{}")
+    await http.request("GET", "/")
+
+    form, plain, get = (seen.headers for seen in server.seen)
+    assert (form["content-type"], form["content-length"]) == ("text/x-form", "3")
+    assert (plain["content-type"], plain["content-length"]) == ("application/json", "2")
+    assert "content-type" not in get
+    assert (get["accept"], get["accept-encoding"], get["user-agent"]) == ("*/*", "identity", "glue")
+
+
+def test_the_default_deadlines_are_the_documented_ones() -> None:
+    assert Deadlines() == Deadlines(connect=10, read=300, write=120, progress=600, total=1800)
+
+
+@pytest.mark.parametrize("transport", [None, "user's own"])
+async def test_a_test_cannot_reach_another_machine(transport: str | None) -> None:
+    own = Played(b"{}") if transport else None
+    http = HTTP("https://models.example", transport=own)
+
+    with pytest.raises(ConfigError, match=r"a test tried to reach https://models\.example"):
+        await http.request("GET", "/")
+
+    assert own is None or own.seen == []
+
+
 # Connections
 
 
@@ -202,6 +232,40 @@ async def test_a_connection_that_the_server_closed_is_not_used(loopback: Any, en
     await read(http)
 
     assert server.connections == 2
+
+
+async def test_a_request_is_sent_again_if_its_idle_connection_was_just_closed(
+    loopback: Any, engine: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "glue.http")
+    server = loopback(OK, lambda connection: False, OK)
+    http = HTTP(server.url, provider="acme", engine=engine)
+
+    assert await read(http) == BODY
+    assert await read(http) == BODY
+
+    assert [seen.connection for seen in server.seen] == [1, 1, 2]
+    assert "acme: the idle connection was closed, opening another" in caplog.text
+
+
+async def test_a_request_is_not_sent_again_if_the_idle_connection_sent_bytes_of_a_response(
+    loopback: Any, engine: str
+) -> None:
+    server = loopback(OK, play(b"HTTP/1.1 2", close=True), OK)
+    http = HTTP(server.url, engine=engine)
+
+    await read(http)
+    error = await failure(http)
+
+    assert (error.kind, error.answered, len(server.seen)) == ("transient", False, 2)
+
+
+async def test_a_new_connection_that_is_closed_is_not_replaced(loopback: Any, engine: str) -> None:
+    server = loopback(lambda connection: False, OK)
+
+    error = await failure(HTTP(server.url, engine=engine))
+
+    assert (error.kind, len(server.seen)) == ("transient", 1)
 
 
 async def test_closing_ends_the_idle_connections(loopback: Any, engine: str) -> None:
@@ -392,6 +456,24 @@ async def test_a_server_that_does_not_read_the_request_is_a_timeout(
         error = await failure(http, body=b"x" * 20_000_000)
 
     assert error.kind == "timeout"
+    assert str(error) == f"{url.removeprefix('http://')} accepted nothing for 0.1 s"
+
+
+async def test_a_connection_that_takes_too_long_is_a_timeout_and_not_ambiguous(
+    loopback: Any, engine: str
+) -> None:
+    server = loopback(OK)
+    http = HTTP(server.url, deadlines=Deadlines(connect=1e-9), engine=engine)
+
+    error = await failure(http)
+
+    assert str(error) == f"no connection to 127.0.0.1:{server.port} within 1e-09 s"
+    assert (error.kind, error.ambiguous, error.answered, server.seen) == (
+        "timeout",
+        False,
+        False,
+        [],
+    )
 
 
 # Error responses
@@ -422,12 +504,41 @@ async def test_the_body_of_an_error_is_bounded_and_need_not_end(loopback: Any, e
     assert len(error.body) <= ERROR_BODY
 
 
-async def test_an_error_whose_body_is_cut_off_keeps_its_kind(loopback: Any, engine: str) -> None:
+async def test_an_error_whose_body_is_cut_off_keeps_its_kind(
+    loopback: Any, engine: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "glue.http")
     server = loopback(play(b"HTTP/1.1 503 Busy\r\ncontent-length: 100\r\n\r\nhalf", close=True))
+
+    error = await failure(HTTP(server.url, provider="acme", engine=engine))
+
+    assert (error.status, error.body) == (503, "half")
+    assert "acme: the body of the error response was cut off (RemoteProtocolError)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(300, "invalid_request"), (399, "invalid_request"), (400, "invalid_request")],
+)
+async def test_every_status_but_2xx_is_an_error(
+    loopback: Any, engine: str, status: int, kind: str
+) -> None:
+    server = loopback(answer(b"x", f"{status} X"))
 
     error = await failure(HTTP(server.url, engine=engine))
 
-    assert error.status == 503
+    redirect = (
+        f"HTTP {status}: a redirect, which is not followed; set the base URL that it leads to"
+    )
+    assert (error.status, error.kind) == (status, kind)
+    assert (str(error) == redirect) == (status < 400)
+
+
+@pytest.mark.parametrize("status", [200, 201, 299])
+async def test_every_status_2xx_is_a_success(loopback: Any, engine: str, status: int) -> None:
+    server = loopback(answer(b"x", f"{status} X"))
+
+    assert await read(HTTP(server.url, engine=engine)) == b"x"
 
 
 async def test_a_redirect_is_not_followed(loopback: Any, engine: str) -> None:
@@ -498,11 +609,12 @@ async def test_an_endless_response_is_cut(loopback: Any, engine: str) -> None:
     http = HTTP(server.url, engine=engine)
     size = 0
 
-    with pytest.raises(ProviderError, match="longer than allowed") as caught:
+    with pytest.raises(ProviderError) as caught:
         async with http.post("/", b"") as blocks:
             async for block in blocks:
                 size += len(block)
 
+    assert str(caught.value) == f"127.0.0.1:{server.port}: the answer is longer than allowed"
     assert caught.value.kind == "protocol"
     assert size <= 33 * 1024 * 1024
 
@@ -523,6 +635,8 @@ def _raw_deflate(body: bytes) -> bytes:
         ("deflate", zlib.compress),
         ("deflate", _raw_deflate),
         ("identity", bytes),
+        ("Identity", bytes),
+        ("GZIP", gzip.compress),
     ],
 )
 async def test_a_compressed_response_is_decompressed(
@@ -587,6 +701,52 @@ async def test_a_key_with_escaped_slashes_is_masked(loopback: Any) -> None:
     assert str(error).endswith("no such key: ***")
 
 
+async def test_a_secret_of_four_characters_is_masked_and_a_shorter_one_is_not(
+    loopback: Any,
+) -> None:
+    http = HTTP("http://127.0.0.1", secrets=["abc", "wxyz"])
+    http.hide("later")
+
+    assert http.mask("abc wxyz later") == "abc *** ***"
+
+
+async def test_the_log_contains_each_request_as_it_is_sent(
+    loopback: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "glue.http")
+    server = loopback(answer(b"{}"))
+
+    await HTTP(server.url).request("PUT", "/x", body=b"hello")
+
+    assert caplog.messages[0].splitlines() == [
+        f"PUT {server.url}/x",
+        f"host: 127.0.0.1:{server.port}",
+        "accept: */*",
+        "accept-encoding: identity",
+        "user-agent: glue",
+        "content-length: 5",
+        "content-type: application/json",
+        "",
+        "hello",
+    ]
+
+
+async def test_requests_are_not_logged_at_the_level_info(
+    loopback: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "glue.http")
+    server = loopback(answer(b"{}"))
+
+    await HTTP(server.url).request("PUT", "/x", body=b"hello")
+
+    assert caplog.messages == []
+
+
+def test_a_header_name_outside_ascii_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="http: the header x-é contains"):
+        HTTP("http://127.0.0.1", headers={"x-é": "1"})
+
+
 @pytest.mark.parametrize(
     "bad", [SECRET + "\n", "\u201c" + SECRET, SECRET + "\r\nx: y", " " + SECRET]
 )
@@ -615,6 +775,9 @@ def test_a_key_with_illegal_characters_is_an_error_that_does_not_show_it(bad: st
         "http://host:99999",
         "http:///v1",
         "http://a b/",
+        "http://host:0/v1",
+        "https://[::1/v1",
+        "http://\u2100.example",
     ],
 )
 def test_a_malformed_base_url_is_an_error(url: str) -> None:
@@ -665,7 +828,29 @@ def test_base_urls_become_origin_host_and_path() -> None:
         True,
     )
     assert Address("https://bücher.example").origin == "https://xn--bcher-kva.example"
+    assert Address(" https://host:443/ ").origin == "https://host"
+    assert Address("http://host:80").authority == "host"
+    assert (Address("http://host:443").authority, Address("http://host").port) == ("host:443", 80)
+    assert Address("https://host/v1?a=1", query=[("b", "2")]).target("") == "/v1?a=1&b=2"
+    assert Address("https://host").target("") == "/"
+    assert Address("https://host/v1").target("x?q=1") == "/v1/x?q=1"
     assert Address("https://host").target("a b\r\nx: y") == "/a%20b%0D%0Ax:%20y"
+
+
+@pytest.mark.parametrize(
+    ("host", "is_local"),
+    [
+        ("localhost", True),
+        ("127.0.0.1", True),
+        ("127.8.9.1", True),
+        ("[::1]", True),
+        ("128.0.0.1", False),
+        ("host", False),
+        ("[::2]", False),
+    ],
+)
+def test_loopback_addresses_are_local(host: str, is_local: bool) -> None:
+    assert Address(f"http://{host}:1").is_local == is_local
 
 
 @pytest.mark.parametrize(
@@ -694,6 +879,16 @@ def test_base_urls_become_origin_host_and_path() -> None:
         ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "10.0.0.0/8, ::1"}, "http://10.1.2.3", ""),
         ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "10.0.0.0/8"}, "http://host", "http://p:1"),
         ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "*"}, "http://host", ""),
+        ({"HTTP_PROXY": " http://p:1 ", "NO_PROXY": "x/8,y"}, "http://host", "http://p:1"),
+        ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "*.example.com"}, "http://a.example.com", ""),
+        ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "HOST"}, "http://host", ""),
+        ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "[::1]"}, "http://[::1]:7", ""),
+        ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "::1"}, "http://[::1]", ""),
+        ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "1.2.3.4/31"}, "http://1.2.3.5", ""),
+        ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "1.2.3.4/31"}, "http://1.2.3.6", "http://p:1"),
+        ({"http_proxy": "http://p:1", "REQUEST_METHOD": "GET"}, "http://host", "http://p:1"),
+        ({"HTTPS_PROXY": "http://p:1", "REQUEST_METHOD": "GET"}, "https://host", "http://p:1"),
+        ({"https_proxy": "http://p:1", "ALL_PROXY": "http://q:1"}, "https://host", "http://p:1"),
     ],
 )
 def test_the_standard_variables_name_the_proxy(
@@ -726,6 +921,32 @@ async def test_a_malformed_proxy_is_an_error(
 
     with pytest.raises(ConfigError, match="proxy"):
         await read(HTTP("http://models.example/v1", engine=engine))
+
+
+@pytest.mark.glue_live
+async def test_a_socks_proxy_names_the_package_that_it_needs(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if importlib.util.find_spec("socksio"):
+        pytest.skip("socksio is installed")
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1")
+
+    with pytest.raises(
+        ConfigError, match=r"needs the package socksio: pip install 'httpx\[socks\]'"
+    ):
+        await read(HTTP("http://models.example", engine=engine))
+
+
+@pytest.mark.glue_live
+async def test_a_user_without_a_password_is_sent_to_the_proxy(
+    loopback: Any, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = loopback(OK)
+    monkeypatch.setenv("HTTP_PROXY", f"http://me@127.0.0.1:{proxy.port}")
+
+    await read(HTTP("http://models.example/v1", engine=engine))
+
+    assert proxy.seen[0].headers["proxy-authorization"] == "Basic bWU6"
 
 
 # TLS
@@ -1007,6 +1228,49 @@ async def test_a_request_without_a_connection_is_not_ambiguous() -> None:
     assert not caught.value.ambiguous
 
 
+@pytest.mark.glue_live  # in name only: the address is on the loopback
+async def test_only_a_local_server_may_not_be_running() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+
+    async def resolve(host: str, port: int) -> list[str]:
+        return ["127.0.0.1"]
+
+    local = await failure(HTTP(f"http://127.0.0.1:{port}"))
+    other = await failure(HTTP(f"http://models.example:{port}", resolve=resolve))
+
+    assert str(local).endswith("; is the server running?")
+    assert "is the server running?" not in str(other)
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "wait"),
+    [
+        ({"x_ratelimit_reset_requests": "3s"}, b"", 3.0),
+        ({}, b"Please TRY AGAIN in 5s", 5.0),
+        ({}, b"x" * 2000 + b"try again in 5s", None),
+        ({}, b"", None),
+    ],
+)
+async def test_the_advice_of_a_server_may_be_in_other_headers_or_the_body(
+    loopback: Any, headers: dict[str, str], body: bytes, wait: float | None
+) -> None:
+    server = loopback(answer(body, "429 Slow", **headers))
+
+    assert (await HTTP(server.url).request("GET", "/")).retry_after == wait
+
+
+async def test_a_body_that_is_not_json_is_a_value_error(loopback: Any) -> None:
+    server = loopback(answer(b"no"), answer(b"[" * 200_000), answer(b"  "))
+    http = HTTP(server.url)
+
+    for words in ("Expecting value", "the JSON is nested too deeply"):
+        response = await http.request("GET", "/")
+        with pytest.raises(ValueError, match=words):
+            response.json()
+    assert (await http.request("GET", "/")).json() is None
+
+
 async def test_a_response_has_the_wait_that_its_server_advises(loopback: Any) -> None:
     server = loopback(answer(b"", "429 Slow", retry_after="7"))
 
@@ -1143,7 +1407,67 @@ async def test_a_transport_that_fails_is_a_failed_connection(
     error = await failure(http)
 
     assert (error.kind, error.answered, error.retryable) == (kind, answered, True)
+    assert error.ambiguous
     assert SECRET not in str(error)
+
+
+async def test_the_error_of_a_transport_is_described_in_one_line() -> None:
+    silent = await failure(HTTP("http://127.0.0.1:9", transport=Played(TimeoutError())))
+    loud = await failure(HTTP("http://127.0.0.1:9", provider="x", transport=Played(OSError("no"))))
+
+    assert str(silent) == "the transport failed at 127.0.0.1:9: TimeoutError"
+    assert str(loud) == "x: the transport failed at 127.0.0.1:9: OSError: no"
+
+
+async def test_an_error_of_glue_in_a_transport_is_raised_unchanged() -> None:
+    refused = ConfigError("no route is set")
+
+    for blocks in ((refused,), (b"data: ", refused)):
+        with pytest.raises(ConfigError) as caught:
+            await read(HTTP("http://127.0.0.1:9", transport=Played(*blocks)))
+        assert caught.value is refused
+
+
+async def test_the_headers_of_a_transport_are_read_in_any_case() -> None:
+    transport = Played(b"{}", status=429)
+    transport.headers["Retry-After"] = "7"
+    http = HTTP("http://127.0.0.1:9", transport=transport)
+
+    response = await http.request("GET", "/")
+    error = await failure(http)
+
+    assert response.headers["retry-after"] == "7"
+    assert (response.retry_after, error.retry_after) == (7.0, 7.0)
+
+
+@pytest.mark.parametrize(
+    ("status", "fails"), [(199, True), (200, False), (299, False), (300, True)]
+)
+async def test_a_status_of_a_transport_but_2xx_is_an_error(status: int, fails: bool) -> None:
+    http = HTTP("http://127.0.0.1:9", transport=Played(b"x", status=status))
+
+    if fails:
+        assert (await failure(http)).status == status
+    else:
+        assert await read(http) == b"x"
+
+
+async def test_a_transport_is_closed_if_its_response_is_not_read_to_the_end() -> None:
+    transport = Played(b"one", b"two")
+
+    async with HTTP("http://127.0.0.1:9", transport=transport).post("/", b"") as blocks:
+        async for _ in blocks:
+            break
+
+    assert transport.closed == 1
+
+
+async def test_the_body_of_an_error_of_a_transport_is_bounded() -> None:
+    transport = Played(*[b"x" * 1000] * 66, AssertionError("read too far"), status=500)
+
+    error = await failure(HTTP("http://127.0.0.1:9", transport=transport))
+
+    assert (error.status, transport.closed) == (500, 1)
 
 
 async def test_an_error_response_through_a_transport_is_classified() -> None:
@@ -1157,8 +1481,10 @@ async def test_an_error_response_through_a_transport_is_classified() -> None:
 async def test_a_body_through_a_transport_is_limited() -> None:
     http = HTTP("http://127.0.0.1:9", transport=Played(b"x" * 100))
 
-    with pytest.raises(ProviderError, match="longer than allowed"):
-        await http.request("GET", "/x", most=10)
+    assert len((await http.request("GET", "/x", most=100)).body) == 100
+    with pytest.raises(ProviderError, match="longer than allowed") as caught:
+        await http.request("GET", "/x", most=99)
+    assert caught.value.kind == "protocol"
 
 
 # Addresses that the caller chooses
