@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fakes.sessions import (
@@ -22,6 +24,7 @@ from fakes.sessions import (
 from glue import user
 from glue.errors import SessionBusy, StoreError
 from glue.stores import FileStore, SQLiteStore, Store, copy
+from glue.stores.files import pread
 
 
 async def test_files_are_readable_by_their_owner_only(tmp_path: Path) -> None:
@@ -62,6 +65,105 @@ async def test_a_session_that_is_in_use_leaves_no_open_files(durable_store: Stor
 
         assert refused == 20
         assert open_files() == before
+
+
+def test_pread_returns_the_bytes_between_two_offsets(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"abcdef")
+
+    with (tmp_path / "x").open("rb") as file:
+        found = [pread(file.fileno(), *each) for each in ((0, 2), (2, 4), (3, 3), (4, 99))]
+
+    assert found == [b"ab", b"cd", b"", b"ef"]
+
+
+async def test_each_new_name_is_on_the_disk_before_its_contents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+
+    def record(fd: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name)
+        real(fd)
+
+    real = os.fsync
+    monkeypatch.setattr(os, "fsync", record)
+    folder = tmp_path / "deep" / "files"
+
+    for sync, name, expected in (
+        (True, "one", ["deep", "files"]),  # the names of the folder and of the file
+        (True, "one", []),
+        (True, "two", ["files"]),
+        (False, "three", []),
+    ):
+        async with FileStore(folder, sync=sync).log(name) as log:
+            await log.append(user("x"))
+        assert synced == expected
+        synced.clear()
+
+
+async def test_a_session_file_that_is_deleted_before_it_is_locked_is_created_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FileStore(tmp_path)
+    await write_texts(store, "demo", "old")
+    before, deleted = open_files(), list[Path]()
+
+    def lock_late(fd: int, operation: int) -> None:
+        if not deleted:  # another process deletes the session just before it is locked here
+            deleted.append(store.path("demo"))
+            deleted[0].unlink()
+        real(fd, operation)
+
+    real = fcntl.flock
+    monkeypatch.setattr(fcntl, "flock", lock_late)
+    await write_texts(store, "demo", "new")
+
+    assert deleted
+    assert open_files() == before
+    assert [message.text for message in await store.load("demo")] == ["new"]
+
+
+@pytest.mark.parametrize("kind", ["file", "sqlite"])
+async def test_a_store_may_use_the_descriptor_0(kind: str, tmp_path: Path) -> None:
+    stdin = os.dup(0)
+    os.close(0)
+    try:
+        store = make_store(kind, tmp_path)
+        for text in ("one", "two"):
+            await write_texts(store, "demo", text)
+        assert [message.text for message in await store.load("demo")] == ["one", "two"]
+        if kind == "file":
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                os.fstat(0)  # the session file is closed
+    finally:
+        os.dup2(stdin, 0)
+        os.close(stdin)
+
+    assert list(tmp_path.glob("**/*.lock")) == []
+
+
+@pytest.mark.parametrize("kind", ["file", "sqlite"])
+async def test_the_folder_of_a_store_is_created_for_its_owner_only(
+    kind: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "deep" / "private"
+    store = FileStore(folder) if kind == "file" else SQLiteStore(folder / "x.db")
+
+    await write_texts(store, "demo", "apples")
+
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert len(await store.list()) == 1
+
+
+@pytest.mark.parametrize("maker", [FileStore, SQLiteStore])
+def test_a_wrong_argument_of_a_store_is_named(maker: Any) -> None:
+    name = "root" if maker is FileStore else "path"
+
+    for wrong in (5, None):
+        with pytest.raises(TypeError, match=f"{name} must be a path"):
+            maker(wrong)
+    with pytest.raises(TypeError, match="sync must be True or False, not 'no'"):
+        maker("x", sync="no")
 
 
 @pytest.fixture

@@ -366,6 +366,36 @@ async def test_a_damaged_record_does_not_break_a_search(
     assert len(await store.search("pears")) == (record["type"] == "message")
 
 
+async def test_a_damaged_record_does_not_bring_back_dropped_messages(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    async with store.log("demo") as log:
+        await log.extend((user("apples"), user("apples too")))
+        await log.drop([log.messages[0].id])
+    with store.path("demo").open("ab") as file:
+        file.write(b'{"type":"drop","ids":5}\n')
+
+    assert len(await store.search("apples")) == 1
+
+
+async def test_a_line_with_several_matches_is_one_hit(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    await write_texts(store, "demo", "apples, apples and apples", "pears", "more apples, apples")
+
+    assert [hit.snippet for hit in await store.search("apples")] == [
+        "more [apples], [apples]",
+        "[apples], [apples] and [apples]",
+    ]
+
+
+async def test_an_incomplete_line_is_not_found(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    await write_texts(store, "demo", "apples", "apples too")
+    path = store.path("demo")
+    path.write_bytes(path.read_bytes()[:-1])
+
+    assert [hit.snippet for hit in await store.search("apples")] == ["[apples]"]
+
+
 async def test_a_fork_copies_plain_lines_and_folds_changed_ones(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
     await fill(store, "plain", talk())

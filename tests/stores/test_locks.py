@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import os
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,21 @@ def test_a_lock_file_that_was_replaced_meanwhile_is_opened_again_and_the_old_one
     assert deleted
     assert open_files() == before + 1
     locks.close()
+    assert open_files() == before
+
+
+def test_a_lock_file_that_cannot_be_locked_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: Any) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    before = open_files()
+    monkeypatch.setattr(fcntl, "fcntl", refuse)
+
+    with pytest.raises(OSError, match="No locks available"):
+        SessionLocks(tmp_path / "x.lock").open()
+
     assert open_files() == before
 
 

@@ -12,7 +12,7 @@ from fakes.sessions import (
     write_texts,
 )
 
-from glue import ToolMessage, user
+from glue import AssistantMessage, Text, ToolCall, ToolMessage, user
 from glue.stores import Store
 
 
@@ -35,6 +35,23 @@ async def test_search_finds_all_words_with_snippet_and_filters(store: Store) -> 
     assert await store.search("toronto", until=hit.at - 3600) == ()
     assert len(await store.search("toronto", since=hit.at - 3600)) == 3
     assert hit.message_id == (await store.load("two"))[0].id
+
+
+async def test_a_search_can_be_limited_to_the_messages_of_one_role(store: Store) -> None:
+    call = ToolCall(id="c1", name="look", arguments="{}")
+    await fill(
+        store,
+        "demo",
+        (
+            user("apples"),
+            AssistantMessage(content=(Text(text="apples"), call)),
+            ToolMessage(call_id="c1", name="look", content=(Text(text="apples"),)),
+        ),
+    )
+
+    for role in ("user", "assistant", "tool"):
+        assert [hit.role for hit in await store.search("apples", role=role)] == [role]
+    assert {hit.role for hit in await store.search("apples")} == {"user", "assistant", "tool"}
 
 
 @pytest.mark.parametrize("query", ["a AND (", "col:x", "-x", "'", "NEAR(a b)", 'tower"', "*x"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import time
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,9 @@ from fakes.sessions import (
     write_texts,
 )
 
-from glue import user
+from glue import AssistantMessage, File, Image, Message, Text, user
 from glue.errors import StoreError
-from glue.stores import FileStore, MemoryStore, SessionInfo, Store, copy, lineage
+from glue.stores import FileStore, MemoryStore, SessionInfo, SQLiteStore, Store, copy, lineage
 from glue.stores.store import BlockingStore
 
 
@@ -37,6 +38,75 @@ async def test_an_unknown_session_is_reported_with_the_known_ones(store: Store) 
         await store.load("dmo")
     with pytest.raises(StoreError, match="no session 'dmo'"):
         await store.delete("dmo")
+
+
+@pytest.mark.parametrize(
+    ("number", "listed"),
+    [(8, "s1, s2, s3, s4, s5, s6, s7, s8"), (9, "s1, s2, s3, s4, s5, s6, s7, s8, ...")],
+)
+async def test_up_to_eight_known_sessions_are_named(number: int, listed: str) -> None:
+    store = MemoryStore()
+    for place in range(1, number + 1):
+        await write_texts(store, f"s{place}", "x")
+
+    with pytest.raises(StoreError) as caught:
+        await store.load("x")
+
+    assert str(caught.value) == f"there is no session 'x'; there are: {listed}"
+
+
+async def test_a_database_also_names_up_to_eight_known_sessions(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "x.db")
+    for place in range(1, 10):
+        await write_texts(store, f"s{place}", "x")
+
+    with pytest.raises(StoreError, match=r"s7, s8, \.\.\.$"):
+        await store.load("x")
+    await store.delete("s9")
+    with pytest.raises(StoreError, match=r"s7, s8$"):
+        await store.load("x")
+
+
+async def test_a_session_can_be_forked_at_every_message(store: Store) -> None:
+    await write_texts(store, "demo", "one", "two")
+
+    for at in (0, 1, 2):
+        await copy(store, "demo", store, f"fork-{at}", at=at)
+        assert len(await store.load(f"fork-{at}")) == at
+    for wrong in (-1, 3):
+        with pytest.raises(ValueError, match=f"has 2 messages; it cannot be forked at {wrong}"):
+            await copy(store, "demo", store, "new", at=wrong)
+
+
+async def test_the_title_is_the_first_text_of_a_prompt_or_the_kinds_of_its_parts(
+    store: Store,
+) -> None:
+    picture, file = Image(data=b"x", media_type="image/png"), File(data=b"x", media_type="a/b")
+    titles: dict[str, tuple[Message, ...]] = {
+        "text": (user("  \n", picture, "Fix it,\n please."),),
+        "picture": (user(picture, file),),
+        "long": (user("x" * 99),),
+        "none": (AssistantMessage(content=(Text(text="Hello"),)),),
+    }
+    for name, messages in titles.items():
+        await fill(store, name, messages)
+
+    assert {info.id: info.title for info in await store.list()} == {
+        "text": "Fix it, please.",
+        "picture": "[image, file]",
+        "long": "x" * 80,
+        "none": "",
+    }
+
+
+async def test_the_session_that_was_changed_last_is_listed_first() -> None:
+    store, now = MemoryStore(), time.time()
+    for name, after in (("b", 20), ("c", 30), ("a", 10)):
+        async with store.log(name) as log:
+            message = user("x")
+            await log.extend((message,), {message.id: now + after})
+
+    assert [info.id for info in await store.list()] == ["c", "b", "a"]
 
 
 async def test_a_deleted_session_cannot_be_loaded_or_found(store: Store) -> None:
@@ -80,6 +150,23 @@ async def test_lineage_orders_sessions_as_a_tree(store: Store) -> None:
     tree = [(depth, info.id) for depth, info in lineage(await store.list())]
 
     assert tree == [(0, "root"), (1, "child"), (2, "grandchild"), (1, "sister"), (0, "alone")]
+
+
+def test_lineage_counts_a_session_whose_parent_was_deleted_as_a_root() -> None:
+    sessions = [
+        SessionInfo(id=name, created=created, updated=0.0, parent=parent)
+        for name, created, parent in (
+            ("younger", 5.0, ""),
+            ("fork", 4.0, "orphan"),
+            ("orphan", 1.0, "gone"),
+            ("second", 2.0, ""),
+            ("first", 2.0, ""),
+        )
+    ]
+
+    tree = [(depth, info.id) for depth, info in lineage(sessions)]
+
+    assert tree == [(0, "orphan"), (1, "fork"), (0, "first"), (0, "second"), (0, "younger")]
 
 
 async def test_lineage_contains_sessions_that_are_forks_of_each_other(store: Store) -> None:

@@ -11,6 +11,8 @@ import glue.stores
 from glue.errors import ConfigError, StoreError
 from glue.stores import (
     FileStore,
+    MemoryStore,
+    SessionInfo,
     SQLiteStore,
     check_store,
     open_store,
@@ -69,6 +71,30 @@ async def test_check_store_reports_files_that_are_not_sessions(tmp_path: Path) -
     store.path("bad").write_text("my shopping list\n")
 
     assert await check_store(store) == (1, ["1 file in the store is not a session"])
+
+
+class Shared(MemoryStore):
+    """A store whose sessions another program deletes after they were listed."""
+
+    async def list(self) -> tuple[SessionInfo, ...]:
+        found = await super().list()
+        for info in found:
+            await self.delete(info.id)
+        return found
+
+
+async def test_check_store_reports_sessions_that_cannot_be_read() -> None:
+    store = Shared()
+    await write_texts(store, "a", "apples")
+    await write_texts(store, "b", "pears")
+
+    count, problems = await check_store(store)
+
+    assert count == 2
+    assert sorted(problems) == [
+        "a: there is no session 'a'; there are: none",
+        "b: there is no session 'b'; there are: none",
+    ]
 
 
 async def test_a_session_file_is_read_with_its_header_and_times(tmp_path: Path) -> None:
