@@ -72,7 +72,7 @@ def lock(fd: int, id: str) -> None:
 def pread(fd: int, start: int, stop: int) -> bytes:
     """Return the bytes of the open file `fd` from `start` to `stop`, or to the end of the file."""
     blocks = []
-    while start < stop and (block := os.pread(fd, stop - start, start)):
+    while block := os.pread(fd, stop - start, start):
         blocks.append(block)
         start += len(block)
     return b"".join(blocks)

@@ -476,8 +476,8 @@ def _lines_with(
     before = len(text)
     for at in reversed([match.start() for match in first.finditer(text)]):
         left = text.rfind(b"\n", 0, at) + 1
-        right = text.find(b"\n", at)
-        if right < 0 or left >= before:  # incomplete, or seen already
+        right = text.find(b"\n", at)  # -1 if the line is incomplete: then the slice below is empty
+        if left >= before:  # seen already
             continue
         before = left
         if all(needle.search(text, left, right) for needle in others):

@@ -350,10 +350,10 @@ class SQLWriter:
     """
 
     blocks = True
+    number: int  # of the session in the database; set when the session is loaded
 
     def __init__(self, store: SQLStore, id: str, first: Record) -> None:
         self.store, self.id, self.first = store, id, first
-        self.number = 0
         self.head: Record = {}
         self.changes = -1
 

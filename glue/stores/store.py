@@ -228,9 +228,10 @@ def lineage(sessions: Sequence[SessionInfo]) -> tuple[tuple[int, SessionInfo], .
     known = {info.id for info in sessions}
     children: dict[str, list[SessionInfo]] = {}
     for info in oldest_first:
-        children.setdefault(info.parent if info.parent in known else "", []).append(info)
+        children.setdefault(info.parent, []).append(info)
+    roots = [info for info in oldest_first if info.parent not in known]
     seen: dict[str, tuple[int, SessionInfo]] = {}
-    for root in (*children.get("", ()), *oldest_first):
+    for root in (*roots, *oldest_first):
         todo = [(0, root)]
         while todo:
             depth, info = todo.pop()
