@@ -29,7 +29,7 @@ from glue import (
 from glue.errors import ProviderError
 from glue.messages import ToolSpec
 from glue.provider import Opaque, TextDelta, Thinking, ThinkingDelta, ToolCallDelta
-from glue.providers.anthropic import Anthropic, AnthropicDecoder
+from glue.providers.anthropic import Anthropic, AnthropicDecoder, AnthropicEncoder
 from glue.providers.catalog import Entry, Quirks
 from glue.providers.http import HTTP
 
@@ -352,6 +352,38 @@ def test_thinking_is_off_with_a_forced_tool_and_in_a_round_that_began_without_it
     assert "thinking" not in body(*foreign, tools=(WEATHER,), reasoning="low")
     assert "thinking" in body(*own, tools=(WEATHER,), reasoning="low")
     assert "thinking" in body(*foreign, user("next"), tools=(WEATHER,), reasoning="low")
+
+
+@pytest.mark.parametrize(
+    ("messages", "options", "notes"),
+    [
+        ((user("go"),), {"max_tokens": 4096}, []),
+        (
+            (user("go"),),
+            {"max_tokens": 4094},
+            ["max_tokens=4094 limits thinking to 2047 tokens"],
+        ),
+        (
+            (user("go"),),
+            {"max_tokens": 2047},
+            ["max_tokens=2047 leaves no room for thinking, which was left out"],
+        ),
+        (
+            (user("go"), reply(call(), provider="openai"), result("a")),
+            {"tools": (WEATHER,)},
+            ["this round of tool calls began without thinking; thinking stays off"],
+        ),
+    ],
+)
+def test_thinking_that_is_reduced_or_left_out_is_noted(
+    messages: Any, options: Any, notes: list[str]
+) -> None:
+    request = Request(messages=messages, reasoning="low", **options)
+    encoder = AnthropicEncoder(request, ENTRY, "claude-haiku-4-5")
+
+    encoder.body()
+
+    assert encoder.notes == notes
 
 
 @pytest.mark.parametrize(

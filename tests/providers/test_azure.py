@@ -7,8 +7,11 @@ import os
 import shutil
 import ssl
 import subprocess
+import sys
+import time
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 
@@ -113,6 +116,76 @@ async def test_a_refused_login_is_an_auth_error_that_names_what_was_tried(entra:
     with pytest.raises(ProviderError, match=r"EnvironmentCredential.*AADSTS7000215") as caught:
         await azure.Login().headers()
 
+    assert caught.value.kind == "auth"
+
+
+class Credential:
+    """A stand-in for azure-identity: each token ends an hour after the time of the request."""
+
+    def __init__(self, *, disable_instance_discovery: bool) -> None:
+        Credential.private = disable_instance_discovery
+        Credential.made += 1
+
+    private, made, failure = False, 0, ""
+    scopes: ClassVar[list[str]] = []
+
+    def get_token(self, scope: str) -> Any:
+        if self.failure:
+            raise ValueError(self.failure)
+        self.scopes.append(scope)
+        return SimpleNamespace(
+            token=f"token-{len(self.scopes)}", expires_on=int(time.time()) + 3600
+        )
+
+
+@pytest.fixture
+def identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace azure-identity, and stop the clock."""
+    module = SimpleNamespace(DefaultAzureCredential=Credential)
+    monkeypatch.setitem(sys.modules, "azure", SimpleNamespace(identity=module))
+    monkeypatch.setitem(sys.modules, "azure.identity", module)
+    monkeypatch.delenv("AZURE_AUTHORITY_HOST", raising=False)
+    for name, value in (("made", 0), ("scopes", []), ("failure", "")):
+        monkeypatch.setattr(Credential, name, value)
+    monkeypatch.setattr(time, "time", lambda: 1_000_000.0)
+
+
+@pytest.mark.parametrize(("after", "used"), [(0, 1), (3539, 1), (3540, 1), (3541, 2), (9999, 2)])
+async def test_a_token_is_reused_until_a_minute_before_it_expires(
+    identity: None, monkeypatch: pytest.MonkeyPatch, after: int, used: int
+) -> None:
+    login = azure.Login()
+
+    assert await login.headers() == {"authorization": "Bearer token-1"}
+    monkeypatch.setattr(time, "time", lambda: 1_000_000.0 + after)
+    assert await login.headers() == {"authorization": f"Bearer token-{used}"}
+
+    assert Credential.made == 1
+    assert Credential.scopes == ["https://cognitiveservices.azure.com/.default"] * used
+
+
+@pytest.mark.parametrize(("host", "private"), [("", False), ("https://login.example", True)])
+async def test_a_private_cloud_is_not_looked_up_at_microsoft(
+    identity: None, monkeypatch: pytest.MonkeyPatch, host: str, private: bool
+) -> None:
+    monkeypatch.setenv("AZURE_AUTHORITY_HOST", host)
+
+    await azure.Login().headers()
+
+    assert Credential.private == private
+
+
+async def test_the_error_of_a_login_is_one_short_line(
+    identity: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Credential, "failure", "no\n login " + "x" * 999)
+
+    with pytest.raises(ProviderError) as caught:
+        await azure.Login().headers()
+
+    start = "azure: AZURE_OPENAI_API_KEY is not set, and the Entra login failed: no login "
+    assert str(caught.value).startswith(start + "x")
+    assert len(str(caught.value)) == len(start) - len("no login ") + 600
     assert caught.value.kind == "auth"
 
 

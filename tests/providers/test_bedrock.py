@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -743,6 +743,44 @@ async def test_provider_signs_the_path_that_is_sent(
     assert request.headers["authorization"] == again["authorization"]
     assert "x-amz-security-token: ***" in caplog.text
     assert "of-a-session" not in caplog.text
+
+
+class Kept:
+    """A transport that keeps the headers of each request and answers with a small stream."""
+
+    status = 200
+
+    def __init__(self) -> None:
+        self.headers: dict[str, str] = {}
+
+    @asynccontextmanager
+    async def send(self, method: str, url: str, headers: Any, body: bytes | None) -> Any:
+        self.headers = dict(headers)
+        yield self
+
+    async def __aiter__(self) -> Any:
+        yield SMALL
+
+
+@pytest.mark.glue_live  # in name only: the transport sends nothing
+@pytest.mark.parametrize(
+    ("host", "region"),
+    [
+        ("bedrock-runtime.eu-central-1.amazonaws.com", "eu-central-1"),
+        ("bedrock-runtime.us-gov-west-1.amazonaws.com", "us-gov-west-1"),
+        ("proxy.example", "ap-south-2"),
+    ],
+)
+async def test_a_request_is_signed_for_the_region_in_its_host_or_else_the_default(
+    monkeypatch: pytest.MonkeyPatch, host: str, region: str
+) -> None:
+    monkeypatch.setenv("AWS_REGION", "ap-south-2")
+    transport = Kept()
+    http = HTTP(f"https://{host}", provider="bedrock", transport=transport)
+
+    await collect(Bedrock(ENTRY, http, NOVA, WHO), http)
+
+    assert f"/{region}/bedrock/aws4_request" in transport.headers["authorization"]
 
 
 async def test_a_bearer_token_needs_no_signature(loopback: Callable[..., Any]) -> None:

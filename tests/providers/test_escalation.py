@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -146,6 +147,18 @@ async def test_the_discarded_reply_is_named_and_its_usage_counted() -> None:
     assert result.usage.output == 10
 
 
+async def test_the_attempt_has_the_seconds_that_the_cut_reply_took() -> None:
+    before = time.monotonic()
+
+    result = await run(
+        with_escalation(Script(say("cut", stop="max_tokens"), "ok")),
+        [ASK],
+        request=Request(max_tokens=8),
+    )
+
+    assert 0 <= result.attempts[0].seconds <= time.monotonic() - before
+
+
 async def test_a_request_is_also_repeated_if_a_call_was_cut() -> None:
     half = calls(call("noop", '{"', complete=False), stop="max_tokens")
     script = Script(half, "ok")
@@ -155,9 +168,18 @@ async def test_a_request_is_also_repeated_if_a_call_was_cut() -> None:
     assert (result.text, result.repairs) == ("ok", 0)
 
 
-@pytest.mark.parametrize("ladder", ["triple", 0, -1])
-def test_an_invalid_ladder_is_refused(ladder: Any) -> None:
-    with pytest.raises(ValueError, match=r"ladder|step"):
+@pytest.mark.parametrize(
+    ("ladder", "words"),
+    [
+        ("triple", "ladder must be 'double', a number of tokens or a list of caps, not 'triple'"),
+        (0, "ladder must be 1 token or more, not 0"),
+        (-1, "ladder must be 1 token or more, not -1"),
+    ],
+)
+def test_an_invalid_ladder_is_refused(ladder: Any, words: str) -> None:
+    with_escalation(Script(), ladder=1)
+
+    with pytest.raises(ValueError, match=f"^{words}$"):
         with_escalation(Script(), ladder=ladder)
 
 

@@ -6,7 +6,10 @@ import json
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -89,9 +92,8 @@ TOKEN = response({"access_token": "from-server", "expires_in": 3600, "token_type
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home without a login, and an environment without the variables of Google's tools."""
-    pytest.importorskip("google.auth", reason="the extra [google] is not installed")
     for name in list(os.environ):
         if name.startswith(("GOOGLE_", "CLOUDSDK_", "VERTEX_", "GCE_")) or "_proxy" in name.lower():
             monkeypatch.delenv(name)
@@ -99,6 +101,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "p")
     return tmp_path
+
+
+@pytest.fixture
+def home(empty_home: Path) -> Path:
+    """An empty home; the test is skipped if google-auth is not installed."""
+    pytest.importorskip("google.auth", reason="the extra [google] is not installed")
+    return empty_home
 
 
 def test_the_metadata_server_of_a_machine_is_asked(home: Path, loopback: Any) -> None:
@@ -161,6 +170,78 @@ async def test_a_failed_login_names_the_step(
 
     with pytest.raises(ProviderError, match=r"step 'google.auth.identity_pool': .*invalid_grant"):
         await Tokens().get()
+
+
+class Delegated:
+    """A login of google-auth that the fake package below returns."""
+
+    token, expiry = "", datetime(2030, 1, 1, 12)
+    failure = ""
+
+    def refresh(self, request: object) -> None:
+        if self.failure:
+            raise ValueError(self.failure)
+        self.token += "t"
+
+
+@pytest.fixture
+def google_auth(empty_home: Path, monkeypatch: pytest.MonkeyPatch) -> Delegated:
+    """Replace google-auth by a fake; no file contains a login."""
+    found = Delegated()
+    auth: Any = ModuleType("google.auth")
+    auth.default = lambda scopes: (found, "project")
+    transport: Any = ModuleType("google.auth.transport.requests")
+    transport.Request = object
+    modules = {"google.auth": auth, "google.auth.transport.requests": transport}
+    for name in ("google", "google.auth.transport", "requests"):
+        modules[name] = ModuleType(name)
+    for name, module in modules.items():
+        module.__spec__ = ModuleSpec(name, None)
+        module.__path__ = []
+        monkeypatch.setitem(sys.modules, name, module)
+    return found
+
+
+async def test_a_token_of_google_auth_is_renewed_a_minute_before_it_expires(
+    google_auth: Delegated,
+) -> None:
+    end = datetime(2030, 1, 1, 12, tzinfo=UTC).timestamp()
+    now = [end - 3600]
+    tokens = Tokens(clock=lambda: now[0])
+
+    found = []
+    for moment in (end - 3600, end - 61, end - 60, end):
+        now[0] = moment
+        found.append(await tokens.get())
+
+    assert found == ["t", "t", "tt", "ttt"]
+
+
+async def test_a_token_of_google_auth_without_an_end_is_used_for_an_hour(
+    google_auth: Delegated,
+) -> None:
+    google_auth.expiry = None  # type: ignore[assignment]
+    now = [0.0]
+    tokens = Tokens(clock=lambda: now[0])
+
+    found = []
+    for moment in (0.0, 3539.0, 3540.0):
+        now[0] = moment
+        found.append(await tokens.get())
+
+    assert found == ["t", "t", "tt"]
+
+
+async def test_the_error_of_google_auth_is_one_short_line(google_auth: Delegated) -> None:
+    google_auth.failure = "no\n login " + "x" * 999
+
+    with pytest.raises(ProviderError) as caught:
+        await Tokens().get()
+
+    start = f"vertex: the login failed at the step {Delegated.__module__!r}: "
+    assert str(caught.value).startswith(start + "no login x")
+    assert len(str(caught.value)) == len(start) + 300
+    assert caught.value.kind == "auth"
 
 
 async def test_no_login_at_all_names_the_variables(home: Path) -> None:

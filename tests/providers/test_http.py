@@ -504,6 +504,19 @@ async def test_the_body_of_an_error_is_bounded_and_need_not_end(loopback: Any, e
     assert len(error.body) <= ERROR_BODY
 
 
+async def test_the_body_of_an_error_is_read_up_to_exactly_its_limit(
+    loopback: Any, engine: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "glue.http")
+    head = b"HTTP/1.1 500 Oops\r\ncontent-length: 100000000\r\n\r\n"
+    server = loopback(play(head + b"x" * ERROR_BODY))
+
+    error = await failure(HTTP(server.url, deadlines=Deadlines(read=0.3), engine=engine))
+
+    assert error.status == 500
+    assert "was cut off" not in caplog.text
+
+
 async def test_an_error_whose_body_is_cut_off_keeps_its_kind(
     loopback: Any, engine: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -1463,11 +1476,38 @@ async def test_a_transport_is_closed_if_its_response_is_not_read_to_the_end() ->
 
 
 async def test_the_body_of_an_error_of_a_transport_is_bounded() -> None:
-    transport = Played(*[b"x" * 1000] * 66, AssertionError("read too far"), status=500)
+    half = b"x" * (ERROR_BODY // 2)
+    transport = Played(half, half, AssertionError("read too far"), status=500)
 
     error = await failure(HTTP("http://127.0.0.1:9", transport=transport))
 
     assert (error.status, transport.closed) == (500, 1)
+
+
+class Slow(Played):
+    """A transport whose end awaits something."""
+
+    @contextlib.asynccontextmanager
+    async def send(self, method: str, url: str, headers: Any, body: bytes | None) -> Any:
+        async with super().send(method, url, headers, body) as response:
+            try:
+                yield response
+            finally:
+                await anyio.lowlevel.checkpoint()
+                self.closed += 10
+
+
+async def test_a_transport_may_await_at_its_end_after_a_cancellation() -> None:
+    transport = Slow(b"one", b"two")
+
+    with anyio.CancelScope() as scope:
+        async with HTTP("http://127.0.0.1:9", transport=transport).post("/", b"") as blocks:
+            async for _ in blocks:
+                scope.cancel()
+                await anyio.lowlevel.checkpoint()
+
+    assert scope.cancelled_caught
+    assert transport.closed == 11
 
 
 async def test_an_error_response_through_a_transport_is_classified() -> None:

@@ -35,6 +35,16 @@ async def test_a_check_reports_the_reply_in_one_line(loopback: Any) -> None:
     assert (code, text.startswith("ollama: m answered 'ok' in ")) == (0, True)
 
 
+async def test_a_check_shows_the_first_sixty_characters_of_the_reply(loopback: Any) -> None:
+    text = "a long\\n reply " + "x" * 99
+    body = CHAT.replace(b'"ok"', b'"%s"' % text.encode())
+    server = loopback(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+
+    _, line = await listing.check("ollama:m", base_url=server.url)
+
+    assert line.partition(" in ")[0] == f"ollama: m answered 'a long reply {'x' * 47}'"
+
+
 @pytest.mark.parametrize(
     ("status", "body", "code"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -62,8 +63,27 @@ async def test_the_server_starts_at_first_use_and_once(engine: Any, tmp_path: Pa
         ["127.0.0.1"],
     )
     assert params.verbosity < 0
+    assert (params.port, params.use_jinja) == (0, True)  # a free port, and templates with tools
+    threads = max(1, (os.cpu_count() or 2) - 1)
+    assert (params.cpuparams.n_threads, params.cpuparams_batch.n_threads) == (threads, threads)
     assert engine.seen[0].headers["authorization"] == f"Bearer {params.api_keys[0]}"
     assert engine.seen[0].line.startswith("POST /v1/chat/completions")
+
+
+@pytest.mark.parametrize(("cores", "threads"), [(1, 1), (2, 1), (8, 7), (None, 1)])
+async def test_one_core_is_left_free(
+    engine: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cores: int | None,
+    threads: int,
+) -> None:
+    (tmp_path / "m.gguf").write_bytes(b"GGUF....")
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+
+    await Agent(f"local:{tmp_path}/m.gguf").run("hi")
+
+    assert engine.started[0].cpuparams.n_threads == threads
 
 
 @pytest.mark.parametrize("engine", [b'{"data": [{"id": "m.gguf"}]}'], indirect=True)

@@ -136,6 +136,22 @@ async def test_arguments_are_taken_from_prompt_enums_and_defaults(prompt: str, c
     assert "stand-in" in first.text
 
 
+async def test_a_tool_is_also_chosen_by_the_names_of_its_parameters() -> None:
+    @tool
+    def first(colour: str) -> str:
+        """Look it up."""
+        return colour
+
+    @tool
+    def second(planet: str) -> str:
+        """Look it up."""
+        return planet
+
+    result = await Agent("offline", tools=[first, second]).run("is Mars a red planet")
+
+    assert [name for name, _ in asked(result)] == ["second"]
+
+
 async def test_a_shell_tool_is_never_called_even_if_the_prompt_asks_for_it() -> None:
     @tool
     def bash(script: str) -> str:

@@ -120,6 +120,15 @@ def whole(message: Any, finish: str | None = "stop", **more: Any) -> AssistantMe
     return ChatDecoder(Quirks(), "acme", "acme-1").decode(reply).message
 
 
+def test_a_body_may_be_a_list_of_one_completion() -> None:
+    choice = {"message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}
+    body = json.dumps([{"choices": [choice]}]).encode()
+
+    assert ChatDecoder(Quirks(), "acme", "acme-1").decode(body).message.text == "hi"
+    with pytest.raises(ProviderError, match="the body is not a completion"):
+        ChatDecoder(Quirks(), "acme", "acme-1").decode(b"[]")
+
+
 # Requests
 
 PICTURE = Image(media_type="image/png", data=b"\x89PNG")

@@ -335,8 +335,12 @@ def test_buffer_needs_a_failover_list(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "k")
 
     assert providers.new("groq,openai", buffer=True).name == "groq,openai"
-    with pytest.raises(ConfigError, match="buffer needs several providers"):
-        providers.new("groq", buffer=True)
+    for spec, example in (("groq", "groq,gemini"), ("", "anthropic,gemini")):
+        with pytest.raises(ConfigError) as caught:
+            providers.new(spec, buffer=True)
+        assert str(caught.value) == (
+            f"buffer needs several providers, such as new('{example}', buffer=True)"
+        )
 
 
 def test_a_mistyped_alias_gets_a_hint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

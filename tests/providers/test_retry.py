@@ -127,6 +127,15 @@ async def test_an_error_that_only_quotes_a_refused_call_is_not_retried() -> None
     assert (await run(wrapped(script, Sleeps()), [ASK])).requests == 1
 
 
+@pytest.mark.parametrize(("kind", "requests"), [("transient", 1), ("timeout", 1), ("protocol", 2)])
+async def test_a_lost_reply_that_is_marked_as_not_retryable_is_not_requested_again(
+    kind: Any, requests: int
+) -> None:
+    script = Script(repeat(fail(kind, retryable=False)))
+
+    assert (await run(wrapped(script, Sleeps()), [ASK])).requests == requests
+
+
 @pytest.mark.parametrize("kind", ["transient", "timeout", "protocol"])
 async def test_a_lost_reply_is_requested_twice_in_all(kind: Any) -> None:
     script, sleeps = Script(repeat(fail(kind))), Sleeps()

@@ -106,6 +106,28 @@ def test_a_long_event_in_one_block_is_refused_too() -> None:
         Parser(event_limit=100).feed(b"data: " + b"x" * 200 + b"\n\n")
 
 
+@pytest.mark.parametrize("cut", [0, 1, 50, 99, 100])
+def test_an_event_may_have_exactly_the_largest_size(cut: int) -> None:
+    event = b"data: " + b"x" * 94
+    parser, strict = Parser(event_limit=100), Parser(event_limit=99)
+
+    blocks = (event[:cut], event[cut:], b"\n\n")
+
+    assert [found for block in blocks for found in parser.feed(block)] == [b"x" * 94]
+    with pytest.raises(ProviderError, match="one event has more than 99 bytes"):
+        for block in blocks:
+            strict.feed(block)
+
+
+def test_a_stream_may_have_exactly_the_largest_size() -> None:
+    parser = Parser(total_limit=10)
+
+    parser.feed(b"data: 1\n")
+    assert parser.feed(b"\n\n") == [b"1"]
+    with pytest.raises(ProviderError, match="a stream has more than 10 bytes"):
+        parser.feed(b"\n")
+
+
 def test_a_stream_that_is_too_long_is_refused() -> None:
     parser = Parser(total_limit=100)
 
