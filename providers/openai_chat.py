@@ -336,7 +336,7 @@ class _ThinkTags:
             else:
                 self._close = ""
         if not self._close:
-            return [(False, text)] if text else []
+            return [(False, text)]
         thought, tag, rest = text.partition(self._close)
         if tag:
             self._close, rest = "", rest.lstrip("\n")
