@@ -306,7 +306,7 @@ def test_the_summary_of_a_page_that_was_not_read_is_not_printed(
     ran = play("web_page_summary", server.url, model=script)
 
     assert (ran.code, ran.out) == (1, "")
-    assert "error: the page was not read" in ran.err
+    assert f"error: {server.url} was not read: 127.0.0.1 has the address 127.0.0.1" in ran.err
     assert server.seen == []
 
 

@@ -58,6 +58,7 @@ SHARED = {
     ),
     "glue.text": "clean_text count format_dollars format_seconds one_line suggest",
     "glue.toolnames": "register_tool_names",
+    "glue.tools.git.pathspec": "Scope",  # the globs of a review are those of the git tools
     # A self-test is an evaluation, whose trials are reviews.
     "glue.trials": "CaseTrial Evaluation Summary differences load_as save",
     "glue.view.comparison": "sentence",
@@ -92,7 +93,7 @@ def is_public(module: str, name: str) -> bool:
         return True
     if module not in PUBLIC and not module.startswith("glue.tools"):
         return False
-    return name in import_module(module).__all__
+    return name in getattr(import_module(module), "__all__", ())
 
 
 def shared_by(path: Path) -> list[str]:
