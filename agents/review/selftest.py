@@ -193,7 +193,7 @@ async def selftest(
     second_look: SecondLookMode | None = None,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> Score:
-    """Review up to `count` undone fixes and up to as many clean changes, and return the score.
+    """Review up to `count` undone fixes and at most as many clean changes; return the score.
 
     Fixes are commits that also change a test. Each change is reviewed `repeat` times. `second_look`
     overrides the setting of the repository. `on_progress` is called with one line for each review.

@@ -31,7 +31,10 @@ agent = Agent(
 
 
 def is_short(case: Case, result: RunResult[None]) -> bool | str:
-    """Check an answer; a case names this function as "python". Return the reason of a failure."""
+    """Return True if the answer has few enough words, or else the number of its words.
+
+    A case uses this check by naming the function in its field "python".
+    """
     words = len(result.text.split())
     return words <= case.data["words"] or f"{words} words"
 
