@@ -183,7 +183,10 @@ def _json(wanted: Json, found: Json) -> str:
 
 
 def _difference(wanted: Json, found: Json, tolerance: float, path: str = "") -> str:
-    """Return the first difference, or an empty text. An object may have more fields than wanted."""
+    """Return the first difference between two JSON values as text, or "" if there is none.
+
+    An object in `found` may have more fields than the object in `wanted`.
+    """
     if isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
         wanted, found = dict(enumerate(wanted)), dict(enumerate(found))
     if isinstance(wanted, Mapping) and isinstance(found, Mapping):

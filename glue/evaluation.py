@@ -62,7 +62,7 @@ Around: TypeAlias = Callable[[str], AbstractContextManager[Callable[[Provider], 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeVerdict:
-    """The answer of a judge."""
+    """The decision of a judge model: whether an answer meets a criterion, and the reason."""
 
     reason: str
     passes: bool
@@ -232,7 +232,7 @@ def _home(state: str | os.PathLike[str], *, resume: bool, overwrite: bool = Fals
 
 @dataclass(slots=True, kw_only=True)
 class _Runner:
-    """An evaluation in progress, with the rest of its budget."""
+    """The state of an evaluation in progress: what is run, how, and with which rest of a budget."""
 
     agent: Agent[Any, Any]
     planned: Sequence[tuple[Case, int]]  # the trials of each model: cases with their repeats
@@ -257,7 +257,10 @@ class _Runner:
         merged = self.agent.merge(settings)
 
         def settings_of(row: Row, session: str) -> dict[str, Any]:
-            """Return the settings of a trial: its tools work in its folder, or are answered."""
+            """Return the settings of a trial.
+
+            Its tools work in its folder. Tools with an answer in the case return that answer.
+            """
             case, tools = self.planned[row.number - 1][0], tuple(merged.tools or ())
             if self.factory is not None and case.has_folder:
                 folder = _working_folder(case, folders / session)
@@ -320,7 +323,7 @@ def _input(number: int, case: Case) -> Json:
 
 
 def _working_folder(case: Case, folder: Path) -> Path:
-    """Return `folder`, which is created with the files of a case unless it exists."""
+    """Create the working folder of a trial with the files of its case, unless it exists."""
     if not folder.exists():
         draft = folder.with_name(f"{folder.name}.draft")  # so that no half of it is ever used
         shutil.rmtree(draft, ignore_errors=True)
@@ -368,7 +371,9 @@ def _trial(
 
 
 async def _judge(runner: _Runner, judge: Model, trials: list[CaseTrial]) -> list[CaseTrial]:
-    """Ask the judge about cases with criteria; return the trials, except those it left open.
+    """Ask the judge about each criterion of each trial, and return the trials with its verdicts.
+
+    A trial is left out if the judge has not answered all of its criteria.
 
     Each question is a trial of the judge, with a check of its verdict.
     """

@@ -151,9 +151,10 @@ class Evaluation:
 
 
 def differences(new: Evaluation, old: Evaluation) -> list[Comparison]:
-    """Return the comparison of each model in both evaluations with its earlier result.
+    """Compare the results of each model in a new evaluation with its results in an old one.
 
-    If both have one model only, these are compared. Raise ConfigError if no model is in both.
+    If each evaluation has only one model, these two are compared. Raise ConfigError if the
+    evaluations have no model in common.
     """
     models = [(model, model) for model in new.models if model in old.models]
     if not models and len(new.models) == len(old.models) == 1:
