@@ -188,16 +188,17 @@ def functions(
         offset, budget = max(offset, 1), walk.Budget()
         with _tool_errors(path, root), root.directory(path, guard=blocklist_guard) as place:
             entries = sorted(walk.scan(place.fd, budget))
-            last = min(offset - 1 + LISTED, len(entries))
-            lines = [_entry_line(place.fd, *entry) for entry in entries[offset - 1 : last]]
-            text = _fit_result(lines)
+            shown = entries[offset - 1 : offset - 1 + LISTED]
+            lines = [_entry_line(place.fd, *entry) for entry in shown]
+            text = files.lines_that_fit(lines, RESULT)
+            last = offset - 1 + len(text)
         if not entries:
             return "[the directory is empty]"
         if last < len(entries):
             text.append(
                 f"[entries {offset}-{last} of {len(entries)}; continue with offset {last + 1}]"
             )
-        elif budget.stopped:
+        if budget.stopped:
             text.append(
                 f"[only the first {len(entries)} entries were read; use find_files with a pattern]"
             )
@@ -453,7 +454,7 @@ def _similar_paths(root: Root, path: str) -> list[str]:
 def _read_existing(
     root: Root, path: str, blocklist_guard: Guard | None
 ) -> tuple[bytes, Mark | None]:
-    """Return the content and the mark of a file that is about to be replaced.
+    """Return the content of a file that will be replaced, and the mark of its current state.
 
     The content is b"" if the file is missing, too large, or cannot be read. The mark is None if the
     file is missing or may not be resolved.

@@ -104,6 +104,20 @@ def test_a_listing_shows_the_kind_of_each_entry(tools: Tools, tmp_path: Path) ->
     ]
 
 
+def test_a_listing_of_long_names_is_continued_after_the_last_shown_entry(
+    tools: Tools, tmp_path: Path
+) -> None:
+    names = [f"{number:04}{'n' * 230}" for number in range(900)]
+    for name in names:
+        (tmp_path / name).touch()
+
+    *shown, note = tools["list_dir"]().split("\n")
+    *rest, last = tools["list_dir"](offset=len(shown) + 1).split("\n")
+
+    assert note == f"[entries 1-{len(shown)} of 900; continue with offset {len(shown) + 1}]"
+    assert [line.split()[0] for line in (*shown, *rest, last)] == names
+
+
 def test_a_long_listing_is_paged(tools: Tools, tmp_path: Path) -> None:
     for number in range(1005):
         (tmp_path / f"{number:04}").touch()
