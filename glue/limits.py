@@ -191,7 +191,7 @@ def read_limits(source: LimitsSource | None) -> Limits:
 
     Raise TypeError if the result is not a Limits.
     """
-    limits = source() if callable(source) else source or _default()
+    limits = source() if callable(source) else _default() if source is None else source
     if not isinstance(limits, Limits):
         raise TypeError(
             f"limits must be a glue.Limits, or a function that returns one, not {limits!r}"

@@ -106,3 +106,9 @@ async def test_s075_tokens_are_estimated_by_the_given_function() -> None:
     )
 
     assert (result.outcome, result.requests) == ("budget", 0)
+
+
+@pytest.mark.parametrize("wrong", [0, "", {}, ()])
+def test_an_empty_value_is_not_taken_for_missing_limits(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="limits must be a glue.Limits"):
+        read_limits(wrong)
