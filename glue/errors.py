@@ -24,7 +24,7 @@ GlueError
 │   └── NewerSchema         a newer version of glue wrote the session: it cannot be changed
 ├── UnsafePath              a path is outside the root, or is not a regular file
 ├── GitError                git failed; `kind` is the reason
-└── ReplayError             a program sent a request that is not in its cassette
+└── ReplayError             a cassette cannot be used, or a request is not in it
 """
 
 from __future__ import annotations
@@ -359,4 +359,4 @@ class GitError(GlueError):
 
 
 class ReplayError(GlueError):
-    """A program sent a request that is not in its cassette."""
+    """A cassette cannot be used, or the requests of a program differ from those in it."""

@@ -58,7 +58,9 @@ class AllowAll:
 
     def decide(self, request: PermissionRequest) -> Decision:
         if request.action.startswith("mcp-question:"):
-            return deny("only a person can answer a question of a server")
+            return deny(
+                "this policy cannot answer the questions of MCP servers; glue.Ask asks a person"
+            )
         return allow()
 
 

@@ -172,7 +172,7 @@ def streaming(run: Callable[P, Coroutine[Any, Any, RunResult[T]]]) -> Callable[P
 def streaming_sync(
     run: Callable[P, Coroutine[Any, Any, RunResult[T]]],
 ) -> Callable[P, SyncEvents[T]]:
-    """Return a synchronous version of `run`, which returns an iterator of events."""
+    """Return a synchronous function that runs `run` and returns an iterator of its events."""
     stream = streaming(run)
 
     @wraps(run)

@@ -114,7 +114,7 @@ class Events(Generic[OutputT]):
             self._news.set()
 
     async def drain(self) -> None:
-        """Wait until the reader has read every event emitted so far, or has left the block."""
+        """Wait until the reader has read every event emitted so far, or has left `async with`."""
         while self._waiting and not self._closed:
             self._taken = anyio.Event()
             await self._taken.wait()

@@ -209,7 +209,10 @@ async def _finish(work: Callable[[], T], on_cancel: Callable[[], None], *, alway
         try:
             run()
         except Exception:
-            log.debug("work that was finished after a cancellation failed", exc_info=True)
+            log.debug(
+                "a function failed in a thread that continued after the cancellation of its caller",
+                exc_info=True,
+            )
 
     cancelled = anyio.get_cancelled_exc_class()
     try:

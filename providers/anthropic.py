@@ -1,4 +1,4 @@
-"""The wire of Anthropic's Messages API, and the encoder for Claude that Bedrock uses too."""
+"""Encode and decode Anthropic's Messages API; Bedrock uses the same encoder for Claude."""
 
 from __future__ import annotations
 

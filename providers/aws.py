@@ -151,7 +151,9 @@ def find_region(environ: Mapping[str, str]) -> str:
 
 
 def _section(environ: Mapping[str, str], file: str) -> Mapping[str, str]:
-    """Return the section of the current profile in an AWS file, or {} if it cannot be read.
+    """Return the section of the current profile in an AWS file, or {} if there is none.
+
+    The result is also {} if the file does not exist or cannot be read.
 
     `file` is "config" or "credentials". In the config file, the section of every profile but
     "default" is named "profile NAME".

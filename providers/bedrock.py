@@ -1,4 +1,4 @@
-"""The wire of Amazon Bedrock's Converse and ConverseStream."""
+"""Encode and decode Amazon Bedrock's Converse and ConverseStream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wire of Gemini's generateContent, at Google's API and on Vertex."""
+"""Encode and decode Gemini's generateContent, at Google's API and on Vertex."""
 
 from __future__ import annotations
 
@@ -233,7 +233,8 @@ class GeminiEncoder(wire.TurnEncoder):
         schema, search = request.output_schema, self.search_fields()
         if schema is not None and not self.takes_output(schema, tools=bool(tools or search)):
             self.notes.append(
-                f"{self.model} takes either tools or a schema; the schema was left out"
+                f"{self.model} takes no schema together with tools or web search; "
+                "the schema was left out"
             )
             schema = None
         settings = {

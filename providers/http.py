@@ -228,7 +228,7 @@ class HTTP:
         return HTTPResponse(status=exchange.status, headers=exchange.headers, body=received)
 
     def request_sync(self, method: str, path: str, **options: Any) -> HTTPResponse:
-        """Send a request from synchronous code, as `request` does, and close its connection."""
+        """Send a request like `request`, but from synchronous code, and close its connections."""
 
         async def work() -> HTTPResponse:
             try:
@@ -297,9 +297,9 @@ class HTTP:
         return url
 
     async def _idle_connection(self) -> Connection | None:
-        """Return the idle connection that was used last and is still open, or None.
+        """Take the idle connection that was used last out of the pool, and return it, or None.
 
-        Connections that are not open any more are closed and removed.
+        Connections that are no longer open are closed and removed until an open one is found.
         """
         idle = await idle_connections(self._key)
         while idle:

@@ -1,4 +1,4 @@
-"""The wire of OpenAI's chat completions, as OpenAI and most other servers speak it."""
+"""Encode and decode OpenAI's chat completions, as OpenAI and most other servers speak them."""
 
 from __future__ import annotations
 
@@ -306,7 +306,7 @@ class ChatDecoder(wire.Decoder):
 
 
 def _indexed(message: dict[str, Json]) -> dict[str, Json]:
-    """Return a complete message in which each call has an index, as in a stream."""
+    """Return an unstreamed message, with an index in each tool call, as streamed calls have."""
     calls = message.get("tool_calls") or ()
     return {**message, "tool_calls": [{"index": index, **call} for index, call in enumerate(calls)]}
 

@@ -1,4 +1,4 @@
-"""The wire of OpenAI's Responses API: requests of typed items, replies of typed events."""
+"""Encode and decode OpenAI's Responses API: requests of typed items, replies of typed events."""
 
 from __future__ import annotations
 

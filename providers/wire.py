@@ -135,7 +135,9 @@ class Encoder(ABC):
         if temperature is None or (self.facts.sampling and not thinks):
             return temperature
         reason = " while it thinks" if self.facts.sampling else ""
-        self.notes.append(f"{self.model} takes no temperature{reason}, which was left out")
+        self.notes.append(
+            f"{self.model} takes no temperature{reason}; the temperature was left out"
+        )
         return None
 
     def takes_output(self, schema: Json, *, tools: bool = False) -> bool:
@@ -488,7 +490,10 @@ class Decoder:
         return self._parts([self.blocks[at] for at in sorted(self.blocks)], cut=cut)
 
     def _sealed(self, block: Block) -> Json:
-        """Return the fields of an opaque block to send back, or None if the block was cut off."""
+        """Return the fields of an opaque block, to send back to the server later.
+
+        Return None if the streamed input of the block is not complete JSON.
+        """
         kept, text = block.kept(), "".join(block.texts)
         try:
             return {**kept, "input": encoding.loads(text.encode())} if text else kept

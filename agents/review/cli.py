@@ -785,7 +785,7 @@ def _earlier(folder: str | None) -> dedupe.EarlierReview | None:
     try:
         earlier = dedupe.load(folder)
         if earlier is None:
-            _note(f"{folder} has no earlier review yet; the whole change is reviewed")
+            _note(f"the folder {folder} has no earlier review yet; the whole change is reviewed")
         return earlier
     except ConfigError as error:
         _note(f"{clean.line(str(error))}; the whole change is reviewed")

@@ -174,7 +174,10 @@ def replay_tools(
 
 
 def differences(old: ReviewRun, new: ReviewRun) -> list[str]:
-    """Return the differences between two reviews as lines; an empty list if they are the same."""
+    """Return the differences between two reviews as lines.
+
+    Compared are findings (place, severity and title), summary, model, notices and coverage.
+    """
     before, after = _by_code(old), _by_code(new)
     lines = [f"- {text}" for key, text in before.items() if key not in after]
     lines += [f"+ {text}" for key, text in after.items() if key not in before]

@@ -130,7 +130,10 @@ def _repair_streams() -> None:
 
 
 def _describe(error: BaseException, program: str) -> tuple[str, str, int]:
-    """Return class name, message and exit code of an error; raise the error if it is a bug."""
+    """Return class name, message and exit code of an error; raise the error if it is a bug.
+
+    If GLUE_DEBUG is set, raise any error except usage errors and cancellations.
+    """
     name, text = type(error).__name__, str(error)
     if isinstance(error, (click.exceptions.Abort, KeyboardInterrupt)):
         return "Cancelled", "cancelled", 130

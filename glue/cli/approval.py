@@ -93,7 +93,7 @@ def _cut(line: str) -> str:
 def choices(request: PermissionRequest) -> str:
     """Return the line that lists the valid answers to a permission question."""
     action = one_line(request.action)
-    return f"  [y]es, [n]o, [a]lways exactly this, [s]ession: every {action} > "
+    return f"  [y]es, [n]o, [a]lways for this target, [s]ession: every {action} > "
 
 
 def ask_yes_or_no(call: PendingCall, screen: Screen) -> Decision | str | None:

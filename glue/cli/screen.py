@@ -60,7 +60,7 @@ class Screen:
 
 
 class ProgressLine:
-    """A progress line that is redrawn in place on a terminal; other streams do not show it.
+    """A progress line that is redrawn in place. Streams other than a terminal do not show it.
 
     Call `draw` with a text, or `start` and then `tick` for a spinner with the elapsed time. Call
     `hide` before anything else is written to the same terminal.

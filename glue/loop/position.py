@@ -100,7 +100,10 @@ OVER = Position(step="over")
 
 
 def say(prompts: Sequence[UserMessage]) -> Position:
-    """Return the position of a run that has to send `prompts`, because no reply followed them."""
+    """Return the position of a run whose prompts were removed, as they had no reply yet.
+
+    A resumed run stores `prompts` again, and then sends a request.
+    """
     return Position(step="say", prompts=tuple((each.origin, each.text) for each in prompts))
 
 

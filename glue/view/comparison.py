@@ -119,7 +119,8 @@ def comparison_page(evaluation: Evaluation, title: str) -> str:
     lines = notes(evaluation)
     if left:
         lines.append(
-            f"the transcripts of {count(left, 'case')} are not on this page; the file has them"
+            f"the transcripts of {count(left, 'case')} are not on this page; "
+            "they are in the file of the evaluation"
         )
     facts = [
         ("models", f"{len(evaluation.models):,}"),
@@ -165,7 +166,7 @@ def _chart(summaries: Sequence[Summary]) -> str:
 def _case(evaluation: Evaluation, case: str, trials: Sequence[CaseTrial], anchor: str) -> str:
     """Return the HTML of a case, with one column of trials for each model."""
     differs = _order(evaluation, case, trials) == 0
-    badge = '<b class="badge">the models differ</b>' if differs else ""
+    badge = '<b class="badge">the scores differ</b>' if differs else ""
     prompts = [each.text for each in trials[0].messages if isinstance(each, UserMessage)]
     head = (
         f'<header><a class="number" href="#{anchor}">{escape(case)}</a>'

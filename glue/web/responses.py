@@ -31,10 +31,10 @@ class RunEncoder(Protocol):
         """Return the protocol's messages for an event of the run."""
 
     def end(self, result: RunResult[Any]) -> Iterable[Mapping[str, Any]]:
-        """Return the protocol's messages for the end of the run."""
+        """Return the messages that tell the client the result of the run."""
 
     def fail(self, error: GlueError) -> Iterable[Mapping[str, Any]]:
-        """Return the protocol's messages for a run that raised an error."""
+        """Return the messages that tell the client that the run raised `error`."""
 
 
 class RunResponse(Response):

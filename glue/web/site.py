@@ -481,7 +481,7 @@ def _question_article(key: str, request: PermissionRequest) -> str:
     """Return the HTML of a permission question of a running prompt, with its buttons."""
     choices = (
         ("allow", "allow"),
-        ("target", "always exactly this"),
+        ("target", "always for this target"),
         ("session", f"every {request.action} in this conversation"),
         ("deny", "deny"),
     )

@@ -505,7 +505,7 @@ LOOK = ToolSpec(name="look", description="Look.")
         ("openai:gpt-5-nano", {"reasoning": "xhigh"}, "no reasoning level 'xhigh'; 'high' is used"),
         ("openai:gpt-4o", {"reasoning": "high"}, "has no reasoning levels; 'high' was left out"),
         ("openai:o3", {"reasoning": "none"}, "cannot stop reasoning"),
-        ("openai:o3", {"temperature": 0.5}, "takes no temperature, which was left out"),
+        ("openai:o3", {"temperature": 0.5}, "takes no temperature; the temperature was left out"),
         ("openai:gpt-5.4-nano", {"stop": ("x",)}, "takes no stop sequences"),
         ("anthropic:claude-opus-4-8", {"temperature": 0.5}, "takes no temperature"),
         (

@@ -112,7 +112,7 @@ def test_the_page_has_every_transcript_with_cases_that_differ_first() -> None:
 
     assert page.index("Prompt other") < page.index("Prompt same")
     assert page.count('<section class="side">') == 4
-    assert "the models differ" in page
+    assert "the scores differ" in page
     assert "a &lt;b&gt;says&lt;/b&gt; 0.0" in page
     assert "equals: got &lt;nothing&gt;" in page
     assert "<b>says" not in page
@@ -127,7 +127,7 @@ def test_a_page_that_would_be_too_large_says_what_is_left_out() -> None:
     page = comparison_page(evaluation(*trials), "eval")
 
     assert page.count('class="case') == MAX_TRANSCRIPTS
-    assert "the transcripts of 2 cases are not on this page; the file has them" in page
+    assert "the transcripts of 2 cases are not on this page; they are in the file" in page
 
 
 def test_a_model_that_was_not_run_has_no_figures() -> None:

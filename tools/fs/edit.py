@@ -645,8 +645,8 @@ def compare(old: str, new: str) -> str:
 
 
 def _ambiguous_message(flat: _Text, spans: list[Span], rung: str) -> str:
-    lines = [f"old matches {len(spans)} places ({rung}); quote more lines around the right one, "]
-    lines[0] += "or set replace_all:"
+    lines = [f"`old` matches {len(spans)} places ({rung}); quote more lines around the right one, "]
+    lines[0] += "or set `replace_all`. The places are:"
     for start, _, _ in spans[:5]:
         at = flat.line_at(start)
         lines.append(f"  line {at + 1}: {flat.lines[at].strip()[:120]}")

@@ -165,7 +165,10 @@ class Root:
         return below
 
     def below(self, path: str) -> str | None:
-        """Return a path relative to the root, or None if it is absolute and not below the root."""
+        """Return an absolute path relative to the root, or None if it is not below the root.
+
+        A relative path is returned unchanged, even if it contains `..`.
+        """
         if not path.startswith("/"):
             return path
         for spelling in self.spellings:

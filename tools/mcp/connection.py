@@ -97,7 +97,10 @@ class ServerPrompt:
 
 
 class ServerConnection:
-    """A connected server. `tools` changes when the server changes its list of tools."""
+    """A connection to an MCP server, which is made again if it is lost.
+
+    `tools` changes when the server changes its list of tools.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Convert the content that MCP servers send into parts of a tool result."""
+"""Convert the content that MCP servers send into tool results and parts of messages."""
 
 from __future__ import annotations
 

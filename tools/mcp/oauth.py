@@ -94,7 +94,7 @@ def sign_in(config: ServerConfig) -> Iterator[OAuthClientProvider]:
 
 
 def _with_credentials(config: ServerConfig, oauth: OAuth, tokens: TokenFile) -> OAuthClientProvider:
-    """Return an object of the SDK that signs in without a user, by secret or private key."""
+    """Return the OAuth provider of the SDK that signs in by a client secret or a private key."""
     shared: dict[str, Any] = {"scope": oauth.scope or None, "issuer": oauth.issuer or None}
     with warnings.catch_warnings():
         # Without an issuer, the MCP server names the authorization server; see docs/mcp.md.
@@ -117,7 +117,7 @@ def _with_credentials(config: ServerConfig, oauth: OAuth, tokens: TokenFile) -> 
 def _with_browser(
     config: ServerConfig, oauth: OAuth, path: Path, callback: _Callback
 ) -> OAuthClientProvider:
-    """Return an object of the SDK that lets the user sign in with the browser."""
+    """Return the OAuth provider of the SDK with which the user signs in in the browser."""
     metadata = OAuthClientMetadata(
         client_name="glue", redirect_uris=[AnyUrl(callback.address)], scope=oauth.scope or None
     )

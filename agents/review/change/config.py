@@ -176,7 +176,7 @@ def why_not(change: ReviewedChange, config: Config) -> str:
     title = change.title.lower()
     for mark in config.skip_titles:
         if mark.lower() in title:
-            return f"the title contains {mark}"
+            return f"the title contains {mark!r}"
     if label := next((label for label in change.labels if label in config.skip_labels), ""):
         return f"it has the label {label}"
     if change.author and change.author in config.skip_authors:

@@ -219,8 +219,9 @@ def _inline(text: str, known: str) -> str:
 def _set_aside(
     pattern: re.Pattern[str], text: str, marks: str = "\ue000\ue001"
 ) -> tuple[str, list[str]]:
-    """Replace each match of `pattern` with a placeholder; return the new text and the matches.
+    """Replace each match of `pattern` with a placeholder; return the result and the replaced texts.
 
+    The text of a match is its last group, or the whole match if the pattern has no group.
     Nothing in a match is then mistaken for a link. `clean_text` has removed these private
     characters, so the text contains no other placeholders.
     """

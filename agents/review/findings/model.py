@@ -51,8 +51,9 @@ from glue.tools.git import Repo
 # Fields that ReviewRun and ProviderAttempt have in common.
 _FIGURES = ("provider", "model", "outcome", "turns", "tokens_in", "tokens_out", "cost")
 AGAIN = (
-    "Nothing of that was recorded: only calls of `report_finding` and `finish_review` count."
-    " Report each problem with one call of `report_finding`, then call `finish_review`."
+    "The text of your reply was not recorded: only calls of `report_finding` and `finish_review`"
+    " count. Report each problem that you have not reported yet with one call of `report_finding`,"
+    " then call `finish_review`."
 )
 
 
@@ -314,7 +315,7 @@ def one_line(finding: Finding) -> str:
 
 
 def _record_json(text: str, draft: ReviewDraft) -> bool:
-    """Record the review that a model wrote as JSON in `text`; return False if it has none.
+    """Record the review that a model wrote as JSON in `text`; return False if `text` has no review.
 
     A model without tools cannot report again, so a report that would be sent back is recorded.
     """

@@ -162,7 +162,7 @@ def test_an_ambiguous_quote_is_an_error_that_shows_the_places() -> None:
     with pytest.raises(ToolError) as caught:
         edit(b"a = 1\nb\na = 1\n", "a = 1", "c")
 
-    assert "old matches 2 places (exact)" in str(caught.value)
+    assert "`old` matches 2 places (exact)" in str(caught.value)
     assert "line 1: a = 1\n  line 3: a = 1" in str(caught.value)
 
 
@@ -175,7 +175,7 @@ def test_an_ambiguous_quote_is_an_error_that_shows_the_places() -> None:
     ],
 )
 def test_overlapping_matches_make_a_quote_ambiguous(content: str, old: str) -> None:
-    with pytest.raises(ToolError, match="old matches 2 places"):
+    with pytest.raises(ToolError, match="`old` matches 2 places"):
         edit(content.encode(), old, "x")
 
     assert edit(b"aaaaa", "aa", "b", replace_all=True).content == b"bba"

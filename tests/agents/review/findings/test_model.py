@@ -158,7 +158,7 @@ async def test_answer_without_tool_calls_is_followed_by_one_nudge() -> None:
 
     run = await review(shop(), providers=[script])
 
-    assert "Nothing of that was recorded" in script.requests[1].messages[-1].text
+    assert "The text of your reply was not recorded" in script.requests[1].messages[-1].text
     assert len(run.findings) == 1
     # The tokens of the first answer are counted too.
     assert run.tokens_in == run.tries[0].tokens_in == 70
