@@ -544,8 +544,8 @@ def test_glue_eval_compares_two_settings_of_one_model(
         lines = (tmp_path / "tapes" / f"llamacpp-temperature-{name}.jsonl").read_text().splitlines()
         sent = {json.loads(line)["request"]["temperature"] for line in lines[1:]}
         assert sent == {temperature}
-    pair = found["comparisons"][0]["result"]
+    [pair] = found["comparisons"]
     row(
-        f"cold {first['passed']:g}/12, warm {second['passed']:g}/12, better in {pair['better']} "
-        f"cases, worse in {pair['worse']}, p = {pair['p']:.2g}"
+        f"cold {first['passed']:g}/12, warm {second['passed']:g}/12, better in "
+        f"{len(pair['better'])} cases, worse in {len(pair['worse'])}, p = {pair['p']:.2g}"
     )
