@@ -27,8 +27,7 @@ from glue.context import Cancel
 from glue.durable import MapRow, MapRun
 from glue.durable import map as run_map
 from glue.durable.batch import EmbeddedEngine
-from glue.durable.rows import INVALID, row_result
-from glue.durable.runner import Row
+from glue.durable.rows import INVALID, Row, row_result
 from glue.errors import ConfigError
 from glue.function.call import as_result
 from glue.function.hooks import Skip, ToolHook
@@ -138,7 +137,8 @@ async def evaluate(
             factory=factory,
             functions=functions or {},
             home=_home(state or temporary, resume=resume or state is None, overwrite=overwrite),
-            engine=partial(EmbeddedEngine, concurrency, retries),
+            engine=partial(EmbeddedEngine, concurrency=concurrency),
+            retries=retries,
             rate=rate,
             usd=usd_budget,
             tokens=token_budget,
@@ -240,6 +240,7 @@ class _Runner:
     functions: Mapping[str, Function]
     home: Path  # a map for each model, and the working folders of its trials
     engine: Callable[..., EmbeddedEngine]
+    retries: int
     rate: Rates
     usd: float | None
     tokens: int | None
@@ -283,6 +284,7 @@ class _Runner:
                 token_budget=self.tokens,
                 rate=self.rate,
                 engine=self.engine(settings_of=settings_of),
+                retries=self.retries,
                 **{**settings, "model": model if isinstance(model, str) else wrap(model)},
             )
             rows = await self._rows(label, job)
@@ -306,7 +308,7 @@ class _Runner:
                 if row.outcome not in (Outcome.CANCELLED, Outcome.BUDGET):
                     rows.append(row)  # the others are run again by resume
                 self.on_row(label, row)
-        spent = job.budget
+        spent = job.budget.balance
         self.usd = None if self.usd is None else max(self.usd - spent.usd, 0.0)
         self.tokens = None if self.tokens is None else max(self.tokens - int(spent.tokens), 0)
         if self.cancel.cancelled:

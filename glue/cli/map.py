@@ -134,14 +134,18 @@ def map(file: str, inputs: str, **given: Any) -> None:  # noqa: A001
         engine = QueueEngine(
             given["engine"],
             given["queue"],
-            retries=given["retries"],
             notice=lambda text: progress.note(text),
         )
-    settings = map_settings(agent, file, given)
+    settings = map_settings(agent, file, given)  # refuses a stand-in, with a queue too
+    local = {
+        "concurrency": given["concurrency"],
+        "rate": parse_rates(given),
+        "patience": given["patience"],
+        **settings,
+    }
     job = durable_map(
         agent,
         input_lines(inputs),
-        concurrency=given["concurrency"],
         reader=Reader(
             template=read_text(given["template"] or ""),
             attach=_attach(inputs, given["attachments"]),
@@ -153,10 +157,8 @@ def map(file: str, inputs: str, **given: Any) -> None:  # noqa: A001
         retries=given["retries"],
         usd_budget=given["usd_budget"],
         token_budget=given["token_budget"],
-        rate=parse_rates(given),
-        patience=given["patience"],
         engine=engine,
-        **({} if engine is not None else settings),  # the workers find their own settings
+        **({} if engine is not None else local),  # the workers find their own settings
     )
     show_notices_yourself()
     total = None
@@ -310,7 +312,7 @@ class Progress:
         pieces.append(cost_text(self.usage.cost))
         if self.incomplete:
             pieces.append(f"{self.incomplete:,} not complete")
-        for name, seconds in self.job.budget.cooling().items():
+        for name, seconds in self.job.ledger.cooling().items():
             pieces.append(f"{name} refuses requests for {format_seconds(seconds)}")
         if self.total is not None and fresh:
             pieces.append(f"{format_seconds((self.total - self.rows) / rate)} left")

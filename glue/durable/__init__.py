@@ -2,8 +2,8 @@
 
 from glue.durable.batch import MapRun, map  # noqa: A004
 from glue.durable.ledger import Rate
-from glue.durable.rows import MapRow
-from glue.durable.runner import Row, run_row, run_row_sync
+from glue.durable.rows import MapRow, Row
+from glue.durable.runner import run_row, run_row_sync
 from glue.durable.runs import Durable
 
 __all__ = ["Durable", "MapRow", "MapRun", "Rate", "Row", "map", "run_row", "run_row_sync"]

@@ -18,6 +18,7 @@ from collections.abc import (
     Iterable,
     Mapping,
 )
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, TypeAlias, cast
 
@@ -27,10 +28,10 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from glue.checks import check_flag, check_number, check_path, check_text, show
 from glue.context import AnyTool, Cancel
 from glue.durable import rows
-from glue.durable.ledger import PATIENCE, Ledger, Rate, Rates
-from glue.durable.rows import LOST, InputLine, Items, MapRow, MapState, Reader
-from glue.durable.runner import FATAL, Row, Runner, SettingsOf, failed_row, no_settings
-from glue.errors import ConfigError, ErrorKind, ProviderError, StoreError, innermost
+from glue.durable.ledger import PATIENCE, Ledger, MapBudget, Rate, Rates
+from glue.durable.rows import LOST, InputLine, Items, MapRow, MapState, Reader, Row
+from glue.durable.runner import FATAL, Runner, SettingsOf, no_settings
+from glue.errors import ConfigError, ErrorKind, ProviderError, innermost
 from glue.function.hooks import ToolHook
 from glue.limits import LimitsSource, Outcome
 from glue.messages import Effort, Json
@@ -64,41 +65,36 @@ class Engine(Protocol):
         """
 
 
+@dataclass(eq=False, kw_only=True)
 class MapRun:
     """The rows of `glue.map`, as an async iterator that can be read once.
 
     `stop()` ends the map early. The arguments are those of `glue.map`, which checks them.
     """
 
-    state: MapState  # set when the first row is read
+    agent: Agent[Any, Any]
+    inputs: Items
+    reader: Reader
+    engine: Engine
+    settings: Mapping[str, Any]  # of the session of each row
+    deps: Any
+    rate: Rates
+    path: str | os.PathLike[str] | None  # of the state; None means a temporary file
+    resume: bool
+    overwrite: bool
+    ordered: bool
+    retries: int
+    budget: MapBudget
 
-    def __init__(
-        self,
-        agent: Agent[Any, Any],
-        inputs: Items,
-        *,
-        reader: Reader,
-        engine: Engine,
-        budget: Ledger,
-        rate: Rates,
-        state: str | os.PathLike[str] | None,
-        resume: bool,
-        overwrite: bool,
-        ordered: bool,
-        deps: Any,
-        settings: Mapping[str, Any],
-    ) -> None:
-        self.agent, self.inputs, self.deps = agent, inputs, deps
-        self.settings = settings  # of the session of each row
-        self.reader, self.engine, self.budget, self.rate = reader, engine, budget, rate
-        self.resume, self.overwrite, self.ordered = resume, overwrite, ordered
+    def __post_init__(self) -> None:
+        self.state: MapState  # set when the first row is read
+        self.ledger = Ledger()  # of the rows that run in this process
         self.outcomes: Counter[str] = Counter()  # how many rows were returned, by outcome
         self.reused = 0  # returned rows that an earlier map had finished
         self.over_budget = False  # the budget allows no further request
         self.unfinished = False  # some rows were not run: the budget was spent or the map stopped
         self.cancel = Cancel()
         self.error: BaseException | None = None  # if set, no more rows start; raised at the end
-        self._path = state  # None means a temporary file
         self._rows: AsyncGenerator[MapRow, None] | None = None
         self._pending: deque[int] = deque()  # numbers of rows not returned yet, in order
         self._ready: dict[int, MapRow | None] = {}  # results; None is read from the state file
@@ -113,18 +109,14 @@ class MapRun:
         self.cancel.cancel()
 
     def check(self, row: MapRow) -> None:
-        """Stop the map if a row failed with an error that every row would get, as for a bad key."""
-        if row.outcome == Outcome.FAILED and row.kind in FATAL:
-            is_mistake = row.kind == "config"
-            self.fail(
-                ConfigError(row.error)
-                if is_mistake
-                else ProviderError(row.error, kind=cast(ErrorKind, row.kind))
-            )
+        """Stop the map if a row failed with an error that every row would get, as for a bad key.
 
-    def fail(self, error: Exception) -> None:
-        """Start no more rows; after the running rows, the map raises the first `error` given."""
-        self.error = self.error or error
+        No more rows start. After the running rows, the map raises the first such error.
+        """
+        if row.outcome == Outcome.FAILED and row.kind in FATAL and self.error is None:
+            self.error = ConfigError(row.error)
+            if row.kind != "config":
+                self.error = ProviderError(row.error, kind=cast(ErrorKind, row.kind))
 
     def __await__(self) -> NoReturn:
         raise TypeError("a map is not awaited: read its rows with `async for row in glue.map(...)`")
@@ -154,7 +146,7 @@ class MapRun:
         async def host() -> None:
             try:
                 with scope, send, contextlib.ExitStack() as stack:
-                    path = self._path
+                    path = self.path
                     if path is None:
                         folder = tempfile.TemporaryDirectory(prefix="glue-map-")
                         path = Path(stack.enter_context(folder)) / "state.db"
@@ -181,7 +173,7 @@ class MapRun:
             raise self.error
 
     async def _host(self, out: MemoryObjectSendStream[MapRow]) -> None:
-        self.budget.usd, self.budget.tokens = self.state.spent()
+        self.budget.add_earlier(*self.state.spent())
         send, receive = anyio.create_memory_object_stream[Result](64)
 
         async def put(line: InputLine, row: MapRow) -> None:
@@ -258,29 +250,21 @@ class MapRun:
             await out.send(ready)
 
 
+@dataclass(eq=False, kw_only=True)
 class EmbeddedEngine:
     """An engine that runs the rows in this process."""
 
-    def __init__(
-        self,
-        concurrency: int,
-        retries: int,
-        retry_delay: float = 1.0,
-        patience: float = PATIENCE,
-        *,
-        settings_of: SettingsOf = no_settings,
-    ) -> None:
-        self.concurrency = concurrency
-        self.retries, self.retry_delay, self.patience = retries, retry_delay, patience
-        self.settings_of = settings_of  # more settings for the session of a row
+    concurrency: int = 8
+    retry_delay: float = 1.0
+    patience: float = PATIENCE
+    settings_of: SettingsOf = no_settings  # further settings for a row and its session
 
     async def run(self, job: MapRun, lines: AsyncIterator[InputLine], put: Put) -> None:
         runner = Runner(
             agent=job.agent,
-            ledger=job.budget,
+            ledger=job.ledger,
             rates=job.rate,
             patience=self.patience,
-            retries=self.retries,
             retry_delay=self.retry_delay,
             settings=job.settings,
             settings_of=self.settings_of,
@@ -294,19 +278,16 @@ class EmbeddedEngine:
             while True:
                 async with reading:
                     line = await anext(lines, None) if not job.unfinished else None
-                    job.over_budget = job.over_budget or job.budget.over() is not None
+                    job.over_budget = job.over_budget or job.budget.balance.over() is not None
                     if line is not None and (job.stopped or job.over_budget):
                         job.unfinished = True
                 if line is None or job.unfinished:
                     return
                 await put(line, await self._row(job, runner, line))
 
-        async with runner:
-            if job.budget.usd_budget is not None:
-                runner.check_price()
-            async with anyio.create_task_group() as workers:
-                for _ in range(self.concurrency):
-                    workers.start_soon(work)
+        async with runner, anyio.create_task_group() as workers:
+            for _ in range(self.concurrency):
+                workers.start_soon(work)
 
     async def _row(self, job: MapRun, runner: Runner, line: InputLine) -> MapRow:
         try:
@@ -319,21 +300,17 @@ class EmbeddedEngine:
             prompt=prompt,
             number=line.number,
             key=key,
+            retries=job.retries,
             is_new=not job.resume,
             is_lost=job.resume and (last is None or last.outcome == LOST),
             lost=last.lost if last is not None else 0,
-            tries=last.tries if last is not None and last.outcome != LOST else 0,
+            result=last,
         )
 
         async def note(lost: int) -> None:
-            job.state.put([(line, MapRow(number=line.number, outcome=LOST, lost=lost))])
+            job.state.put([(line, row.ended(LOST, lost=lost))])
 
-        try:
-            ended, _ = await runner.run(row, job.state.store, job.budget, on_lost=note)
-        except (ConfigError, StoreError, TypeError):  # all other rows would raise them too
-            raise
-        except Exception as bug:
-            return failed_row(row, bug)
+        ended, _ = await runner.run(row, job.state.store, job.budget, on_lost=note)
         job.check(ended)
         return ended
 
@@ -343,18 +320,18 @@ def map(  # noqa: A001 # called as `glue.map(agent, inputs)`, like the built-in 
     agent: Agent[Any, Any],
     inputs: Items,
     *,
-    concurrency: int = 8,
+    concurrency: int | None = None,
     template: str = "",
     state: str | os.PathLike[str] | None = None,
     resume: bool = False,
     overwrite: bool = False,
     ordered: bool = True,
     retries: int = 1,
-    retry_delay: float = 1.0,
+    retry_delay: float | None = None,
     usd_budget: float | None = None,
     token_budget: int | None = None,
     rate: Rates = None,
-    patience: float = PATIENCE,
+    patience: float | None = None,
     reader: Reader | None = None,
     engine: Engine | None = None,
     deps: Any = None,
@@ -382,7 +359,7 @@ def map(  # noqa: A001 # called as `glue.map(agent, inputs)`, like the built-in 
     Args:
         agent: The agent that runs on each input.
         inputs: Prompts, or mappings with "prompt" or with the fields that `template` names.
-        concurrency: The number of rows that run at the same time.
+        concurrency: The number of rows that run at the same time, 8 by default.
         template: The prompt of a row, with a field of its mapping in braces: "Sum up {text}".
         state: The file for the results and transcripts of rows; if None, a temporary file.
         resume: Continue the map of the `state` file, if there is one: finished rows are returned
@@ -390,15 +367,16 @@ def map(  # noqa: A001 # called as `glue.map(agent, inputs)`, like the built-in 
         overwrite: Delete an existing `state` file and start again.
         ordered: If False, rows are returned as they finish.
         retries: How often a row is tried again after a transient failure of its provider.
-        retry_delay: Seconds before the first retry; doubled for each further one.
+        retry_delay: Seconds before the first retry, 1 by default; doubled for each further one.
         usd_budget: Dollars for all rows together. The expected cost of each request is reserved
             before it is sent.
         token_budget: Tokens for all rows together.
         rate: Requests and tokens per minute, for all rows together.
-        patience: Seconds that a request waits for a provider that refuses requests (HTTP 429). All
-            rows wait together, and waiting is not an attempt.
+        patience: Seconds that a request waits for a provider that refuses requests (HTTP 429), 600
+            by default. All rows wait together, and waiting is not an attempt.
         reader: Reads an input as a prompt, instead of `template`.
-        engine: Runs the rows elsewhere, such as on a queue; if None, in this process.
+        engine: Runs the rows elsewhere, such as on a queue; if None, in this process. It decides on
+            `concurrency`, `retry_delay` and `patience`.
         deps: The object that tools read as `context.deps`.
         model: The name of a model, or a provider object.
         instructions: The system prompt: a text, or a prompt of a catalog.
@@ -417,20 +395,20 @@ def map(  # noqa: A001 # called as `glue.map(agent, inputs)`, like the built-in 
         telemetry: True, or a `glue.telemetry.OpenTelemetry`, traces the run.
     """
     settings = checked(locals())
-    settings.pop("deps", None)  # passed to each run instead
     if not callable(getattr(agent, "merge", None)):
         raise TypeError(f"agent must be a glue.Agent, not {show(agent)}")
     if isinstance(inputs, (str, Mapping)) or not isinstance(inputs, (Iterable, AsyncIterable)):
         example = "['Weather in Oslo?']"
         raise TypeError(f"inputs must be a list of prompts, such as {example}, not {show(inputs)}")
-    check_number("concurrency", concurrency, least=1, whole=True)
     check_number("retries", retries, whole=True)
-    check_number("retry_delay", retry_delay)
-    check_number("patience", patience)
-    if usd_budget is not None:
-        check_number("usd_budget", usd_budget)
+    if concurrency is not None:
+        check_number("concurrency", concurrency, least=1, whole=True)
     if token_budget is not None:
         check_number("token_budget", token_budget, whole=True)
+    numbers = {"usd_budget": usd_budget, "retry_delay": retry_delay, "patience": patience}
+    for name, value in numbers.items():
+        if value is not None:
+            check_number(name, value)
     check_text("template", template)
     check_flag("resume", resume)
     check_flag("overwrite", overwrite)
@@ -442,23 +420,30 @@ def map(  # noqa: A001 # called as `glue.map(agent, inputs)`, like the built-in 
         raise TypeError(f"rate must be a glue.durable.Rate, such as {example}, not {show(rate)}")
     if reader is not None and not callable(getattr(reader, "read", None)):
         raise TypeError(f"reader must be a glue.durable.rows.Reader, not {show(reader)}")
-    if engine is not None and not callable(getattr(engine, "run", None)):
-        raise TypeError(f"engine must be an object that runs rows, not {show(engine)}")
     if resume and overwrite:
         raise ValueError("resume and overwrite exclude each other")
     if resume and state is None:
         raise ValueError("resume needs state, the file of the map to resume")
+    local = {"concurrency": concurrency, "retry_delay": retry_delay, "patience": patience}
+    given: dict[str, Any] = {name: each for name, each in local.items() if each is not None}
+    if engine is None:
+        engine = EmbeddedEngine(**given)
+    elif not callable(getattr(engine, "run", None)):
+        raise TypeError(f"engine must be an object that runs rows, not {show(engine)}")
+    elif given:
+        raise ConfigError(f"with an engine, glue.map does not take {', '.join(given)}")
     return MapRun(
-        agent,
-        inputs,
+        agent=agent,
+        inputs=inputs,
         reader=reader or Reader(template=template),
-        engine=engine or EmbeddedEngine(concurrency, retries, retry_delay, patience),
-        budget=Ledger(usd_budget, token_budget),
+        engine=engine,
+        settings={name: each for name, each in settings.items() if name != "deps"},
+        deps=deps,
         rate=rate,
-        state=state,
+        path=state,
         resume=resume,
         overwrite=overwrite,
         ordered=ordered,
-        deps=deps,
-        settings=settings,
+        retries=retries,
+        budget=MapBudget(usd_budget, token_budget),
     )

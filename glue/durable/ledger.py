@@ -4,8 +4,9 @@
     rate      requests and tokens per minute: each request reserves a time slot
     cooldown  a provider that refused a request gets none until the time that it advised
 
-All rows of a map share one ledger. `Ledger` keeps the numbers in this process;
-`glue.durable.shared.SharedLedger` keeps them in a database, for all workers.
+`Ledger` and `MapBudget` keep the numbers in this process. `SharedLedger` and `SharedBudget` keep
+them in the tables of a queue, for all workers. Both change them with the same functions: the
+methods of `Balance` and `Meter`.
 """
 
 from __future__ import annotations
@@ -14,9 +15,8 @@ import copy
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, cast
 
 import anyio
 
@@ -28,24 +28,214 @@ from glue.loop.transcript import message_chars
 from glue.messages import AssistantMessage, Request, Usage
 from glue.policies import Hook, Policy, Stop
 from glue.policies.budgets import Prices, price_of, unpriced
-from glue.provider import (
-    Attempt,
-    Done,
-    Provider,
-    ProviderEvent,
-    Wrapper,
-    capabilities,
-    opened,
-)
+from glue.provider import Attempt, Done, Provider, ProviderEvent, Wrapper, capabilities, opened
+from glue.tasks import finish_in_thread
+
+if TYPE_CHECKING:
+    from glue.durable.tables import Tables
+
+T = TypeVar("T")
 
 log = logging.getLogger("glue.map")
 
 PATIENCE = 600.0  # seconds that a request waits for a provider that refuses requests
 COOLING = ("rate_limited", "overloaded")  # kinds of errors after which a provider cools down
+NOTHING = Usage(cost=0.0)
 _BACKOFF = Backoff(first=1.0, cap=60.0)  # cooldown of a provider that advises none
 _ROUNDING = 1e-9  # dollars; sums of floats may exceed a budget by less
-NOTHING = Usage(cost=0.0)
 _WIDE = 64  # requests at once after which a cooldown no longer limits them
+_LOOK = 1.0  # seconds after which a worker checks whether another one has ended a cooldown
+_SAME = 0.5  # seconds; refusals of requests that were sent together advise nearly the same time
+
+
+# Budget -------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Hold:
+    """The reservation of a row: the dollars and tokens that its next reply may cost."""
+
+    usd: float = 0.0
+    tokens: float = 0.0
+
+
+@dataclass(slots=True)
+class Balance:
+    """The budget of a map: its limits, what was spent, and what is reserved."""
+
+    usd_budget: float | None = None
+    token_budget: float | None = None
+    usd: float = 0.0  # of the replies received
+    tokens: float = 0.0
+    requests: int = 0
+    held_usd: float = 0.0  # the sum of all reservations
+    held_tokens: float = 0.0
+
+    def expected(self, usd: float = 0.0, tokens: float = 0.0) -> Hold:
+        """Return the expected cost of a request: the mean, but at least the given amounts."""
+        count = max(self.requests, 1)
+        return Hold(max(usd, self.usd / count), max(tokens, self.tokens / count))
+
+    def over(self, usd: float = 0.0, tokens: float = 0.0) -> BudgetExceeded | None:
+        """Return the error if a further request exceeds the budget, or None."""
+        more = self.expected(usd, tokens)
+        if _exceeds(self.usd + self.held_usd, more.usd, self.usd_budget):
+            return BudgetExceeded("usd", self.usd_budget or 0.0, self.usd)
+        if _exceeds(self.tokens + self.held_tokens, more.tokens, self.token_budget):
+            return BudgetExceeded("tokens", self.token_budget or 0, self.tokens)
+        return None
+
+    def add(self, usage: Usage, requests: int) -> None:
+        """Count what was spent on a number of requests."""
+        self.usd += usage.cost or 0.0
+        self.tokens += usage.total
+        self.requests += requests
+
+    def reserve(self, hold: Hold, usd: float, tokens: float) -> BudgetExceeded | None:
+        """Reserve the expected cost of a request, or return the error if the budget is spent.
+
+        A reservation of the row that is left over from an interrupted try is replaced.
+        """
+        self.release(hold)
+        error = self.over(usd, tokens)
+        if error is None:
+            more = self.expected(usd, tokens)
+            hold.usd, hold.tokens = more.usd, more.tokens
+            self.held_usd += hold.usd
+            self.held_tokens += hold.tokens
+        return error
+
+    def settle(self, hold: Hold, usage: Usage, requests: int) -> None:
+        """Replace the reservation of a row by what its requests have cost."""
+        self.release(hold)
+        self.add(usage, requests)
+
+    def release(self, hold: Hold) -> None:
+        """Drop the reservation of a row."""
+        self.held_usd -= hold.usd
+        self.held_tokens -= hold.tokens
+        hold.usd = hold.tokens = 0.0
+
+
+def _exceeds(used: float, more: float, limit: float | None) -> bool:
+    return limit is not None and (used >= limit or used + more > limit + _ROUNDING)
+
+
+class MapBudget:
+    """The budget that the rows of a map share, in this process."""
+
+    def __init__(self, usd_budget: float | None = None, token_budget: float | None = None) -> None:
+        self.balance = Balance(usd_budget, token_budget)
+
+    @property
+    def is_limited(self) -> bool:
+        return self.balance.usd_budget is not None or self.balance.token_budget is not None
+
+    async def change(self, row: str, hold: Hold, work: Callable[[Balance, Hold], T]) -> T | None:
+        """Call `work` with the balance of the map and the reservation of a row, to change them."""
+        return work(self.balance, hold)
+
+    def add_earlier(self, usage: Usage, requests: int) -> None:
+        """Add what a row used in earlier processes. Each call adds, so call it once for a row."""
+        self.balance.add(usage, requests)
+
+
+class SharedBudget(MapBudget):
+    """The budget of a map in the tables of its queue, which workers share."""
+
+    def __init__(
+        self, tables: Tables, map: str, usd_budget: float | None, token_budget: float | None
+    ) -> None:
+        super().__init__(usd_budget, token_budget)
+        self.tables, self.map = tables, map
+
+    async def change(self, row: str, hold: Hold, work: Callable[[Balance, Hold], T]) -> T | None:
+        return await finish_in_thread(self.tables.change_balance, self.map, row, work)
+
+    def add_earlier(self, usage: Usage, requests: int) -> None:
+        pass  # the tables have it
+
+
+class RowBudget(Policy):
+    """A policy that reserves the cost of each request of a row, and counts the real cost."""
+
+    place = "budgets"
+
+    def __init__(self, budget: MapBudget, row: str, prices: Prices) -> None:
+        self.budget, self.row, self.prices = budget, row, prices
+        self._hold = Hold()
+        self._is_reserved = False
+        self._counted = NOTHING  # the usage of this run that the budget has
+
+    def start(self) -> Self:
+        return self  # not copied: the caller settles the usage after the run
+
+    def before_request(self, state: State, request: Request) -> Hook:
+        return self._reserve(state, request) if self.budget.is_limited else None
+
+    async def _reserve(self, state: State, request: Request) -> Stop | None:
+        await self._settle(state.usage)  # of sub-agents
+        tokens = input_tokens(request)
+        price = self._price(state, tokens)
+        error = await self.budget.change(
+            self.row, self._hold, lambda balance, hold: balance.reserve(hold, price, tokens)
+        )
+        self._is_reserved = error is None
+        return None if error is None else Stop(Outcome.BUDGET, error)
+
+    def _price(self, state: State, tokens: int) -> float:
+        able = capabilities(state.provider)
+        known = price_of(self.prices, able.provider, able.model)
+        per_million = able.input_price if known is None else known[0]
+        return tokens * (per_million or 0.0) / 1_000_000
+
+    def on_reply(self, state: State, reply: AssistantMessage) -> Hook:
+        return self._reply(state, reply) if self.budget.is_limited else None
+
+    async def _reply(self, state: State, reply: AssistantMessage) -> Stop | None:
+        await self._settle(state.usage)
+        if self.budget.balance.usd_budget is not None and state.usage.cost is None:
+            return Stop(Outcome.FAILED, unpriced(reply.model or reply.provider))
+        return None
+
+    def begin(self, usage: Usage) -> None:
+        """Begin a run that starts with `usage`, which is not counted again."""
+        self._counted = usage
+
+    async def end(self, usage: Usage | None) -> None:
+        """Count the usage of a run that has ended, and release a reservation that is left."""
+        if usage is not None and self.budget.is_limited:
+            await self._settle(usage)
+        if self._is_reserved:
+            self._is_reserved = False
+            await self.budget.change(
+                self.row, self._hold, lambda balance, hold: balance.release(hold)
+            )
+
+    async def _settle(self, usage: Usage) -> None:
+        """Count the usage of the run that was added since the last call."""
+        more, self._counted = difference(usage, self._counted), usage
+        if more.total or more.cost:
+            requests, self._is_reserved = int(self._is_reserved), False
+            await self.budget.change(
+                self.row, self._hold, lambda balance, hold: balance.settle(hold, more, requests)
+            )
+
+
+def difference(usage: Usage, before: Usage) -> Usage:
+    """Return `usage` minus `before`: the additional tokens and cost."""
+    names = ("input", "output", "cache_read", "cache_write", "reasoning")
+    counts: Any = {name: -(getattr(before, name) or 0) for name in names if getattr(usage, name)}
+    return usage + Usage(**counts, cost=-(before.cost or 0.0))
+
+
+def input_tokens(request: Request) -> int:
+    """Estimate the tokens of a request at four characters each."""
+    texts = sum(len(message_chars(message)) for message in request.messages)
+    return (texts + len(request.system)) // 4
+
+
+# Rates and cooldowns ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +267,23 @@ class Meter:
     free_at: float = 0.0
     mean: float = 0.0  # moving average of the tokens of a request
 
-    def learn(self, used: float) -> None:
+    def take(self, now: float, seconds: float, tokens: float = 0.0) -> tuple[float, float]:
+        """Reserve the next time slot. Return the seconds until it begins and the reserved tokens.
+
+        Args:
+            now: the current time.
+            seconds: the length of the slot for each token, or of the slot if `tokens` is 0.
+            tokens: the estimated tokens of a request; the mean of all requests, if that is larger.
+        """
+        reserved = max(tokens, self.mean) if tokens else 0.0
+        begins = max(self.free_at, now)
+        self.free_at = begins + seconds * (reserved or 1.0)
+        return begins - now, reserved
+
+    def correct(self, now: float, seconds: float, reserved: float, used: float) -> None:
+        """Correct the last slot by the difference between the used and the reserved tokens."""
         self.mean = used if not self.mean else 0.8 * self.mean + 0.2 * used
+        self.free_at = max(self.free_at, now) + seconds * (used - reserved)
 
 
 @dataclass(slots=True)
@@ -104,167 +309,35 @@ class RateGate:
 
     def close(self, until: float) -> None:
         """Begin a cooldown, or extend the current one."""
-        if until > self.until:
-            self.until = until
+        self.until = max(self.until, until)
         self.width, self.inside, self.round = 1, 0, self.round + 1
         self.notify()
 
-    def passed(self, number: int) -> None:
-        """Allow one more parallel request, after a reply to a request of round `number`.
-
-        A reply of an earlier round, which was requested before the last cooldown, is ignored.
-        """
-        if self.width is None or number != self.round:
-            return
-        self.failures = 0
-        self.width = None if self.width >= _WIDE else self.width + 1
-        self.notify()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Balance:
-    """The budget of a map: its limits, the spent and the reserved amounts, the mean per request."""
-
-    usd_budget: float | None = None
-    token_budget: float | None = None
-    usd: float = 0.0
-    tokens: float = 0.0
-    held_usd: float = 0.0
-    held_tokens: float = 0.0
-    mean_usd: float = 0.0
-    mean_tokens: float = 0.0
-
-    def expected(self, usd: float, tokens: float) -> tuple[float, float]:
-        """Return the expected dollars and tokens of a request: the mean, but at least the given."""
-        return max(usd, self.mean_usd), max(tokens, self.mean_tokens)
-
-    def over(self, usd: float = 0.0, tokens: float = 0.0) -> BudgetExceeded | None:
-        """Return the error if a further request exceeds the budget, or None."""
-        next_usd, next_tokens = self.expected(usd, tokens)
-        if _exceeds(self.usd + self.held_usd, next_usd, self.usd_budget):
-            return BudgetExceeded("usd", self.usd_budget or 0.0, self.usd)
-        if _exceeds(self.tokens + self.held_tokens, next_tokens, self.token_budget):
-            return BudgetExceeded("tokens", self.token_budget or 0, self.tokens)
-        return None
-
-
-def _exceeds(used: float, more: float, limit: float | None) -> bool:
-    return limit is not None and (used >= limit or used + more > limit + _ROUNDING)
-
-
-class Accounts(Protocol):
-    """The budget that the rows of a map share."""
-
-    usd_budget: float | None
-    token_budget: float | None
-
-    async def reserve(self, row: str, usd: float, tokens: float) -> BudgetExceeded | None:
-        """Reserve the cost of a request of a row, or return the error if the budget is spent."""
-
-    async def settle(self, row: str, usage: Usage) -> None:
-        """Replace the reservation of a row, if there is one, by the usage of a reply."""
-
-    async def release(self, row: str) -> None:
-        """Drop the reservation of a row whose request got no reply."""
-
-    def add_earlier(self, usage: Usage) -> None:
-        """Add what a row used in an earlier process. Each call adds, so call it once for a row.
-
-        A budget that is stored in tables already includes it, and ignores the call.
-        """
-
 
 class Ledger:
-    """The budget, rate limits and cooldowns of the rows that run in this process.
+    """The rate limits and cooldowns of the rows that run in this process.
 
     Args:
-        usd_budget: dollars for all rows together; None for no limit.
-        token_budget: tokens for all rows together; None for no limit.
         clock: returns the time in seconds.
         sleep: waits for this many seconds; if None, a wait also ends when a gate opens.
     """
 
     def __init__(
         self,
-        usd_budget: float | None = None,
-        token_budget: float | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] | None = None,
     ) -> None:
-        self.usd_budget, self.token_budget = usd_budget, token_budget
-        self.usd, self.tokens = 0.0, 0.0  # of the replies received
         self.clock, self._sleep = clock, sleep
-        self._held: dict[str, tuple[float, float]] = {}  # reserved dollars and tokens, by row
-        self._settled, self._mean_usd, self._mean_tokens = 0, 0.0, 0.0
         self._meters: dict[str, Meter] = {}
         self._gates: dict[str, RateGate] = {}
 
-    # Budget ---------------------------------------------------------------------------------------
+    async def change(self, name: str, work: Callable[[Meter, float], T]) -> T:
+        """Call `work` with the meter of a rate limit, which it may change, and the time."""
+        return work(self._meters.setdefault(name, Meter()), self.clock())
 
-    def over(self, usd: float = 0.0, tokens: float = 0.0) -> BudgetExceeded | None:
-        """Return the error if a further request exceeds the budget, or None."""
-        return self._balance().over(usd, tokens)
-
-    def _balance(self) -> Balance:
-        return Balance(
-            usd_budget=self.usd_budget,
-            token_budget=self.token_budget,
-            usd=self.usd,
-            tokens=self.tokens,
-            held_usd=sum(held[0] for held in self._held.values()),
-            held_tokens=sum(held[1] for held in self._held.values()),
-            mean_usd=self._mean_usd,
-            mean_tokens=self._mean_tokens,
-        )
-
-    async def reserve(self, row: str, usd: float, tokens: float) -> BudgetExceeded | None:
-        balance = self._balance()
-        error = balance.over(usd, tokens)
-        if error is None:
-            self._held[row] = balance.expected(usd, tokens)
-        return error
-
-    async def settle(self, row: str, usage: Usage) -> None:
-        if self._held.pop(row, None) is not None:
-            self._settled += 1
-            self._mean_usd += ((usage.cost or 0.0) - self._mean_usd) / self._settled
-            self._mean_tokens += (usage.total - self._mean_tokens) / self._settled
-        self.add_earlier(usage)
-
-    async def release(self, row: str) -> None:
-        self._held.pop(row, None)
-
-    def add_earlier(self, usage: Usage) -> None:
-        self.usd += usage.cost or 0.0
-        self.tokens += usage.total
-
-    # Rates ----------------------------------------------------------------------------------------
-
-    async def slot(self, name: str, seconds: float, tokens: float = 0.0) -> tuple[float, float]:
-        """Reserve the next time slot of a rate limit; return the wait and the reserved tokens.
-
-        Args:
-            name: the rate limit.
-            seconds: the length of the slot for each token, or of the slot if `tokens` is 0.
-            tokens: the estimated tokens of a request; the mean of all requests, if that is larger.
-
-        Returns:
-            The seconds until the slot begins, and the tokens that were reserved.
-        """
-        meter, now = self._meters.setdefault(name, Meter()), self.clock()
-        reserved = max(tokens, meter.mean) if tokens else 0.0
-        begins = max(meter.free_at, now)
-        meter.free_at = begins + seconds * (reserved or 1.0)
-        return begins - now, reserved
-
-    async def correct(self, name: str, seconds: float, reserved: float, used: float) -> None:
-        """Correct the last slot by the difference between the used and the reserved tokens."""
-        meter = self._meters.setdefault(name, Meter())
-        meter.learn(used)
-        meter.free_at = max(meter.free_at, self.clock()) + seconds * (used - reserved)
-
-    # Cooldowns ------------------------------------------------------------------------------------
+    async def sleep(self, seconds: float) -> None:
+        await (self._sleep or anyio.sleep)(seconds)
 
     def gate(self, name: str) -> RateGate:
         return self._gates.setdefault(name, RateGate(name))
@@ -283,23 +356,26 @@ class Ledger:
                 if gate.until > deadline:
                     return False
                 await self._wait(gate, gate.until - now)
-            elif gate.width is None or (gate.width > 1 and gate.inside < gate.width):
-                gate.inside += 1
-                return True
-            elif gate.inside < gate.width:
+            elif gate.width is None or gate.inside < gate.width:
                 gate.inside += 1
                 number = gate.round
-                wait = await self.probe(gate)
-                if number != gate.round:
-                    continue  # another request was refused meanwhile
-                if wait <= 0:
-                    return True
-                gate.inside -= 1
-                gate.until = max(gate.until, self.clock() + wait)
+                wait = await self.probe(gate) if gate.width == 1 else 0.0
+                if number == gate.round:  # otherwise another request was refused meanwhile
+                    if wait <= 0:
+                        return True
+                    gate.inside -= 1
+                    gate.until = max(gate.until, self.clock() + wait)
             elif now > deadline:
                 return False
             else:
                 await self._wait(gate, 1.0)
+
+    async def _wait(self, gate: RateGate, seconds: float) -> None:
+        if self._sleep is not None:
+            await self._sleep(seconds)
+            return
+        with anyio.move_on_after(seconds):
+            await gate.changed.wait()
 
     async def probe(self, gate: RateGate) -> float:
         """Return the seconds before a request may test a provider after its cooldown: here 0.
@@ -319,21 +395,54 @@ class Ledger:
         gate.close(self.clock() + delay)
 
     async def passed(self, gate: RateGate, number: int) -> None:
-        """Allow one more parallel request, after a reply to a request of round `number`."""
-        gate.passed(number)
+        """Allow one more parallel request, after a reply to a request of round `number`.
 
-    async def _wait(self, gate: RateGate, seconds: float) -> None:
-        if self._sleep is not None:
-            await self._sleep(seconds)
-            return
-        with anyio.move_on_after(seconds):
-            await gate.changed.wait()
-
-    async def sleep(self, seconds: float) -> None:
-        await (self._sleep or anyio.sleep)(seconds)
+        A reply of an earlier round, which was requested before the last cooldown, is ignored.
+        """
+        if gate.width is not None and number == gate.round:
+            gate.failures = 0
+            gate.width = None if gate.width >= _WIDE else gate.width + 1
+            gate.notify()
 
 
-# The provider -------------------------------------------------------------------------------------
+class SharedLedger(Ledger):
+    """The rate limits and cooldowns of all workers, in the tables of their queue."""
+
+    def __init__(self, tables: Tables) -> None:
+        super().__init__()
+        self.tables = tables
+
+    async def change(self, name: str, work: Callable[[Meter, float], T]) -> T:
+        return await finish_in_thread(self.tables.change_meter, name, work)
+
+    async def probe(self, gate: RateGate) -> float:
+        return min(await finish_in_thread(self.tables.probe, gate.name), _LOOK)
+
+    async def refuse(self, gate: RateGate, number: int, advised: float | None) -> None:
+        before, is_first = gate.until, number == gate.round
+        await super().refuse(gate, number, advised)
+        if is_first or gate.until > before + _SAME:
+            seconds = gate.until - self.clock()
+            await finish_in_thread(self.tables.cool_down, gate.name, seconds)
+
+    async def passed(self, gate: RateGate, number: int) -> None:
+        is_first = gate.width == 1 and number == gate.round
+        await super().passed(gate, number)
+        if is_first:
+            await finish_in_thread(self.tables.cool_down, gate.name, None)
+
+    def learn(self, cooldowns: Mapping[str, float]) -> None:
+        """Begin the cooldowns that other workers found: seconds by the name of the provider."""
+        for name, seconds in cooldowns.items():
+            gate, until = self.gate(name), self.clock() + seconds
+            if gate.width is None and until > gate.until:
+                gate.close(until)
+
+    def reopen(self, name: str) -> None:
+        """End the cooldown of a provider that has answered another worker."""
+        gate = self.gate(name)
+        gate.until = min(gate.until, self.clock())
+        gate.notify()
 
 
 def metered(
@@ -374,16 +483,14 @@ class Metered(Wrapper):
                 raise refused or self._still_cooling(gate)
             number, emitted = gate.round, False
             try:
-                async with (
-                    self._slots(request) as correct,
-                    opened(self.provider, request) as events,
-                ):
+                reserved = await self._wait_for_slot(request)
+                async with opened(self.provider, request) as events:
                     async for event in events:
                         if not emitted and not isinstance(event, Attempt):
                             emitted = True
                             await self.ledger.passed(gate, number)
                         if isinstance(event, Done):
-                            await correct(event.message.usage)
+                            await self._correct(reserved, event.message.usage)
                         yield event
                 return
             except ProviderError as error:
@@ -405,100 +512,27 @@ class Metered(Wrapper):
             retry_after=left,
         )
 
-    @asynccontextmanager
-    async def _slots(
-        self, request: Request
-    ) -> AsyncIterator[Callable[[Usage | None], Awaitable[None]]]:
-        """Wait for the rate limits; yield a function that corrects them by the usage."""
+    async def _wait_for_slot(self, request: Request) -> float:
+        """Wait until the rate allows a request. Return the tokens that were reserved for it."""
         requests, tokens = self.rate.requests, self.rate.tokens
-        wait, reserved, each = 0.0, 0.0, 60 / tokens if tokens is not None else 0.0
+        wait = more = reserved = 0.0
         if requests is not None:
-            wait, _ = await self.ledger.slot(f"{self.name} requests", 60 / requests)
-        if tokens is not None:
-            more, reserved = await self.ledger.slot(
-                f"{self.name} tokens", each, max(input_tokens(request), 1)
+            each = 60 / requests
+            wait, _ = await self.ledger.change(
+                f"{self.name} requests", lambda meter, now: meter.take(now, each)
             )
-            wait = max(wait, more)
-        if wait > 0:
-            await self.ledger.sleep(wait)
+        if tokens is not None:
+            each_token, size = 60 / tokens, max(input_tokens(request), 1)
+            more, reserved = await self.ledger.change(
+                f"{self.name} tokens", lambda meter, now: meter.take(now, each_token, size)
+            )
+        if max(wait, more) > 0:
+            await self.ledger.sleep(max(wait, more))
+        return reserved
 
-        async def correct(usage: Usage | None) -> None:
-            if tokens is not None and usage is not None:
-                await self.ledger.correct(f"{self.name} tokens", each, reserved, usage.total)
-
-        yield correct
-
-
-def input_tokens(request: Request) -> int:
-    """Estimate the tokens of a request at four characters each."""
-    texts = sum(len(message_chars(message)) for message in request.messages)
-    return (texts + len(request.system)) // 4
-
-
-# The policy ---------------------------------------------------------------------------------------
-
-
-class RowBudget(Policy):
-    """A policy that reserves the cost of each request of a row, and counts the real cost."""
-
-    place = "budgets"
-
-    def __init__(self, accounts: Accounts, row: str, prices: Prices) -> None:
-        self.accounts, self.row, self.prices = accounts, row, prices
-        self.is_limited = accounts.usd_budget is not None or accounts.token_budget is not None
-        self._counted = NOTHING  # the usage of this run that the accounts have
-        self._is_reserved = False
-
-    def start(self) -> Self:
-        return self  # not copied: the caller settles the usage after the run
-
-    def before_request(self, state: State, request: Request) -> Hook:
-        return self._reserve(state, request) if self.is_limited else None
-
-    async def _reserve(self, state: State, request: Request) -> Stop | None:
-        await self._settle(state.usage)  # of sub-agents
-        tokens = input_tokens(request)
-        error = await self.accounts.reserve(self.row, self._price(state, tokens), tokens)
-        self._is_reserved = error is None
-        return None if error is None else Stop(Outcome.BUDGET, error)
-
-    def _price(self, state: State, tokens: int) -> float:
-        able = capabilities(state.provider)
-        known = price_of(self.prices, able.provider, able.model)
-        per_million = able.input_price if known is None else known[0]
-        return tokens * (per_million or 0.0) / 1_000_000
-
-    def on_reply(self, state: State, reply: AssistantMessage) -> Hook:
-        return self._reply(state, reply) if self.is_limited else None
-
-    async def _reply(self, state: State, reply: AssistantMessage) -> Stop | None:
-        await self._settle(state.usage)
-        if self.accounts.usd_budget is not None and state.usage.cost is None:
-            return Stop(Outcome.FAILED, unpriced(reply.model or reply.provider))
-        return None
-
-    async def _settle(self, usage: Usage) -> None:
-        """Count the usage of the run that was added since the last call."""
-        before, self._counted = self._counted, usage
-        more = difference(usage, before)
-        if more.total or more.cost:
-            self._is_reserved = False
-            await self.accounts.settle(self.row, more)
-
-    def begin(self, usage: Usage) -> None:
-        """Begin a run that starts with `usage`, which is not counted again."""
-        self._counted = usage
-
-    async def end(self, usage: Usage | None) -> None:
-        """Count the usage of a run that has ended, and release a reservation that is left."""
-        if usage is not None:
-            await self._settle(usage)
-        if self._is_reserved:
-            self._is_reserved = False
-            await self.accounts.release(self.row)
-
-
-def difference(usage: Usage, before: Usage) -> Usage:
-    """Return `usage` minus `before`: the additional tokens and cost."""
-    cost = (usage.cost or 0.0) - (before.cost or 0.0)
-    return Usage(input=usage.input - before.input, output=usage.output - before.output, cost=cost)
+    async def _correct(self, reserved: float, usage: Usage | None) -> None:
+        if self.rate.tokens is not None and usage is not None:
+            each, used = 60 / self.rate.tokens, usage.total
+            await self.ledger.change(
+                f"{self.name} tokens", lambda meter, now: meter.correct(now, each, reserved, used)
+            )

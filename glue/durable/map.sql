@@ -2,8 +2,5 @@ CREATE TABLE IF NOT EXISTS map (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS map_rows (
     number INTEGER PRIMARY KEY,
     digest TEXT NOT NULL,
-    outcome TEXT NOT NULL,
-    cost REAL,
-    tokens INTEGER NOT NULL,
     line TEXT NOT NULL
 );

@@ -10,11 +10,9 @@ from typing import Any, TypeVar
 import anyio
 
 from glue.durable.batch import MapRun, Put
-from glue.durable.rows import OPEN, InputLine, MapRow, invalid_row
-from glue.durable.shared import when_available
-from glue.durable.tables import RowRecord, Tables, check_queue, engine_store
+from glue.durable.rows import OPEN, InputLine, Row, invalid_row
+from glue.durable.tables import Tables, check_queue, engine_store, when_available
 from glue.errors import ConfigError
-from glue.messages import messages_to_json
 from glue.tasks import finish_in_thread
 from glue.telemetry import inject
 
@@ -38,7 +36,6 @@ class QueueEngine:
     Args:
         engine: the address of the database, such as "postgresql://me@host/db".
         queue: the name of the queue.
-        retries: how often a row is tried again after a transient failure of its provider.
         poll: seconds between two checks for results.
         notice: receives messages for the user.
     """
@@ -48,12 +45,10 @@ class QueueEngine:
         engine: str,
         queue: str,
         *,
-        retries: int = 1,
         poll: float = 0.2,
         notice: Callable[[str], None] = log.warning,
     ) -> None:
-        self.queue, self.retries = check_queue(queue), retries
-        self.poll, self.notice = poll, notice
+        self.queue, self.poll, self.notice = check_queue(queue), poll, notice
         self.tables = Tables(engine_store(engine))
         self.window = _LEAST
         self._out: dict[int, InputLine] = {}  # rows on the queue, by number
@@ -67,7 +62,7 @@ class QueueEngine:
                 f"with a queue, glue.map does not take {', '.join(names)}: "
                 "the agent and the arguments of its workers decide"
             )
-        budget = job.budget
+        budget = job.budget.balance
         begin = (job.state.id, self.queue, budget.usd_budget, budget.token_budget)
         await finish_in_thread(self.tables.begin_map, *begin)
         try:
@@ -85,16 +80,15 @@ class QueueEngine:
             if more and len(self._out) < self.window and not job.unfinished:
                 more = await self._enqueue(job, lines, put)
             found = await self._call(self.tables.ended, job.state.id)
-            for number, result in found:
-                line = self._out.pop(number, None)
+            for row in found:
+                line = self._out.pop(row.number, None)
                 if line is not None:
-                    row = MapRow.from_json(result)
                     job.check(row)
                     await put(line, row)
             if found:
-                numbers = [number for number, _ in found]
+                numbers = [row.number for row in found]
                 await self._call(self.tables.mark_returned, job.state.id, numbers)
-            if job.budget.usd_budget is not None or job.budget.token_budget is not None:
+            if job.budget.is_limited:
                 await self._check_budget(job)
             if not found and not (more and len(self._out) < self.window):
                 await anyio.sleep(self.poll)
@@ -104,19 +98,17 @@ class QueueEngine:
 
     async def _check_budget(self, job: MapRun) -> None:
         """Read the spending of the map; if its budget is spent, remove rows that have not begun."""
-        usd, tokens, is_over = await self._call(self.tables.spent, job.state.id)
-        job.budget.usd, job.budget.tokens = usd, tokens
-        job.over_budget = job.over_budget or is_over
-        if is_over and self._out:
-            await self._call(self.tables.withdraw, job.state.id)
-            left = await self._call(self.tables.numbers, job.state.id)
-            for number in set(self._out) - left:
+        job.budget.balance = await self._call(self.tables.balance, job.state.id)
+        if job.budget.balance.over() is not None:
+            job.over_budget = True
+            left = await self._call(self.tables.withdraw, job.state.id)
+            for number in self._out.keys() - left:
                 del self._out[number]
                 job.unfinished = True
 
     async def _enqueue(self, job: MapRun, lines: AsyncIterator[InputLine], put: Put) -> bool:
         """Put some more rows on the queue. Return False if there are no more."""
-        batch: list[RowRecord] = []
+        batch: list[Row] = []
         line: InputLine | None = None
         room = min(_BATCH, self.window - len(self._out))
         while len(batch) < room and (line := await anext(lines, None)) is not None:
@@ -126,22 +118,16 @@ class QueueEngine:
                 await put(line, invalid_row(line, error))
                 continue
             self._out[line.number] = line
-            task = {
-                "prompt": messages_to_json(prompt),
-                "key": key,
-                "retries": self.retries,
-                "usd_budget": job.budget.usd_budget,
-                "token_budget": job.budget.token_budget,
-                "trace": inject({}),
-            }
-            batch.append(
-                RowRecord(
-                    id=f"{job.state.id}-{line.number}",
-                    map=job.state.id,
-                    number=line.number,
-                    task=task,
-                )
+            row = Row(
+                id=f"{job.state.id}-{line.number}",
+                map=job.state.id,
+                number=line.number,
+                prompt=prompt,
+                key=key,
+                retries=job.retries,
+                trace=inject({}),
             )
+            batch.append(row)
         if batch:
             again = sorted(map(str, OPEN)) if job.resume else ()
             await self._call(self.tables.enqueue, self.queue, batch, again)

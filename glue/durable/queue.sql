@@ -23,12 +23,13 @@ CREATE TABLE IF NOT EXISTS glue_rows (
     claims INTEGER NOT NULL DEFAULT 0,
     losses INTEGER NOT NULL DEFAULT 0,
     lost INTEGER NOT NULL DEFAULT 0,
-    request TEXT,
+    mark TEXT,
     held_usd DOUBLE PRECISION NOT NULL DEFAULT 0,
     held_tokens DOUBLE PRECISION NOT NULL DEFAULT 0,
     outcome TEXT,
     cost DOUBLE PRECISION,
     result TEXT,
+    run TEXT,
     ended DOUBLE PRECISION
 );
 CREATE INDEX IF NOT EXISTS glue_rows_waiting ON glue_rows(queue, number) WHERE state = 'waiting';

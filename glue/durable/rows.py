@@ -1,4 +1,4 @@
-"""Rows of a map: reading inputs as prompts, results as JSON, and the SQLite file of results."""
+"""Rows of a map: inputs read as prompts, results, transcripts, and the SQLite file of results."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ from glue.messages import (
     user,
 )
 from glue.output import Output
-from glue.pending import is_paused
+from glue.pending import Decisions, is_paused, pending_calls
 from glue.result import RunResult
+from glue.settings import Prompt
 from glue.stores.locks import hold
 from glue.stores.sqlite import ExclusiveStore
 from glue.tasks import finish_in_thread
@@ -101,6 +102,44 @@ class MapRow:
     @classmethod
     def from_json(cls, line: Mapping[str, Json]) -> MapRow:
         return from_json(cls, {name: value for name, value in line.items() if name != "cost"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A row to run.
+
+    >>> Row(id="order-17", prompt="Handle order 17", map="orders").number
+    1
+    """
+
+    id: str  # of the row and of its session
+    prompt: Prompt
+    map: str = ""  # rows of the same map share a budget
+    number: int = 1
+    key: Json = None  # copied to the result as `id`
+    # The engine that distributes the rows sets the other fields.
+    retries: int = 1  # further tries after a transient failure of the provider
+    decisions: Decisions = field(default_factory=dict)  # on pending calls
+    trace: Mapping[str, Json] = field(default_factory=dict)  # in which the row is a span
+    usd_budget: float | None = None  # of the map
+    token_budget: float | None = None
+    state: str = ""  # in the tables of a queue
+    claim: str = ""  # of the worker that runs the row
+    is_new: bool = False  # there is no transcript of the row
+    is_lost: bool = False  # the process that ran the row died
+    lost: int = 0  # requests that were under way when a process died
+    result: MapRow | None = None  # of the last try
+    run: Json = None  # the result of a single run
+
+    @property
+    def tries(self) -> int:
+        """The number of earlier tries."""
+        return self.result.tries if self.result is not None else 0
+
+    def ended(self, outcome: str, **values: Any) -> MapRow:
+        """Return a result of the row, without a further try unless `values` say otherwise."""
+        known = {"number": self.number, "id": self.key, "session": self.id, "lost": self.lost}
+        return MapRow(outcome=outcome, **{**known, "tries": self.tries, **values})
 
 
 def input_lines(path: str) -> Iterator[InputLine]:
@@ -250,13 +289,12 @@ def error_kind(error: BaseException | None) -> str:
 
 
 def row_from_transcript(
-    line: InputLine, id: Json, messages: Iterable[Message], session: str, output: Any = None
+    row: Row, session: str, messages: Sequence[Message], output: Any = None
 ) -> MapRow:
-    """Return the result of a row, read from the transcript of a process that was killed.
+    """Return the result of a row as the transcript of its session shows it.
 
-    The transcript of such a run is complete, but its result was not stored.
+    The transcript of a run that was killed may be complete, although its result was not stored.
     """
-    messages = tuple(messages)
     replies = [message for message in messages if isinstance(message, AssistantMessage)]
     outcome = outcome_of(messages)
     text, value = replies[-1].text if replies else "", None
@@ -268,16 +306,21 @@ def row_from_transcript(
             value = to_plain(Output(output).parse(text))
         except ValidationError:
             outcome = Outcome.FAILED
-    return MapRow(
-        number=line.number,
-        id=id,
-        outcome=outcome.value,
+    return row.ended(
+        outcome.value,
         text=text,
         output=value,
         usage=spent(messages),
         requests=len(replies),
         session=session,
+        tries=row.tries or 1,
+        error=waiting_text(messages) if outcome is Outcome.PAUSED else "",
     )
+
+
+def waiting_text(messages: Sequence[Message]) -> str:
+    """Return for what a paused row waits: the summaries of its pending calls."""
+    return f"waits for {', '.join(call.summary for call in pending_calls(messages))}"
 
 
 def row_result(row: MapRow, messages: Sequence[Message]) -> RunResult[Any]:
@@ -395,18 +438,8 @@ class MapState:
 
     def put(self, rows: Iterable[tuple[InputLine, MapRow]]) -> None:
         """Store the results of rows, all in one transaction."""
-        values = [
-            (
-                line.number,
-                line.digest,
-                row.outcome,
-                row.cost,
-                row.usage.total,
-                json.dumps(row.to_json()),
-            )
-            for line, row in rows
-        ]
-        sql = "INSERT OR REPLACE INTO map_rows VALUES (?, ?, ?, ?, ?, ?)"
+        values = [(line.number, line.digest, json.dumps(row.to_json())) for line, row in rows]
+        sql = "INSERT OR REPLACE INTO map_rows VALUES (?, ?, ?)"
         self.store.database.run(lambda connection: connection.executemany(sql, values))
 
     def get(self, number: int) -> tuple[str, MapRow] | None:
@@ -429,15 +462,19 @@ class MapState:
             )
         return row
 
-    def spent(self) -> tuple[float, int]:
-        """Return the dollars and tokens of all finished rows.
+    def spent(self) -> tuple[Usage, int]:
+        """Return the usage and the requests of all finished rows.
 
-        The usage of the other rows is counted when they are run again.
+        Those of the other rows are counted when they are run again.
         """
-        sums = "SELECT total(cost), coalesce(sum(tokens), 0) FROM map_rows"
-        marks = ", ".join("?" * len(OPEN))
-        cost, tokens = self._one(f"{sums} WHERE outcome NOT IN ({marks})", *OPEN)
-        return float(cost), int(tokens)
+        names = ("usage.input", "usage.output", "usage.cost", "requests")
+        sums = ", ".join(f"total(json_extract(line, '$.{name}'))" for name in names)
+        others = ", ".join("?" * len(OPEN))
+        found = (
+            f"SELECT {sums} FROM map_rows WHERE json_extract(line, '$.outcome') NOT IN ({others})"
+        )
+        given, said, cost, requests = self._one(found, *OPEN)
+        return Usage(input=int(given), output=int(said), cost=cost), int(requests)
 
     async def checkpoint(self) -> None:
         """Move the write-ahead log into the database file, so that it can be reused.

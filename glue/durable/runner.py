@@ -13,44 +13,46 @@ tool call that had begun is not repeated unless the tool is idempotent.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import anyio
 
 from glue.backoff import Backoff
-from glue.codec import from_json, to_plain
+from glue.codec import from_json, to_json, to_plain
 from glue.context import Cancel
 from glue.durable.ledger import (
     NOTHING,
     PATIENCE,
-    Accounts,
     Ledger,
+    MapBudget,
     Rates,
     RowBudget,
+    SharedBudget,
+    SharedLedger,
     difference,
     metered,
 )
-from glue.durable.rows import OPEN, InputLine, MapRow, error_kind, row_from_transcript, spent
-from glue.durable.shared import MapAccounts, SharedLedger
-from glue.durable.tables import STATES, EndedRow, RowRecord, Tables
+from glue.durable.rows import OPEN, MapRow, Row, error_kind, row_from_transcript, waiting_text
+from glue.durable.tables import STATES, Tables
 from glue.errors import ConfigError, ProviderError, StoreError
 from glue.events import Listener
 from glue.limits import Outcome
 from glue.loop.position import is_resumable, position_of
 from glue.loop.transcript import last_reply
-from glue.messages import AssistantMessage, Json, Message, Usage, messages_to_json, new_id
-from glue.pending import SPENT, Decisions, is_paused, pending_calls
-from glue.policies import Policy
+from glue.messages import Json, Message, Usage, new_id
+from glue.pending import SPENT, pending_calls
 from glue.policies.budgets import check_price, known_prices
 from glue.result import RunResult
-from glue.settings import Prompt, prompt_messages
 from glue.signature import blocking
 from glue.stores.sql import SQLStore
 from glue.stores.store import Store
 from glue.tasks import finish_in_thread
+from glue.telemetry import continued
 
 if TYPE_CHECKING:
     from glue.agent import Agent
@@ -65,26 +67,6 @@ FINAL = FATAL | {"invalid_request", "content_filter", "context_overflow"}
 _ASKS = ("ask", "join", "repair", "pause_turn", "say")  # steps that send a request
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """A row to run.
-
-    >>> Row(id="order-17", prompt="Handle order 17", map="orders").number
-    1
-    """
-
-    id: str  # of the row and of its session
-    prompt: Prompt
-    map: str = ""  # rows of the same map share a budget
-    number: int = 1
-    key: Json = None  # copied to the result as `id`
-    is_new: bool = False  # there is no transcript of the row
-    is_lost: bool = False  # the process that ran the row died
-    lost: int = 0  # requests that were lost before
-    tries: int = 0  # earlier tries
-    decisions: Decisions = field(default_factory=dict)  # on pending calls
-
-
 SettingsOf: TypeAlias = Callable[[Row, str], Mapping[str, Any]]
 
 
@@ -95,243 +77,212 @@ def no_settings(row: Row, session: str) -> Mapping[str, Any]:
 
 @dataclass(eq=False, kw_only=True)
 class Runner:
-    """The settings with which rows are run. Enter it to open the provider.
+    """The settings with which rows are run. Enter it to open the provider."""
 
-    Args:
-        agent: the agent that runs on each row.
-        ledger: the rate limits and cooldowns of the rows.
-        rates: requests and tokens per minute.
-        patience: seconds that a request waits for a provider that refuses requests.
-        retries: how often a row is tried again after a transient failure of its provider.
-        retry_delay: seconds before the first retry; doubled for each further one.
-        settings: settings of the session of each row.
-        settings_of: returns further settings for a row and the name of its session.
-        deps: the object that tools read as `context.deps`.
-        cancel: cancels the rows.
-        is_stopped: returns True if a failed row shall not be tried again.
-    """
-
-    agent: Agent[Any, Any]
+    agent: Agent[Any, Any]  # runs on each row
     ledger: Ledger
-    rates: Rates = None
-    patience: float = PATIENCE
-    retries: int = 1
-    retry_delay: float = 1.0
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    settings_of: SettingsOf = no_settings
-    deps: Any = None
-    cancel: Cancel | None = None
-    is_stopped: Callable[[], bool] = lambda: False
+    rates: Rates = None  # requests and tokens per minute
+    patience: float = PATIENCE  # seconds that a request waits for a provider that refuses requests
+    retry_delay: float = 1.0  # seconds before the first retry; doubled for each further one
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of the session of each row
+    settings_of: SettingsOf = no_settings  # further settings for a row and its session
+    deps: Any = None  # the object that tools read as `context.deps`
+    cancel: Cancel | None = None  # cancels the rows
+    is_stopped: Callable[[], bool] = lambda: False  # whether failed rows are not tried again
+    # Errors that `run` raises. All others, such as a bug in a provider, fail their row.
+    raises: tuple[type[Exception], ...] = (ConfigError, StoreError, TypeError)
 
     async def __aenter__(self) -> Self:
         merged = self.agent.merge(self.settings)
         self._prices = known_prices(merged.prices)
         self._opened = self.agent.open(merged.model or "")
         self._provider = metered(self._opened, self.rates, self.ledger, self.patience)
-        self._policies: tuple[Policy, ...] = tuple(merged.policies or ())
+        self._policies = tuple(merged.policies or ())
         return self
 
     async def __aexit__(self, *_: object) -> None:
         with anyio.CancelScope(shield=True):
             await self.agent.aclose()
 
-    def check_price(self) -> None:
-        """Raise ConfigError if the model's price is unknown, so a dollar budget cannot be kept."""
-        check_price(self._opened, self._prices)
-
     async def run(
         self,
         row: Row,
         store: Store,
-        accounts: Accounts,
+        budget: MapBudget,
         *,
-        retries: int | None = None,
+        on_lost: Callable[[int], Awaitable[object]],
         on_event: Listener | None = None,
-        on_lost: Callable[[int], Awaitable[object]] | None = None,
     ) -> tuple[MapRow, RunResult[Any] | None]:
-        """Run a row to its end, and return it with the result of its last run.
+        """Run a row to its end, and return its result with that of its last run.
 
-        The result is None if the transcript already had the answer.
+        The latter is None if the transcript already had the answer, or if a bug failed the row.
 
         Args:
             row: the row.
             store: the store with the session of the row.
-            accounts: the budget of the row's map.
-            retries: instead of that of the runner.
-            on_event: receives the events of the runs.
+            budget: the budget of the row's map.
             on_lost: awaited with the number of lost requests, if the last process lost one.
+            on_event: receives the events of the runs.
         """
-        past = await self._past(row, store)
-        if past.ended is not None:
-            accounts.add_earlier(past.ended.usage)
-            return past.ended, None
-        accounts.add_earlier(past.usage)
-        lost = row.lost
-        if row.is_lost and past.history and position_of(past.history).step in _ASKS:
-            lost += 1
-            if on_lost is not None:
-                await on_lost(lost)
-        budget = RowBudget(accounts, row.id, self._prices)
-        overrides = {
-            **self.settings,
-            **self.settings_of(row, past.name),
-            "model": self._provider,
-            "policies": (*self._policies, budget),
-        }
+        try:
+            if budget.balance.usd_budget is not None:
+                check_price(self._opened, self._prices)
+            past, history, is_final = await self._past(row, store)
+            budget.add_earlier(past.usage, past.requests)
+            if is_final:
+                return past, None
+            if row.is_lost and history and position_of(history).step in _ASKS:
+                row = replace(row, lost=row.lost + 1)
+                await on_lost(row.lost)
+            money = RowBudget(budget, row.id, self._prices)
+            return await self._with_retries(row, past, history, store, money, on_event)
+        except self.raises:
+            raise
+        except Exception as error:
+            log.warning("row %d failed", row.number, exc_info=error)
+            failed = row.ended(Outcome.FAILED)
+            with contextlib.suppress(Exception):  # the replies before the bug were paid for
+                failed, *_ = await self._past(replace(row, is_new=False), store)
+            is_plain = isinstance(error, ConfigError)
+            return replace(
+                failed,
+                outcome=Outcome.FAILED,
+                error=str(error) if is_plain else f"{type(error).__name__}: {error}",
+                kind=error_kind(error),
+                tries=row.tries + 1,
+            ), None
+
+    async def run_stored(
+        self, row: Row, tables: Tables, on_event: Listener | None = None
+    ) -> tuple[Row, MapRow]:
+        """Run a row that this process has claimed, and return it with its result."""
+        budget = SharedBudget(tables, row.map, row.usd_budget, row.token_budget)
+
+        async def add_lost(lost: int) -> None:
+            await finish_in_thread(tables.add_lost, row.id)
+
+        with continued(row.trace):
+            ended, result = await self.run(
+                row, tables.store, budget, on_lost=add_lost, on_event=on_event
+            )
+        run = None if row.map or result is None else _encoded(result, ended)
+        return replace(row, result=ended, run=run), ended
+
+    async def _past(self, row: Row, store: Store) -> tuple[MapRow, tuple[Message, ...], bool]:
+        """Return the result that earlier processes stored, its transcript, and whether it is final.
+
+        If the last run of a session failed or was cancelled and cannot be resumed, the row has a
+        further session. The result has the usage and the requests of all its sessions.
+        """
+        name, usage, requests = row.id, NOTHING, 0
+        while True:
+            history: tuple[Message, ...] = ()
+            if not row.is_new:
+                async with store.log(name) as session:
+                    history = session.messages
+            found = row_from_transcript(row, name, history, self.agent.output)
+            usage, requests = usage + found.usage, requests + found.requests
+            found = replace(found, usage=usage, requests=requests)
+            if found.outcome == Outcome.PAUSED:
+                return found, history, not _decisions(row, history)
+            if not history or is_resumable(history):
+                return found, history, False
+            if found.outcome not in OPEN:
+                return found, history, True
+            name += "-again"
+
+    async def _with_retries(
+        self,
+        row: Row,
+        past: MapRow,
+        history: Sequence[Message],
+        store: Store,
+        money: RowBudget,
+        on_event: Listener | None,
+    ) -> tuple[MapRow, RunResult[Any]]:
+        """Run or resume a row; resume it again after a transient failure of its provider.
+
+        Return the result of the row, with the usage and requests of all runs, and the last run.
+        """
+        policies = (*self._policies, money)
+        overrides = {**self.settings, **self.settings_of(row, past.session)}
+        overrides |= {"model": self._provider, "policies": policies}
+        session = self.agent.session(past.session, store=store, **overrides)
         options: dict[str, Any] = {"unwrap": False, "cancel": self.cancel, "on_event": on_event}
         if self.deps is not None:
             options["deps"] = self.deps
-
-        async def run(before: RunResult[Any] | None) -> RunResult[Any]:
-            session = self.agent.session(past.name, store=store, **overrides)
-            messages = past.history if before is None else before.messages
-            carried = _carried(messages)
-            budget.begin(carried)
+        cap = max(self.retry_delay, MAX_DELAY)
+        backoff = Backoff(first=self.retry_delay, cap=cap, attempts=row.retries + 1, jitter=0)
+        usage, requests, tries = past.usage, past.requests, 0
+        while True:
+            carried = _carried(history)
+            if carried is not None:  # the run counts what it used before the pause once more
+                usage, requests = difference(usage, carried[0]), requests - carried[1]
+            money.begin(carried[0] if carried is not None else NOTHING)
             result: RunResult[Any] | None = None
             try:
-                if messages and is_resumable(messages):
-                    decisions = _decisions(row, messages) if before is None else None
-                    result = await session.resume(decisions=decisions, **options)
+                if history and is_resumable(history):
+                    result = await session.resume(decisions=_decisions(row, history), **options)
                 else:
                     result = await session.run(row.prompt, **options)
-                return result
             finally:
                 with anyio.CancelScope(shield=True):
-                    await budget.end(None if result is None else result.usage)
-
-        result, tries = await self._with_retries(run, self.retries if retries is None else retries)
-        carried = _carried(past.history)
-        return MapRow(
-            number=row.number,
-            id=row.key,
-            outcome=result.outcome.value,
-            text=result.text,
-            output=to_plain(result.output),
-            usage=_without(past.usage, carried) + result.usage,
-            turns=result.turns,
-            requests=past.requests + result.requests,
-            seconds=round(result.seconds, 3),
-            tries=row.tries + tries,
-            session=past.name,
-            error=" ".join(str(result.error).split()) if result.error is not None else "",
-            kind=error_kind(result.error),
-            notice=result.notice,
-            lost=lost,
-        ), result
-
-    async def _past(self, row: Row, store: Store) -> _Past:
-        """Return the transcript, usage and result that earlier processes stored for a row."""
-        name, usage, requests = row.id, NOTHING, 0
-        history = () if row.is_new else await _history(store, name)
-        line = InputLine(number=row.number, text="")
-        while history and not is_resumable(history):
-            ended = row_from_transcript(line, row.key, history, name, self.agent.output)
-            if ended.outcome not in OPEN:
-                ended = replace(
-                    ended, usage=usage + ended.usage, lost=row.lost, tries=row.tries or 1
-                )
-                return _Past(name=name, history=history, ended=ended)
-            # That run failed or was cancelled and cannot be resumed, so a new session is used.
-            usage, requests = usage + ended.usage, requests + ended.requests
-            name += "-again"
-            history = await _history(store, name)
-        usage += spent(history)
-        requests += _replies(history)
-        waiting = pending_calls(history)
-        if is_paused(history) and not _decisions(row, history):
-            paused = MapRow(
-                number=row.number,
-                id=row.key,
-                outcome=Outcome.PAUSED,
-                usage=usage,
-                requests=requests,
-                tries=row.tries or 1,
-                session=name,
-                error=f"waits for {', '.join(call.summary for call in waiting)}",
-                lost=row.lost,
-            )
-            return _Past(name=name, history=history, ended=paused)
-        if _carried(history) is not NOTHING:
-            requests = 0  # the resumed run counts them
-        return _Past(name=name, history=history, usage=usage, requests=requests)
-
-    async def _with_retries(
-        self, run: Callable[[RunResult[Any] | None], Awaitable[RunResult[Any]]], retries: int
-    ) -> tuple[RunResult[Any], int]:
-        """Run a row with retries; return the result and the number of attempts.
-
-        A retry resumes the row after a transient failure of its provider. The result is that of the
-        last attempt, with the usage and requests of all attempts.
-        """
-        delay = max(self.retry_delay, MAX_DELAY)
-        backoff = Backoff(first=self.retry_delay, cap=delay, attempts=retries + 1, jitter=0)
-        result, tries = await run(None), 1
-        while result.outcome is Outcome.FAILED and isinstance(result.error, ProviderError):
+                    await money.end(None if result is None else result.usage)
+            history, tries = result.messages, tries + 1
+            usage, requests = usage + result.usage, requests + result.requests
             wait = backoff.delay(tries)
-            if wait is None or result.error.kind in FINAL or self.is_stopped():
+            if wait is None or not _is_transient(result) or self.is_stopped():
                 break
             await anyio.sleep(wait)
-            before, tries = result, tries + 1
-            result = await run(before)
-            requests = before.requests + result.requests
-            result = replace(result, usage=before.usage + result.usage, requests=requests)
-        return result, tries
+        error = " ".join(str(result.error or "").split())
+        return row.ended(
+            result.outcome.value,
+            text=result.text,
+            output=to_plain(result.output),
+            usage=usage,
+            turns=result.turns,
+            requests=requests,
+            seconds=round(result.seconds, 3),
+            tries=row.tries + tries,
+            session=past.session,
+            error=waiting_text(history) if result.outcome is Outcome.PAUSED else error,
+            kind=error_kind(result.error),
+            notice=result.notice,
+        ), result
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Past:
-    """The earlier tries of a row: the transcript, the usage, and the result or None."""
-
-    name: str  # of the session
-    history: tuple[Message, ...]
-    usage: Usage = NOTHING
-    requests: int = 0
-    ended: MapRow | None = None
+def _is_transient(result: RunResult[Any]) -> bool:
+    """Return whether a run failed with an error that another attempt may not get."""
+    error = result.error if result.outcome is Outcome.FAILED else None
+    return isinstance(error, ProviderError) and error.kind not in FINAL
 
 
-async def _history(store: Store, name: str) -> tuple[Message, ...]:
-    async with store.log(name) as session:
-        return session.messages
-
-
-def _decisions(row: Row, messages: Iterable[Message]) -> dict[str, Any]:
+def _decisions(row: Row, messages: Sequence[Message]) -> dict[str, Any]:
     """Return the decisions of a row, without those on calls that do not wait any more."""
-    waiting = {call.id for call in pending_calls(tuple(messages))}
+    waiting = {call.id for call in pending_calls(messages)}
     return {key: each for key, each in row.decisions.items() if key in waiting}
 
 
-def _replies(messages: Iterable[Message]) -> int:
-    return sum(isinstance(message, AssistantMessage) for message in messages)
-
-
-def _carried(messages: Iterable[Message]) -> Usage:
-    """Return the usage so far of a paused run, which its resumed run includes; else zero."""
-    messages = tuple(messages)
-    if not messages or position_of(messages).step != "await":
-        return NOTHING
+def _carried(messages: Sequence[Message]) -> tuple[Usage, int] | None:
+    """Return the usage and the requests of a paused run, which its resumed run includes."""
     reply = last_reply(messages)
-    record = ((reply.meta if reply is not None else None) or {}).get(SPENT)
-    return from_json(Usage, record["usage"]) if record else NOTHING
+    if reply is None or position_of(messages).step != "await":
+        return None
+    spent = (reply.meta or {}).get(SPENT)
+    return (from_json(Usage, spent["usage"]), spent["requests"]) if spent else None
 
 
-def _without(usage: Usage, carried: Usage) -> Usage:
-    return difference(usage, carried) if carried is not NOTHING else usage
-
-
-def failed_row(row: Row, error: Exception) -> MapRow:
-    """Return the row of a run that raised an error, such as a bug in a provider."""
-    log.warning("row %d failed", row.number, exc_info=error)
-    is_plain = isinstance(error, ConfigError)
-    return MapRow(
-        number=row.number,
-        id=row.key,
-        outcome=Outcome.FAILED,
-        error=str(error) if is_plain else f"{type(error).__name__}: {error}",
-        kind=error_kind(error),
-        tries=row.tries + 1,
-        session=row.id,
-        lost=row.lost,
+def _encoded(result: RunResult[Any], row: MapRow) -> Json:
+    """Encode the result of a single run without its messages, which are in the store."""
+    bare = replace(
+        result,
+        messages=(),
+        new_messages=(),
+        usage=row.usage,
+        requests=row.requests,
+        meta=to_plain(result.meta),
     )
+    return to_json(bare)
 
 
 async def run_row(
@@ -368,59 +319,29 @@ async def run_row(
         deps: the object that tools read as `context.deps`.
     """
     tables = Tables(store)
+    row = replace(row, map=row.map or row.id, retries=retries)
     try:
         async with store.log(row.id):  # raises SessionBusy if another process runs the row
             pass
-        found = await finish_in_thread(tables.find, row.id)
-        state, record = found or ("", None)
-        last = MapRow.from_json(record.result) if record is not None and record.result else None
-        if last is not None and last.outcome not in OPEN and state != "running":
+        before = await finish_in_thread(tables.find, row.id)
+        is_lost = before is not None and before.state == "running"
+        last = before.result if before is not None and not is_lost else None
+        if last is not None and last.outcome not in OPEN:
             return last
         if usd_budget is not None or token_budget is not None:
             begin = (row.map, "", usd_budget, token_budget)
             await finish_in_thread(tables.begin_map, *begin)
-        prompt = messages_to_json(prompt_messages(row.prompt))
-        wanted = RowRecord(id=row.id, map=row.map, number=row.number, task={"prompt": prompt})
         worker = f"run_row-{new_id()}"
-        claim = await finish_in_thread(tables.take, worker, "", wanted, STATES)
-        row = replace(
-            row,
-            is_lost=state == "running",
-            lost=record.lost if record is not None else 0,
-            tries=last.tries if last is not None else 0,
-        )
+        taken = await finish_in_thread(tables.take, worker, "", row, STATES) or row
         ledger = SharedLedger(tables)
         ledger.learn(await finish_in_thread(tables.cooldowns))
-        accounts = MapAccounts(tables, row.map, usd_budget, token_budget)
-        runner = Runner(
-            agent=agent, ledger=ledger, rates=rate, patience=patience, retries=retries, deps=deps
-        )
-
+        runner = Runner(agent=agent, ledger=ledger, rates=rate, patience=patience, deps=deps)
         async with runner:
-            if usd_budget is not None:
-                runner.check_price()
-            try:
-                ended, _ = await runner.run(
-                    row,
-                    store,
-                    accounts,
-                    on_lost=lambda _: finish_in_thread(tables.add_lost, row.id),
-                )
-            except (ConfigError, StoreError, TypeError):
-                raise
-            except Exception as error:
-                ended = failed_row(row, error)
-        await finish_in_thread(_store, tables, worker, row, claim, ended)
+            row, ended = await runner.run_stored(replace(taken, is_lost=is_lost), tables)
+        await finish_in_thread(partial(tables.exchange, worker, "", ended=[row]))
         return ended
     finally:
         tables.close()
 
 
 run_row_sync = blocking(run_row)
-
-
-def _store(tables: Tables, worker: str, row: Row, claim: str, ended: MapRow) -> None:
-    result = EndedRow(
-        id=row.id, claim=claim, outcome=ended.outcome, cost=ended.cost, result=ended.to_json()
-    )
-    tables.exchange(worker, "", ended=[result])

@@ -11,17 +11,17 @@ import anyio
 from glue.codec import from_json
 from glue.decision import PendingCall
 from glue.durable.ledger import Rates
-from glue.durable.rows import MapRow, row_result
-from glue.durable.tables import LEASE, RowRecord, engine_store
-from glue.durable.worker import Worker, encode_decisions
+from glue.durable.rows import Row, row_result
+from glue.durable.tables import LEASE, engine_store
+from glue.durable.worker import Worker
 from glue.errors import ConfigError, innermost
 from glue.events import Listener
 from glue.limits import Outcome
-from glue.messages import messages_to_json, new_id
+from glue.messages import new_id
 from glue.output import Output
 from glue.pending import Decisions, check_decisions, pending_calls
 from glue.result import RunResult
-from glue.settings import Prompt, prompt_messages
+from glue.settings import Prompt
 from glue.tasks import finish_in_thread, spawn
 from glue.telemetry import inject
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 DepsT = TypeVar("DepsT")
 OutputT = TypeVar("OutputT")
 
-_LOOK = 0.5  # seconds between two checks whether another process has ended a run
+_LOOK = 0.2  # seconds between two checks whether another process has ended a run
 
 
 class Durable(Generic[DepsT, OutputT]):
@@ -104,10 +104,8 @@ class Durable(Generic[DepsT, OutputT]):
             on_event: receives the events of the run, as far as it is executed in this process.
             unwrap: raise an error if the run did not complete; otherwise return its result.
         """
-        said = messages_to_json(prompt_messages(prompt))
-        return await self._run(
-            id or new_id(), {"prompt": said, "trace": inject({})}, on_event, unwrap
-        )
+        row = Row(id=self._row(id or new_id()), prompt=prompt, retries=0, trace=inject({}))
+        return await self._run(row, on_event, unwrap)
 
     async def resume(
         self,
@@ -129,17 +127,17 @@ class Durable(Generic[DepsT, OutputT]):
             on_event: receives the events of the run, as far as it is executed in this process.
             unwrap: raise an error if the run did not complete; otherwise return its result.
         """
-        found = await finish_in_thread(self._worker.tables.find, self._row(id))
-        if found is None:
+        row = await finish_in_thread(self._worker.tables.find, self._row(id))
+        if row is None:
             raise ConfigError(f"there is no run {id!r} of {self.name!r} in this engine")
-        state, record = found
-        if state in ("waiting", "running") or not self._is_open(record):
+        is_over = row.result is None or Outcome(row.result.outcome).complete
+        if row.state in ("waiting", "running") or is_over:
             if decisions:
                 raise ValueError(f"run {id!r} does not wait for a decision")
-            return await self._run(id, record.task, on_event, unwrap)
-        check_decisions(await self.store.load(self._row(id)), decisions)
-        task = {**record.task, "decisions": encode_decisions(decisions or {})}
-        return await self._run(id, task, on_event, unwrap, states=("ended",))
+            return await self._run(row, on_event, unwrap)
+        check_decisions(await self.store.load(row.id), decisions)
+        row = replace(row, decisions=decisions or {})
+        return await self._run(row, on_event, unwrap, states=("ended",))
 
     async def pending(self, id: str) -> tuple[PendingCall, ...]:
         """Return the calls of a run that wait for a decision or a result."""
@@ -148,58 +146,49 @@ class Durable(Generic[DepsT, OutputT]):
     def _row(self, id: str) -> str:
         return f"{self.name}/{id}"
 
-    def _is_open(self, record: RowRecord) -> bool:
-        outcome = (record.result or {}).get("outcome")
-        return outcome is None or not Outcome(outcome).complete
-
     async def _run(
         self,
-        id: str,
-        task: Mapping[str, Any],
+        row: Row,
         on_event: Listener | None,
         unwrap: bool,
         states: tuple[str, ...] = (),
     ) -> RunResult[OutputT]:
+        """Run a row here if it may run, or wait until another process has ended it."""
         if not self._is_entered:
             raise RuntimeError("enter the agent first: async with agent.durable(...) as durable")
-        worker, row_id = self._worker, self._row(id)
+        worker = self._worker
         if on_event is not None:
-            worker.listeners[row_id] = on_event
-        worker.finished[row_id] = anyio.Event()
+            worker.listeners[row.id] = on_event
         try:
-            record = RowRecord(id=row_id, map="", number=0, task=task)
-            claim = await finish_in_thread(worker.tables.take, worker.id, self.name, record, states)
-            if claim:
-                worker.begin(replace(record, claims=2 if states else 1), claim)
-            ended = await self._ended(row_id, is_here=bool(claim))
+            claimed = await finish_in_thread(worker.tables.take, worker.id, self.name, row, states)
+            if claimed is not None and await worker.run(claimed) is not None:
+                await worker.exchange()  # stores the result
+            while (found := await self._ended(row.id)) is None:
+                await anyio.sleep(_LOOK)
+        except BaseException:
+            worker.put_back(row.id)
+            raise
         finally:
-            worker.listeners.pop(row_id, None)
-            worker.finished.pop(row_id, None)
-        result = await self._result(row_id, ended)
+            worker.listeners.pop(row.id, None)
+        result = await self._result(found)
         return result.unwrap() if unwrap else result
 
-    async def _ended(self, row_id: str, *, is_here: bool) -> RowRecord:
-        """Wait until a run has ended, in this process or in another one, and return its record."""
-        event = self._worker.finished[row_id]
-        while True:
-            if is_here:
-                with anyio.move_on_after(_LOOK):
-                    await event.wait()
-            found = await finish_in_thread(self._worker.tables.find, row_id)
-            if found is not None and found[0] in ("ended", "returned"):
-                return found[1]
-            if self._error is not None:
-                raise self._error
-            is_here = True
+    async def _ended(self, id: str) -> Row | None:
+        """Return a run if it has ended, in this process or in another one, or None."""
+        found = await finish_in_thread(self._worker.tables.find, id)
+        if found is not None and found.state in ("ended", "returned"):
+            return found
+        if self._error is not None:
+            raise self._error
+        return None
 
-    async def _result(self, row_id: str, record: RowRecord) -> RunResult[Any]:
+    async def _result(self, row: Row) -> RunResult[Any]:
         """Return the result of a run, with its messages and its output."""
-        stored = dict(record.result or {})
-        plain = stored.pop("run", None)
-        row = MapRow.from_json(stored)
-        messages = await self.store.load(row.session or row_id) if row.session else ()
+        ended = row.result
+        assert ended is not None
+        messages = await self.store.load(ended.session)
         result: RunResult[Any] = (
-            from_json(RunResult, plain) if plain is not None else row_result(row, messages)
+            from_json(RunResult, row.run) if row.run is not None else row_result(ended, messages)
         )
         output, value = self.agent.output, result.output
         if output is not None and value is not None:

@@ -7,29 +7,37 @@
 
 A row is a session in the store and a record here. The record has the state of the row, its worker,
 and its result; everything that the row has said and done is in the session. All methods block, use
-one transaction each, and wait while a Postgres server restarts.
+one transaction each, and wait while a Postgres server restarts. The SQL is the same for SQLite and
+Postgres, except for locks, which SQLite does not need: it has one writer at a time.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import re
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, fields
 from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakSet
 
-from glue.durable.ledger import Balance
-from glue.durable.rows import MapRow
-from glue.errors import BudgetExceeded, ConfigError, NewerSchema, StoreError
+import anyio
+
+from glue.backoff import Backoff
+from glue.codec import from_json, to_json, to_plain
+from glue.context import ToolResult
+from glue.decision import Decision
+from glue.durable.ledger import Balance, Hold, Meter
+from glue.durable.rows import MapRow, Row
+from glue.errors import ConfigError, NewerSchema, StoreError
 from glue.limits import Outcome
-from glue.messages import Json, Usage, new_id
+from glue.messages import Json, messages_from_json, messages_to_json, new_id
+from glue.settings import prompt_messages
 from glue.stores.sql import Connection, SQLStore, loads
+from glue.tasks import finish_in_thread
 
 T = TypeVar("T")
 
@@ -39,34 +47,10 @@ LEASE = 10.0  # seconds after its last heartbeat at which a worker counts as dea
 MAX_LOSSES = 5  # workers that a row may lose before it fails
 PROBE_SECONDS = 30.0  # after which another request may test a provider that cools down
 CHANNEL = "glue"  # of Postgres notifications
-_MIGRATING = 7305  # the number of the advisory lock for creating the tables
-_RECOVERING = 7306
+_BACKOFF = Backoff(first=0.2, cap=5.0)  # while the database does not respond
+# Numbers of Postgres locks: for creating tables, for counting running rows, for recovery.
+_CREATING, _COUNTING, _RECOVERING = 7305, 7306, 7307
 _created: WeakSet[SQLStore] = WeakSet()  # stores whose tables exist
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowRecord:
-    """A row of a queue as it is stored."""
-
-    id: str  # also the id of its session
-    map: str  # "" for a single run
-    number: int
-    task: Mapping[str, Json]
-    claims: int = 1  # how often a worker has taken the row
-    losses: int = 0  # workers that died while they ran the row, since its last result
-    lost: int = 0  # requests that were under way when a worker died
-    result: Mapping[str, Json] | None = None  # of the last try
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndedRow:
-    """The result of a row. It is stored only if the row still has the same claim."""
-
-    id: str
-    claim: str
-    outcome: str
-    cost: float | None
-    result: Mapping[str, Json]
 
 
 def engine_store(engine: str, lease: float = LEASE) -> SQLStore:
@@ -96,6 +80,26 @@ def check_queue(name: str) -> str:
     return name
 
 
+async def when_available(
+    tables: Tables, notice: Callable[[str], None], work: Callable[..., T], *values: Any
+) -> T:
+    """Call a function that uses the database, and return its result.
+
+    If the database was there before and does not respond now, call the function again until it
+    does. `notice` receives a message for each failed call.
+    """
+    failures = 0
+    while True:
+        try:
+            return await finish_in_thread(work, *values)
+        except StoreError as error:
+            if tables.store not in _created or not tables.store.is_away(error):
+                raise
+            failures += 1
+            notice(f"{error}; waiting")
+            await anyio.sleep(_BACKOFF.delay(failures) or 0.0)
+
+
 class Tables:
     """The tables of queues in a store. See the module for the states of a row."""
 
@@ -108,14 +112,11 @@ class Tables:
         self.store = store
         self._stack = contextlib.ExitStack()
         self._is_open = False
+        self._claim = ""  # of the last call of `exchange`
 
     def close(self) -> None:
         self._stack.close()
         self._is_open = False
-
-    def is_transient(self, error: StoreError) -> bool:
-        """Return whether the database responded earlier and is unreachable now."""
-        return self.store in _created and self.store.is_away(error)
 
     def _transact(self, work: Callable[[Connection], T]) -> T:
         if not self._is_open:
@@ -127,8 +128,7 @@ class Tables:
         return self.store.transact(work)
 
     def _create(self, connection: Connection) -> None:
-        if self.store.notifies:  # two workers may start at the same time
-            self._run(connection, f"SELECT pg_advisory_xact_lock({_MIGRATING})")
+        self._lock(connection, _CREATING)  # two workers may start at the same time
         script = Path(__file__).with_name("queue.sql").read_text()
         for statement in filter(str.strip, script.split(";")):
             self._run(connection, statement)
@@ -144,14 +144,13 @@ class Tables:
     def _run(self, connection: Connection, sql: str, *values: object) -> Any:
         return self.store.execute(connection, sql, *values)
 
+    def _select(self, connection: Connection, sql: str, *values: object) -> list[Any]:
+        found: list[Any] = self._run(connection, sql, *values).fetchall()
+        return found
+
     def _fetch(self, sql: str, *values: object) -> list[Any]:
-        """Run one statement in a transaction, and return the rows that it selects."""
-
-        def work(connection: Connection) -> list[Any]:
-            cursor = self._run(connection, sql, *values)
-            return cursor.fetchall() if cursor.description else []
-
-        return self._transact(work)
+        """Select rows in a transaction of its own."""
+        return self._transact(lambda connection: self._select(connection, sql, *values))
 
     def _each(self, connection: Connection, sql: str, rows: Iterable[Sequence[object]]) -> None:
         if rows := list(rows):
@@ -159,8 +158,13 @@ class Tables:
 
     @property
     def _locked(self) -> str:
-        """The SQL clause that locks the rows of a SELECT; "" for SQLite, which needs none."""
+        """The SQL clause that locks the rows of a SELECT."""
         return " FOR UPDATE" if self.store.notifies else ""
+
+    def _lock(self, connection: Connection, number: int, name: str = "") -> None:
+        """Wait until no other transaction has the lock."""
+        if self.store.notifies:
+            self._run(connection, "SELECT pg_advisory_xact_lock(?, hashtext(?))", number, name)
 
     def _notify(self, connection: Connection, *message: object) -> None:
         if self.store.notifies:
@@ -173,37 +177,41 @@ class Tables:
     ) -> None:
         """Store a map, or change its budget.
 
-        If the map had no budget before, the cost of its rows so far is counted now.
+        If the map had no budget before, what its rows have used so far is counted now.
         """
         sql = f"""
             INSERT INTO glue_maps(id, queue, created, usd_budget, token_budget)
             VALUES (?, ?, {self.store.now}, ?, ?) ON CONFLICT (id) DO UPDATE
-            SET usd_budget = excluded.usd_budget, token_budget = excluded.token_budget,
-            usd = CASE WHEN glue_maps.usd > 0 THEN glue_maps.usd ELSE coalesce(
-                (SELECT sum(cost) FROM glue_rows WHERE glue_rows.map = excluded.id), 0) END"""
-        self._fetch(sql, id, queue, usd_budget, token_budget)
+            SET usd_budget = excluded.usd_budget, token_budget = excluded.token_budget"""
+        old = "SELECT result FROM glue_rows WHERE map = ? AND result IS NOT NULL"
 
-    def enqueue(self, queue: str, rows: Sequence[RowRecord], again: Sequence[str] = ()) -> None:
+        def begin(connection: Connection) -> None:
+            self._run(connection, sql, id, queue, usd_budget, token_budget)
+            balance = self._balance(connection, id)
+            if balance.requests or (usd_budget is None and token_budget is None):
+                return
+            for (text,) in self._select(connection, old, id):
+                row = MapRow.from_json(loads(text))
+                balance.add(row.usage, row.requests)
+            self._store_balance(connection, id, balance)
+
+        self._transact(begin)
+
+    def enqueue(self, queue: str, rows: Sequence[Row], again: Sequence[str] = ()) -> None:
         """Put rows on a queue. Rows that wait or run already stay as they are.
 
         `again` are outcomes, if a map is resumed: rows that ended with one of them are run again,
         and rows with another outcome are returned again.
         """
-        insert = """
-            INSERT INTO glue_rows(id, map, number, queue, state, task)
-            VALUES (?, ?, ?, ?, 'waiting', ?) ON CONFLICT (id) DO NOTHING"""
-        marks = ", ".join("?" for _ in again)
         retry = f"""
-            UPDATE glue_rows SET task = ?, losses = 0, state = CASE
-                WHEN outcome IN ({marks}) THEN 'waiting' ELSE 'ended' END
+            UPDATE glue_rows SET task = ?, losses = 0,
+            state = CASE WHEN outcome IN ({_marks(again)}) THEN 'waiting' ELSE 'ended' END
             WHERE id = ? AND state IN ('ended', 'returned')"""
 
         def put(connection: Connection) -> None:
-            tasks = [(row, json.dumps(row.task)) for row in rows]
             if again:
-                self._each(connection, retry, [(task, *again, row.id) for row, task in tasks])
-            new = [(row.id, row.map, row.number, queue, task) for row, task in tasks]
-            self._each(connection, insert, new)
+                self._each(connection, retry, [(_task(row), *again, row.id) for row in rows])
+            self._each(connection, _INSERT, [_new(row, queue) for row in rows])
             self._notify(connection, "rows", queue)
 
         self._transact(put)
@@ -213,96 +221,88 @@ class Tables:
         worker: str,
         queue: str,
         *,
-        ended: Sequence[EndedRow] = (),
+        ended: Sequence[Row] = (),
         back: Sequence[str] = (),
         free: int = 0,
         most: int | None = None,
-    ) -> list[tuple[RowRecord, str]]:
+        claim: str = "",
+    ) -> list[Row]:
         """Store the results of a worker, put rows back, and claim up to `free` waiting rows.
 
-        `most` limits the running rows of the queue. Return the claimed rows, with their claims.
+        `most` limits the running rows of the queue. A call that repeats the `claim` of a failed
+        call returns the rows that the failed call may have claimed. A result is stored only if the
+        row still has the claim of the worker.
         """
-        claim, calls = f"{worker}-{new_id()}", itertools.count()
+        claim = claim or f"{worker}-{new_id()}"
         skip = f"{self._locked} SKIP LOCKED" if self.store.notifies else ""
+        # Without MATERIALIZED, Postgres may run the inner query for each row of the outer one.
         take = f"""
-            UPDATE glue_rows
-            SET state = 'running', worker = ?, claim = ?, claims = claims + 1 WHERE id IN (
+            WITH first AS MATERIALIZED (
                 SELECT id FROM glue_rows WHERE queue = ? AND state = 'waiting'
                 ORDER BY number LIMIT ?{skip}
-            ) RETURNING {_RECORD}"""
-        taken = f"SELECT {_RECORD} FROM glue_rows WHERE claim = ? AND state = 'running'"
+            ) {_TAKE} AND id IN (SELECT id FROM first) RETURNING {_RECORD}"""
+        taken = f"""
+            SELECT {_RECORD} FROM glue_rows
+            WHERE queue = ? AND worker = ? AND state = 'running' AND claim = ?"""
+        store = f"""
+            UPDATE glue_rows SET state = 'ended', outcome = ?, cost = ?, result = ?, run = ?,
+            worker = NULL, claim = NULL, losses = 0, ended = {self.store.now}
+            WHERE id = ? AND claim = ?"""
 
         def work(connection: Connection) -> list[Any]:
-            self._end(connection, ended)
+            self._each(connection, store, map(_result, ended))
             self._each(connection, f"{_PUT_BACK} AND id = ?", [(worker, each) for each in back])
-            # If this is called again, the connection broke, perhaps after the commit.
-            found = self._run(connection, taken, claim).fetchall() if next(calls) else []
-            if found:
+            is_repeated, self._claim = free > 0 and self._claim == claim, claim
+            if is_repeated and (found := self._select(connection, taken, queue, worker, claim)):
                 return found
-            count = free if most is None else min(free, self._left(connection, queue, most))
-            if count <= 0:
-                return []
-            rows: list[Any] = self._run(connection, take, worker, claim, queue, count).fetchall()
-            return rows
+            count = free
+            if count > 0 and most is not None:
+                count = min(count, most - self._running(connection, queue))
+            return self._select(connection, take, queue, count, worker, claim) if count > 0 else []
 
-        records = [_record(row) for row in self._transact(work)]
-        return [(record, claim) for record in sorted(records, key=lambda each: each.number)]
+        return sorted(map(_record, self._transact(work)), key=lambda row: row.number)
 
-    def _left(self, connection: Connection, queue: str, most: int) -> int:
-        if self.store.notifies:  # two workers must not count at the same time
-            self._run(connection, "SELECT pg_advisory_xact_lock(?, hashtext(?))", _MIGRATING, queue)
+    def _running(self, connection: Connection, queue: str) -> int:
+        self._lock(connection, _COUNTING, queue)  # two workers must not count at the same time
         sql = "SELECT count(*) FROM glue_rows WHERE queue = ? AND state = 'running'"
-        return most - int(self._run(connection, sql, queue).fetchone()[0])
+        return int(self._select(connection, sql, queue)[0][0])
 
-    def _end(self, connection: Connection, ended: Sequence[EndedRow]) -> None:
-        sql = f"""
-            UPDATE glue_rows SET state = 'ended', outcome = ?, cost = ?, result = ?, worker = NULL,
-            claim = NULL, losses = 0, ended = {self.store.now} WHERE id = ? AND claim = ?"""
-        self._each(
-            connection,
-            sql,
-            [(row.outcome, row.cost, json.dumps(row.result), row.id, row.claim) for row in ended],
-        )
+    def find(self, id: str) -> Row | None:
+        """Return a row, or None if there is none."""
+        rows = self._fetch(_FIND, id)
+        return _record(rows[0]) if rows else None
 
-    def find(self, id: str) -> tuple[str, RowRecord] | None:
-        """Return the state and the record of a row, or None if there is none."""
-        sql = f"SELECT state, {_RECORD} FROM glue_rows WHERE id = ?"
-        rows = self._fetch(sql, id)
-        return (rows[0][0], _record(rows[0][1:])) if rows else None
+    def take(self, worker: str, queue: str, row: Row, states: Sequence[str] = ()) -> Row | None:
+        """Store a row and claim it for this process; return it, or None if it may not run.
 
-    def take(self, worker: str, queue: str, row: RowRecord, states: Sequence[str] = ()) -> str:
-        """Store a row as running in this process; return its claim, or "" if it may not run.
-
-        A new row may run, and a stored row whose state is in `states`.
+        A row may run if it is new or waiting, or if its state is in `states`.
         """
         claim = f"{worker}-{new_id()}"
-        insert = """
-            INSERT INTO glue_rows(id, map, number, queue, state, task, worker, claim, claims)
-            VALUES (?, ?, ?, ?, 'running', ?, ?, ?, 1) ON CONFLICT (id) DO NOTHING"""
-        marks = ", ".join("?" for _ in states) or "''"
-        update = f"""
-            UPDATE glue_rows
-            SET state = 'running', task = ?, worker = ?, claim = ?, claims = claims + 1, losses = 0
-            WHERE id = ? AND state IN ({marks})"""
-        task = json.dumps(row.task)
+        change = f"""
+            UPDATE glue_rows SET state = 'waiting', task = ?, losses = 0
+            WHERE id = ? AND state IN ({_marks(states)})"""
+        taken = f"SELECT {_RECORD} FROM glue_rows WHERE id = ? AND claim = ?"
 
-        def work(connection: Connection) -> str:
-            values = (row.id, row.map, row.number, queue, task, worker, claim)
-            if not self._run(connection, insert, *values).rowcount:
-                self._run(connection, update, task, worker, claim, row.id, *states)
-            found = self._run(connection, "SELECT claim FROM glue_rows WHERE id = ?", row.id)
-            return claim if found.fetchone()[0] == claim else ""
+        def work(connection: Connection) -> list[Any]:
+            if not self._select(connection, taken, row.id, claim):  # or the connection broke
+                self._run(connection, _INSERT, *_new(row, queue))
+                if states:
+                    self._run(connection, change, _task(row), row.id, *states)
+                self._run(connection, f"{_TAKE} AND id = ?", worker, claim, row.id)
+            return self._select(connection, taken, row.id, claim)
 
-        return self._transact(work)
+        found = self._transact(work)
+        return _record(found[0]) if found else None
 
     def add_lost(self, id: str) -> None:
         """Count a request of a row that had no reply when its worker died."""
-        self._fetch("UPDATE glue_rows SET lost = lost + 1 WHERE id = ?", id)
+        sql = "UPDATE glue_rows SET lost = lost + 1 WHERE id = ?"
+        self._transact(lambda connection: self._run(connection, sql, id))
 
-    def ended(self, map: str, most: int = 500) -> list[tuple[int, Mapping[str, Json]]]:
-        """Return number and result of up to `most` rows that ended and were not returned yet."""
-        sql = "SELECT number, result FROM glue_rows WHERE map = ? AND state = 'ended' LIMIT ?"
-        return [(number, loads(result)) for number, result in self._fetch(sql, map, most)]
+    def ended(self, map: str, most: int = 500) -> list[MapRow]:
+        """Return the results of up to `most` rows that ended and were not returned yet."""
+        sql = "SELECT result FROM glue_rows WHERE map = ? AND state = 'ended' LIMIT ?"
+        return [MapRow.from_json(loads(result)) for (result,) in self._fetch(sql, map, most)]
 
     def mark_returned(self, map: str, numbers: Iterable[int]) -> None:
         sql = """
@@ -311,18 +311,16 @@ class Tables:
         rows = [(map, number) for number in numbers]
         self._transact(lambda connection: self._each(connection, sql, rows))
 
-    def withdraw(self, map: str) -> None:
-        """Remove the rows of a map that no worker has begun."""
-        self._fetch("DELETE FROM glue_rows WHERE map = ? AND state = 'waiting' AND claims = 0", map)
+    def withdraw(self, map: str) -> set[int]:
+        """Remove the rows of a map that no worker has begun; return the numbers of the others."""
+        delete = "DELETE FROM glue_rows WHERE map = ? AND state = 'waiting' AND claims = 0"
+        left = "SELECT number FROM glue_rows WHERE map = ?"
 
-    def numbers(self, map: str) -> set[int]:
-        """Return the numbers of all rows of a map."""
-        return {row[0] for row in self._fetch("SELECT number FROM glue_rows WHERE map = ?", map)}
+        def work(connection: Connection) -> set[int]:
+            self._run(connection, delete, map)
+            return {number for (number,) in self._select(connection, left, map)}
 
-    def spent(self, map: str) -> tuple[float, float, bool]:
-        """Return the dollars and tokens of a map, and whether one of its budgets is spent."""
-        balance = self._transact(lambda connection: self._balance(connection, map))
-        return balance.usd, balance.tokens, balance.over() is not None
+        return self._transact(work)
 
     # Workers --------------------------------------------------------------------------------------
 
@@ -331,14 +329,12 @@ class Tables:
         sql = f"""
             INSERT INTO glue_workers VALUES (?, ?, ?, ?, ?, ?, {self.store.now})
             ON CONFLICT (id) DO UPDATE SET seen = excluded.seen"""
-        dead = (
-            f"SELECT count(*) FROM glue_workers WHERE queue = ? AND seen < {self.store.now} - lease"
-        )
+        dead = f"SELECT 1 FROM glue_workers WHERE queue = ? AND seen < {self.store.now} - lease"
         values = (worker, queue, socket.gethostname(), os.getpid(), concurrency, lease)
 
         def beat(connection: Connection) -> bool:
             self._run(connection, sql, *values)
-            return bool(self._run(connection, dead, queue).fetchone()[0])
+            return bool(self._select(connection, dead, queue))
 
         return self._transact(beat)
 
@@ -351,11 +347,6 @@ class Tables:
 
         self._transact(work)
 
-    def held(self, worker: str, queue: str) -> set[str]:
-        """Return the ids of the running rows of a worker."""
-        sql = "SELECT id FROM glue_rows WHERE queue = ? AND worker = ? AND state = 'running'"
-        return {row[0] for row in self._fetch(sql, queue, worker)}
-
     def recover(self, queue: str) -> int:
         """Put the rows of dead workers back on their queue, or give them up; return their number.
 
@@ -364,51 +355,47 @@ class Tables:
         """
         alive = f"""
             SELECT 1 FROM glue_workers AS w
-            WHERE w.id = r.worker AND w.seen >= {self.store.now} - w.lease"""
+            WHERE w.id = glue_rows.worker AND w.seen >= {self.store.now} - w.lease"""
         find = f"""
-            SELECT id, map, number, losses, held_usd, held_tokens, task FROM glue_rows AS r
+            SELECT id, losses, held_usd, held_tokens, map FROM glue_rows
             WHERE queue = ? AND state = 'running' AND NOT EXISTS ({alive}){self._locked}"""
         back = f"""
-            UPDATE glue_rows SET state = 'waiting', worker = NULL, claim = NULL, request = NULL,
-            held_usd = 0, held_tokens = 0, losses = losses + 1 WHERE {self.store._among}"""
+            UPDATE glue_rows SET state = 'waiting', worker = NULL, claim = NULL, held_usd = 0,
+            held_tokens = 0, losses = losses + 1 WHERE {self.store._among}"""
         fail = f"""
-            UPDATE glue_rows SET state = 'ended', worker = NULL, claim = NULL, request = NULL,
-            held_usd = 0, held_tokens = 0, losses = losses + 1, outcome = 'failed', result = ?,
+            UPDATE glue_rows SET state = 'ended', outcome = 'failed', result = ?,
             ended = {self.store.now} WHERE id = ?"""
         give = """
             UPDATE glue_maps SET held_usd = held_usd - ?, held_tokens = held_tokens - ?
             WHERE id = ?"""
         clean = f"DELETE FROM glue_workers WHERE queue = ? AND seen < {self.store.now} - lease"
+        lock = "SELECT pg_try_advisory_xact_lock(?, hashtext(?))"
+        error = f"given up after losing {MAX_LOSSES + 1} workers"
 
         def work(connection: Connection) -> int:
-            if self.store.notifies:
-                lock = "SELECT pg_try_advisory_xact_lock(?, hashtext(?))"
-                if not self._run(connection, lock, _RECOVERING, queue).fetchone()[0]:
-                    return 0
-            rows = self._run(connection, find, queue).fetchall()
-            given_up = [row for row in rows if row[3] >= MAX_LOSSES]
-            self._run(connection, back, json.dumps([row[0] for row in rows if row[3] < MAX_LOSSES]))
-            self._each(connection, fail, [(json.dumps(_given_up(row)), row[0]) for row in given_up])
-            held: dict[str, tuple[float, float]] = {}
-            for _, name, _, _, usd, tokens, _ in rows:
-                if usd or tokens:
-                    before = held.get(name, (0.0, 0.0))
-                    held[name] = before[0] + usd, before[1] + tokens
-            self._each(connection, give, [(*amounts, name) for name, amounts in held.items()])
+            if self.store.notifies and not self._select(connection, lock, _RECOVERING, queue)[0][0]:
+                return 0
+            found = self._select(connection, find, queue)
+            self._run(connection, back, json.dumps([name for name, *_ in found]))
+            for name in [name for name, losses, *_ in found if losses >= MAX_LOSSES]:
+                row = _record(self._select(connection, _FIND, name)[0])
+                result = row.ended(Outcome.FAILED, error=error)
+                self._run(connection, fail, json.dumps(result.to_json()), name)
+            self._each(connection, give, [held for _, _, *held in found if held[0] or held[1]])
             self._run(connection, clean, queue)
-            if rows:
+            if found:
                 self._notify(connection, "rows", queue)
-            return len(rows)
+            return len(found)
 
         return self._transact(work)
 
-    def workers(self, queue: str = "") -> list[dict[str, Any]]:
-        """Return the workers of a queue, or of all queues; "silent" is the age of a heartbeat."""
+    def workers(self, queue: str) -> list[dict[str, Any]]:
+        """Return the workers of a queue; "silent" is the age of the last heartbeat."""
         names = ("id", "queue", "host", "pid", "concurrency", "lease", "silent")
         sql = f"""
             SELECT id, queue, host, pid, concurrency, lease, {self.store.now} - seen
-            FROM glue_workers WHERE ? = '' OR queue = ? ORDER BY id"""
-        return [dict(zip(names, row, strict=True)) for row in self._fetch(sql, queue, queue)]
+            FROM glue_workers WHERE queue = ? ORDER BY id"""
+        return [dict(zip(names, row, strict=True)) for row in self._fetch(sql, queue)]
 
     def slots(self, queue: str) -> int:
         """Return how many rows the living workers of a queue run at the same time."""
@@ -426,24 +413,21 @@ class Tables:
     def counts(self, queue: str) -> dict[str, Any]:
         """Return counts of a queue's rows by state, outcome and worker, the cost and cooldowns."""
 
-        def grouped(connection: Connection, column: str, where: str) -> dict[str, int]:
+        def grouped(column: str, where: str) -> dict[str, int]:
             sql = f"SELECT {column}, count(*) FROM glue_rows WHERE queue = ? AND {where} GROUP BY 1"
-            return dict(self._run(connection, sql, queue).fetchall())
+            return dict(self._fetch(sql, queue))
 
-        def work(connection: Connection) -> dict[str, Any]:
-            recent = f"ended > {self.store.now} - 60"
-            cost = "SELECT coalesce(sum(cost), 0) FROM glue_rows WHERE queue = ?"
-            held = "SELECT coalesce(sum(held_usd), 0) FROM glue_maps WHERE queue = ?"
-            return {
-                "states": grouped(connection, "state", "true"),
-                "outcomes": grouped(connection, "outcome", "outcome IS NOT NULL"),
-                "last_minute": sum(grouped(connection, "queue", recent).values()),
-                "held": grouped(connection, "worker", "state = 'running'"),
-                "usd": float(self._run(connection, cost, queue).fetchone()[0]),
-                "usd_reserved": float(self._run(connection, held, queue).fetchone()[0]),
-            }
-
-        return {**self._transact(work), "cooldowns": self.cooldowns()}
+        cost = "SELECT coalesce(sum(cost), 0) FROM glue_rows WHERE queue = ?"
+        held = "SELECT coalesce(sum(held_usd), 0) FROM glue_maps WHERE queue = ?"
+        return {
+            "states": grouped("state", "true"),
+            "outcomes": grouped("outcome", "outcome IS NOT NULL"),
+            "last_minute": sum(grouped("queue", f"ended > {self.store.now} - 60").values()),
+            "held": grouped("worker", "state = 'running'"),
+            "usd": float(self._fetch(cost, queue)[0][0]),
+            "usd_reserved": float(self._fetch(held, queue)[0][0]),
+            "cooldowns": self.cooldowns(),
+        }
 
     def prune(
         self, queue: str, before: float, outcomes: Sequence[str] = (), *, dry_run: bool = False
@@ -452,120 +436,86 @@ class Tables:
 
         Paused rows are kept, unless `outcomes` names them. `dry_run` only counts the rows.
         """
-        marks = ", ".join("?" for _ in outcomes)
         where = "(? = '' OR queue = ?) AND state IN ('ended', 'returned') AND ended < ?"
-        where += f" AND outcome IN ({marks})" if outcomes else " AND outcome <> 'paused'"
+        kind = f"outcome IN ({_marks(outcomes)})" if outcomes else "outcome <> 'paused'"
+        old = f"SELECT id FROM glue_rows WHERE {where} AND {kind}"
         values = (queue, queue, before, *outcomes)
-        old = f"SELECT id FROM glue_rows WHERE {where}"
+        sessions = f"DELETE FROM glue_sessions WHERE id IN ({old}){self.store._free}"
         maps = "DELETE FROM glue_maps WHERE created < ? AND id NOT IN (SELECT map FROM glue_rows)"
 
         def work(connection: Connection) -> int:
-            if dry_run:
-                sql = f"SELECT count(*) FROM glue_rows WHERE {where}"
-                return int(self._run(connection, sql, *values).fetchone()[0])
-            delete = f"DELETE FROM glue_sessions WHERE id IN ({old}){self.store._free}"
-            self._run(connection, delete, *values)
-            count = self._run(connection, f"DELETE FROM glue_rows WHERE {where}", *values).rowcount
-            self._run(connection, maps, before)
-            return int(count)
+            count = len(self._select(connection, old, *values))
+            if not dry_run:
+                self._run(connection, sessions, *values)
+                self._run(connection, f"DELETE FROM glue_rows WHERE id IN ({old})", *values)
+                self._run(connection, maps, before)
+            return count
 
         return self._transact(work)
 
     # The ledger -----------------------------------------------------------------------------------
 
+    def balance(self, map: str) -> Balance:
+        """Return the budget of a map."""
+        return self._transact(lambda connection: self._balance(connection, map))
+
     def _balance(self, connection: Connection, map: str, lock: str = "") -> Balance:
-        names = ("usd_budget", "token_budget", "usd", "tokens", "held_usd", "held_tokens")
-        sql = f"SELECT {', '.join(names)}, requests FROM glue_maps WHERE id = ?{lock}"
-        row = self._run(connection, sql, map).fetchone()
-        if row is None:
-            return Balance()
-        balance, count = Balance(**dict(zip(names, row, strict=False))), max(row[-1], 1)
-        return replace(balance, mean_usd=balance.usd / count, mean_tokens=balance.tokens / count)
+        sql = f"SELECT {', '.join(_AMOUNTS)} FROM glue_maps WHERE id = ?{lock}"
+        found = self._select(connection, sql, map)
+        return Balance(*found[0]) if found else Balance()
 
-    def reserve(self, row: str, map: str, usd: float, tokens: float) -> BudgetExceeded | None:
-        """Reserve the cost of a request; see `glue.durable.ledger.Accounts`."""
-        request = new_id()
-        hold = """
-            UPDATE glue_maps SET held_usd = held_usd + ?, held_tokens = held_tokens + ?
-            WHERE id = ?"""
-        mark = "UPDATE glue_rows SET request = ?, held_usd = ?, held_tokens = ? WHERE id = ?"
+    def _store_balance(self, connection: Connection, map: str, balance: Balance) -> None:
+        sql = f"UPDATE glue_maps SET {', '.join(f'{name} = ?' for name in _AMOUNTS)} WHERE id = ?"
+        self._run(connection, sql, *astuple(balance), map)
 
-        def work(connection: Connection) -> BudgetExceeded | None:
+    def change_balance(self, map: str, row: str, change: Callable[[Balance, Hold], T]) -> T | None:
+        """Call `change` with the balance of a map and the reservation of a row, and store both.
+
+        Return its result, or None if the connection broke after the commit.
+        """
+        mark = new_id()
+        find = f"SELECT held_usd, held_tokens, mark FROM glue_rows WHERE id = ?{self._locked}"
+        store = "UPDATE glue_rows SET held_usd = ?, held_tokens = ?, mark = ? WHERE id = ?"
+
+        def work(connection: Connection) -> T | None:
             balance = self._balance(connection, map, self._locked)
-            before, old_usd, old_tokens = self._held(connection, row)
-            if before == request:
-                return None  # the connection broke after the commit
-            # A reservation that is left over from an interrupted try is replaced.
-            balance = replace(
-                balance,
-                held_usd=balance.held_usd - old_usd,
-                held_tokens=balance.held_tokens - old_tokens,
-            )
-            error = balance.over(usd, tokens)
-            if error is None:
-                new_usd, new_tokens = balance.expected(usd, tokens)
-                self._run(connection, hold, new_usd - old_usd, new_tokens - old_tokens, map)
-                self._run(connection, mark, request, new_usd, new_tokens, row)
-            return error
+            usd, tokens, last = next(iter(self._select(connection, find, row)), (0.0, 0.0, ""))
+            if last == mark:
+                return None
+            hold = Hold(usd, tokens)
+            result = change(balance, hold)
+            self._store_balance(connection, map, balance)
+            self._run(connection, store, hold.usd, hold.tokens, mark, row)
+            return result
 
         return self._transact(work)
 
-    def _held(self, connection: Connection, row: str) -> tuple[str | None, float, float]:
-        sql = f"SELECT request, held_usd, held_tokens FROM glue_rows WHERE id = ?{self._locked}"
-        return self._run(connection, sql, row).fetchone() or (None, 0.0, 0.0)
-
-    def settle(self, row: str, map: str, usage: Usage | None) -> None:
-        """Replace the reservation of a row by `usage`, which is None if the row got no reply."""
-        used = (0.0, 0, 0) if usage is None else (usage.cost or 0.0, usage.total, 1)
-        clear = "UPDATE glue_rows SET request = NULL, held_usd = 0, held_tokens = 0 WHERE id = ?"
-        add = """
-            UPDATE glue_maps SET held_usd = held_usd - ?, held_tokens = held_tokens - ?,
-            usd = usd + ?, tokens = tokens + ?, requests = requests + ? WHERE id = ?"""
-
-        def work(connection: Connection) -> None:
-            request, usd, tokens = self._held(connection, row)
-            if request is not None:
-                self._run(connection, clear, row)
-            if request is not None or usage is not None:
-                count = used[2] if request is not None else 0
-                self._run(connection, add, usd, tokens, *used[:2], count, map)
-
-        self._transact(work)
-
-    def slot(self, name: str, seconds: float, tokens: float) -> tuple[float, float]:
-        """Reserve a time slot of a rate limit; see `glue.durable.ledger.Ledger.slot`."""
+    def change_meter(self, name: str, change: Callable[[Meter, float], T]) -> T:
+        """Call `change` with a meter and the time, store the meter, and return the result."""
         create = f"""
             INSERT INTO glue_meters VALUES (?, {self.store.now}, 0) ON CONFLICT (name) DO NOTHING"""
         find = f"SELECT free, mean, {self.store.now} FROM glue_meters WHERE name = ?{self._locked}"
-        change = "UPDATE glue_meters SET free = ? WHERE name = ?"
+        store = "UPDATE glue_meters SET free = ?, mean = ? WHERE name = ?"
 
-        def work(connection: Connection) -> tuple[float, float]:
+        def work(connection: Connection) -> T:
             self._run(connection, create, name)
-            free, mean, now = map(float, self._run(connection, find, name).fetchone())
-            reserved = max(tokens, mean) if tokens else 0.0
-            begins = max(free, now)
-            self._run(connection, change, begins + seconds * (reserved or 1.0), name)
-            return begins - now, reserved
+            free, mean, now = map(float, self._select(connection, find, name)[0])
+            meter = Meter(free, mean)
+            result = change(meter, now)
+            self._run(connection, store, meter.free_at, meter.mean, name)
+            return result
 
         return self._transact(work)
 
-    def correct(self, name: str, seconds: float, reserved: float, used: float) -> None:
-        """Correct a slot for tokens; see `glue.durable.ledger.Ledger.correct`."""
-        latest = "greatest" if self.store.notifies else "max"
-        sql = f"""
-            UPDATE glue_meters SET free = {latest}(free, {self.store.now}) + ?,
-            mean = CASE WHEN mean = 0 THEN ? ELSE 0.8 * mean + 0.2 * ? END WHERE name = ?"""
-        self._fetch(sql, seconds * (used - reserved), used, used, name)
-
-    def cool_down(self, name: str, seconds: float) -> None:
-        """Begin a cooldown of a provider, for all workers."""
+    def cool_down(self, name: str, seconds: float | None) -> None:
+        """Begin a cooldown of a provider, for all workers, or end it if `seconds` is None."""
         sql = f"""
             INSERT INTO glue_cooldowns VALUES (?, {self.store.now} + ?)
             ON CONFLICT (name) DO UPDATE SET until = excluded.until"""
 
         def work(connection: Connection) -> None:
             self._run(connection, sql, name, seconds)
-            self._notify(connection, "cold", name, seconds)
+            self._notify(connection, "cooldown", name, seconds)
 
         self._transact(work)
 
@@ -579,19 +529,10 @@ class Tables:
         def work(connection: Connection) -> float:
             if self._run(connection, test, name).rowcount:
                 return 0.0
-            row = self._run(connection, find, name).fetchone()
-            return 0.0 if row is None or row[0] is None else max(float(row[0]), 0.01)
+            found = self._select(connection, find, name)
+            return max(float(found[0][0]), 0.01) if found and found[0][0] is not None else 0.0
 
         return self._transact(work)
-
-    def end_cooldown(self, name: str) -> None:
-        sql = "UPDATE glue_cooldowns SET until = NULL WHERE name = ?"
-
-        def work(connection: Connection) -> None:
-            self._run(connection, sql, name)
-            self._notify(connection, "open", name)
-
-        self._transact(work)
 
     def cooldowns(self) -> dict[str, float]:
         """Return the remaining seconds of each cooldown, by the name of the provider."""
@@ -600,33 +541,90 @@ class Tables:
         return dict(self._fetch(sql))
 
 
-_RECORD = "id, map, number, task, claims, losses, lost, result"
+# Statements ---------------------------------------------------------------------------------------
+
+_AMOUNTS = tuple(each.name for each in fields(Balance))  # columns of `glue_maps`
+# The columns that `_record` reads: those of the row, and the budget of its map.
+_RECORD = "id, map, number, task, state, claim, claims, losses, lost, result, run, " + ", ".join(
+    f"(SELECT {name} FROM glue_maps WHERE glue_maps.id = glue_rows.map)"
+    for name in ("usd_budget", "token_budget")
+)
+_FIND = f"SELECT {_RECORD} FROM glue_rows WHERE id = ?"
+_INSERT = """
+    INSERT INTO glue_rows(id, map, number, queue, state, task)
+    VALUES (?, ?, ?, ?, 'waiting', ?) ON CONFLICT (id) DO NOTHING"""
+_TAKE = """
+    UPDATE glue_rows SET state = 'running', worker = ?, claim = ?, claims = claims + 1
+    WHERE state = 'waiting'"""
 _PUT_BACK = """
     UPDATE glue_rows SET state = 'waiting', worker = NULL, claim = NULL
     WHERE worker = ? AND state = 'running'"""
 
 
-def _record(row: Sequence[Any]) -> RowRecord:
-    key, name, number, task, claims, losses, lost, result = row
-    return RowRecord(
-        id=key,
-        map=name,
-        number=number,
-        task=loads(task) or {},
-        claims=claims,
-        losses=losses,
-        lost=lost,
-        result=loads(result) if result else None,
+def _marks(values: Sequence[object]) -> str:
+    """Return the placeholders for values, or a value that equals no other."""
+    return ", ".join("?" for _ in values) or "NULL"
+
+
+def _new(row: Row, queue: str) -> tuple[object, ...]:
+    return row.id, row.map, row.number, queue, _task(row)
+
+
+def _result(row: Row) -> tuple[object, ...]:
+    ended = row.result
+    assert ended is not None
+    run = None if row.run is None else json.dumps(row.run)
+    return ended.outcome, ended.cost, json.dumps(ended.to_json()), run, row.id, row.claim
+
+
+def _task(row: Row) -> str:
+    """Encode the part of a row that a worker needs to run it."""
+    return json.dumps(
+        {
+            "prompt": messages_to_json(prompt_messages(row.prompt)),
+            "key": row.key,
+            "retries": row.retries,
+            "trace": dict(row.trace),
+            "decisions": {key: _encode(each) for key, each in row.decisions.items()},
+        }
     )
 
 
-def _given_up(row: Sequence[Any]) -> dict[str, Json]:
-    """Return the result of a row that lost too many workers."""
-    row_id, _, number, losses, *_, task = row
-    return MapRow(
+def _record(found: Sequence[Any]) -> Row:
+    """Return the row with the values of the columns `_RECORD`."""
+    name, map_name, number, task, state, claim, claims, losses, lost, result, run, *budget = found
+    given = loads(task) or {}
+    return Row(
+        id=name,
+        map=map_name,
         number=number,
-        id=(loads(task) or {}).get("key"),
-        outcome=Outcome.FAILED,
-        session=row_id,
-        error=f"given up after losing {losses + 1} workers",
-    ).to_json()
+        prompt=messages_from_json(given.get("prompt", [])),
+        key=given.get("key"),
+        retries=given.get("retries", 0),
+        trace=given.get("trace") or {},
+        decisions={key: _decode(each) for key, each in given.get("decisions", {}).items()},
+        usd_budget=budget[0],
+        token_budget=budget[1],
+        state=state,
+        claim=claim or "",
+        is_new=claims == 1,
+        is_lost=losses > 0,
+        lost=lost,
+        result=MapRow.from_json(loads(result)) if result else None,
+        run=loads(run) if run else None,
+    )
+
+
+def _encode(decision: Any) -> Json:
+    """Encode a decision on a pending call."""
+    if isinstance(decision, Decision):
+        return {"decision": to_json(decision)}
+    if isinstance(decision, ToolResult):
+        return {"result": to_json(decision)}
+    return {"value": to_plain(decision)}
+
+
+def _decode(value: Mapping[str, Json]) -> Any:
+    if "decision" in value:
+        return from_json(Decision, value["decision"])
+    return from_json(ToolResult, value["result"]) if "result" in value else value["value"]

@@ -16,28 +16,22 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 
-from glue.codec import from_json, to_json, to_plain
-from glue.context import ToolResult
-from glue.decision import Decision
-from glue.durable.ledger import PATIENCE, Rates
-from glue.durable.rows import MapRow
-from glue.durable.runner import Row, Runner, failed_row
-from glue.durable.shared import MapAccounts, SharedLedger, when_available
-from glue.durable.tables import CHANNEL, LEASE, EndedRow, RowRecord, Tables, check_queue
+from glue.durable.ledger import PATIENCE, Rates, SharedLedger
+from glue.durable.rows import MapRow, Row
+from glue.durable.runner import Runner
+from glue.durable.tables import CHANNEL, LEASE, Tables, check_queue, when_available
 from glue.errors import StoreError, innermost
 from glue.events import Listener
-from glue.messages import Json, messages_from_json, new_id
-from glue.pending import Decisions
-from glue.result import RunResult
+from glue.messages import new_id
 from glue.stores.sql import SQLStore
 from glue.tasks import caller, finish_in_thread
-from glue.telemetry import continued
 
 if TYPE_CHECKING:
     from glue.agent import Agent
@@ -50,51 +44,37 @@ _BUSY_SECONDS = 1.0  # before a row whose session is in use is put back
 
 @dataclass(eq=False, repr=False)
 class Worker:
-    """A worker of a queue. `async with worker` registers it; `work` runs rows until `stop`.
-
-    Args:
-        agent: the agent that runs the rows.
-        store: the store of the queue, from `engine_store`.
-        queue: the name of the queue.
-        concurrency: rows that this worker runs at once.
-        global_concurrency: rows that all workers of the queue together run at once.
-        rates: requests and tokens per minute, of all workers together.
-        patience: seconds that a request waits for a provider that refuses requests.
-        poll: seconds between two checks of the queue; None for 5, or 0.2 without notifications.
-        lease: seconds without a heartbeat after which others take over the rows of this worker.
-        settings: settings of the session of each row.
-    """
+    """A worker of a queue. `async with worker` registers it; `work` runs rows until `stop`."""
 
     agent: Agent[Any, Any]
     _: KW_ONLY
-    store: SQLStore
+    store: SQLStore  # of the queue, from `engine_store`
     queue: str
-    concurrency: int = 8
-    global_concurrency: int | None = None
-    rates: Rates = None
-    patience: float = PATIENCE
-    poll: float | None = None
-    lease: float = LEASE
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    concurrency: int = 8  # rows that this worker runs at once
+    global_concurrency: int | None = None  # rows that all workers of the queue run at once
+    rates: Rates = None  # requests and tokens per minute, of all workers together
+    patience: float = PATIENCE  # seconds that a request waits for a provider that refuses requests
+    poll: float | None = None  # seconds between two checks of the queue
+    lease: float = LEASE  # seconds without a heartbeat after which others take over the rows
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of the session of each row
 
     def __post_init__(self) -> None:
         check_queue(self.queue)
         self.id = f"{socket.gethostname()}-{os.getpid()}-{new_id()[:6]}"
         self.tables = Tables(self.store)
         self.ledger = SharedLedger(self.tables)
-        self.running: dict[str, str] = {}  # the claims of the rows that run here, by row
-        self.listeners: dict[str, Listener] = {}
-        self.finished: dict[str, anyio.Event] = {}  # set when the result of a row is stored
+        self.listeners: dict[str, Listener] = {}  # of rows that run here, by row
         self._runner = Runner(
             agent=self.agent,
             ledger=self.ledger,
             rates=self.rates,
             patience=self.patience,
             settings=self.settings,
+            raises=(StoreError,),
         )
         self._own = Tables(self.store.twin())  # for the threads
-        self._begun: list[tuple[RowRecord, str]] = []  # rows that `begin` has started
-        self._ended: list[EndedRow] = []  # results that are not stored yet
+        self._running: set[str] = set()
+        self._ended: list[Row] = []  # rows with results that are not stored yet
         self._back: list[str] = []  # rows to put back
         self._stopping = False
         self._changed = anyio.Event()
@@ -144,11 +124,6 @@ class Worker:
         self._stopping = True
         self._soon(self._wake)
 
-    def begin(self, record: RowRecord, claim: str) -> None:
-        """Run a row that this worker has stored as its own with `Tables.take`."""
-        self._begun.append((record, claim))
-        self._wake()
-
     def _wake(self) -> None:
         self._changed.set()
         self._changed = anyio.Event()
@@ -165,94 +140,72 @@ class Worker:
         async with anyio.create_task_group() as tasks:
             while not self._stopping:
                 changed = self._changed
-                found = await self._exchange()
-                for record, claim in found:
-                    self.running[record.id] = claim
-                    tasks.start_soon(self._run, record, claim)
-                if not found and not self._ended and not self._begun:
+                found = await self.exchange(self.concurrency - len(self._running))
+                for row in found:
+                    self._running.add(row.id)
+                    tasks.start_soon(self.run, row)
+                if not found and not self._ended:
                     with anyio.move_on_after(poll):
                         await changed.wait()
             deadline = anyio.current_time() + grace
-            while self.running and anyio.current_time() < deadline:
+            while self._running and anyio.current_time() < deadline:
                 changed = self._changed
-                if self._ended:
-                    await self._exchange()
+                await self.exchange()
                 with anyio.move_on_after(deadline - anyio.current_time()):
                     await changed.wait()
             tasks.cancel_scope.cancel()
 
-    async def _exchange(self) -> list[tuple[RowRecord, str]]:
-        """Store results, claim rows and return them; wait while the database does not respond."""
-        begun, self._begun = self._begun, []
-        free = 0 if self._stopping else self.concurrency - len(self.running) - len(begun)
+    async def exchange(self, free: int = 0) -> list[Row]:
+        """Store results, claim up to `free` rows and return them.
+
+        While the database does not respond, wait.
+        """
         ended, self._ended = self._ended, []
-        back, self._back = self._back, []
-
-        def exchange() -> list[tuple[RowRecord, str]]:
-            most = self.global_concurrency
-            return self.tables.exchange(
-                self.id, self.queue, ended=ended, back=back, free=free, most=most
-            )
-
-        if ended or back or free > 0:
-            begun += await when_available(self.tables, log.warning, exchange)
-        for row in ended:
-            if (event := self.finished.get(row.id)) is not None:
-                event.set()
-        return begun
-
-    async def _run(self, record: RowRecord, claim: str) -> None:
-        task = record.task
-        last = MapRow.from_json(record.result) if record.result and record.map else None
-        row = Row(
-            id=record.id,
-            prompt=messages_from_json(task["prompt"]),
-            map=record.map,
-            number=record.number,
-            key=task.get("key"),
-            is_new=record.claims == 1,
-            is_lost=record.losses > 0,
-            lost=record.lost,
-            tries=last.tries if last is not None else 0,
-            decisions=decode_decisions(task.get("decisions") or {}),
+        back = [name for name in self._back if name not in self._running]
+        self._back = []
+        if not ended and not back and free <= 0:
+            return []
+        exchange = partial(
+            self.tables.exchange,
+            self.id,
+            self.queue,
+            ended=ended,
+            back=back,
+            free=free,
+            most=self.global_concurrency,
+            claim=f"{self.id}-{new_id()}",
         )
-        accounts = MapAccounts(
-            self.tables, record.map, task.get("usd_budget"), task.get("token_budget")
-        )
-
-        result: RunResult[Any] | None = None
         try:
-            with continued(task.get("trace")):
-                ended, result = await self._runner.run(
-                    row,
-                    self.store,
-                    accounts,
-                    retries=task.get("retries", 0),
-                    on_event=self.listeners.get(record.id),
-                    on_lost=lambda _: finish_in_thread(self.tables.add_lost, record.id),
-                )
+            return await when_available(self.tables, log.warning, exchange)
+        except BaseException:
+            self._ended += ended  # perhaps not stored
+            self._back += back
+            raise
+
+    def put_back(self, id: str) -> None:
+        """Put a row back on the queue that this worker has claimed and does not run."""
+        self._back.append(id)
+        self._wake()
+
+    async def run(self, row: Row) -> MapRow | None:
+        """Run a row that this worker has claimed, and return its result; `exchange` stores it.
+
+        If the session of the row cannot be used, the row is put back, and None is returned.
+        """
+        self._running.add(row.id)
+        try:
+            row, ended = await self._runner.run_stored(row, self.tables, self.listeners.get(row.id))
+            self._ended.append(row)
+            return ended
         except StoreError as error:
             # The database is away, or another writer has the session: not a fault of the row.
-            log.warning("row %s is put back: %s", record.id, error)
+            log.warning("row %s is put back: %s", row.id, error)
             await anyio.sleep(_BUSY_SECONDS)
-            self._back.append(record.id)
-        except Exception as error:
-            self._end(record, claim, failed_row(row, error), None)
-        else:
-            self._end(record, claim, ended, result)
+            self._back.append(row.id)
+            return None
         finally:
-            self.running.pop(record.id, None)
+            self._running.discard(row.id)
             self._wake()
-
-    def _end(
-        self, record: RowRecord, claim: str, row: MapRow, result: RunResult[Any] | None
-    ) -> None:
-        stored: dict[str, Json] = row.to_json()
-        if not record.map and result is not None:
-            stored["run"] = encode_run(result, row)
-        self._ended.append(
-            EndedRow(id=record.id, claim=claim, outcome=row.outcome, cost=row.cost, result=stored)
-        )
 
     # Threads --------------------------------------------------------------------------------------
 
@@ -264,6 +217,8 @@ class Worker:
         while not self._ending.wait(self.lease / 4):
             try:
                 is_dead = self._beat()
+                if not self.store.notifies:
+                    self._learn(self._own.cooldowns())
             except Exception as error:
                 log.warning("no heartbeat: %s", error)
                 continue
@@ -277,28 +232,13 @@ class Worker:
                 self._dead.set()
 
     def _recover(self) -> None:
-        """Put back rows of dead workers, and rows that this worker claimed but does not run.
-
-        A worker claims a row without running it if it loses the database before the commit is
-        confirmed. Such a row is put back when two checks have found it.
-        """
-        tables, idle = Tables(self.store.twin()), set[str]()
-        while not self._ending.is_set():
-            self._dead.wait(self.lease)
-            if self._ending.is_set():
-                break
+        """Put back the rows of dead workers, whenever a heartbeat has found one."""
+        tables = Tables(self.store.twin())
+        while self._dead.wait() and not self._ending.is_set():
+            self._dead.clear()
             try:
-                if self._dead.is_set():
-                    self._dead.clear()
-                    if count := tables.recover(self.queue):
-                        log.info("%d rows lost their worker and were put back", count)
-                found = tables.held(self.id, self.queue) - set(self.running)
-                if unnoticed := list(found & idle):
-                    self._back += unnoticed
-                    self._soon(self._wake)
-                idle = found
-                if not self.store.notifies:
-                    self._learn(tables.cooldowns())
+                if count := tables.recover(self.queue):
+                    log.info("%d rows lost their worker and were put back", count)
             except Exception as error:
                 log.warning("no recovery: %s", error)
         tables.close()
@@ -308,53 +248,12 @@ class Worker:
             kind, name, *more = json.loads(payload)
             if kind == "rows" and name == self.queue:
                 self._soon(self._wake)
-            elif kind == "cold":
+            elif kind == "cooldown" and more[0] is not None:
                 self._learn({name: more[0]})
-            elif kind == "open":
+            elif kind == "cooldown":
                 self._soon(lambda: self.ledger.reopen(name))
 
-        listen: Callable[..., None] = self.store.listen  # type: ignore[attr-defined]
-        listen(CHANNEL, receive, self._ending)
+        self.store.listen(CHANNEL, receive, self._ending)  # type: ignore[attr-defined]
 
     def _learn(self, cooldowns: Mapping[str, float]) -> None:
         self._soon(lambda: self.ledger.learn(cooldowns))
-
-
-# JSON of single runs ------------------------------------------------------------------------------
-
-
-def encode_run(result: RunResult[Any], row: MapRow) -> Json:
-    """Encode the result of a run without its messages, which are in the store."""
-    bare = replace(
-        result,
-        messages=(),
-        new_messages=(),
-        usage=row.usage,
-        requests=row.requests,
-        meta=to_plain(result.meta),
-    )
-    return to_json(bare)
-
-
-def encode_decisions(decisions: Decisions) -> dict[str, Json]:
-    """Encode decisions on pending calls as JSON."""
-
-    def encode(decision: Any) -> Json:
-        if isinstance(decision, Decision):
-            return {"decision": to_json(decision)}
-        if isinstance(decision, ToolResult):
-            return {"result": to_json(decision)}
-        return {"value": to_plain(decision)}
-
-    return {key: encode(decision) for key, decision in decisions.items()}
-
-
-def decode_decisions(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Decode decisions that `encode_decisions` wrote."""
-
-    def decode(value: Mapping[str, Json]) -> Any:
-        if "decision" in value:
-            return from_json(Decision, value["decision"])
-        return from_json(ToolResult, value["result"]) if "result" in value else value["value"]
-
-    return {key: decode(value) for key, value in plain.items()}

@@ -7,14 +7,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import glue
-from glue.durable.rows import MapRow
-from glue.durable.tables import EndedRow, RowRecord, Tables, engine_store
+from glue.durable import Row
+from glue.durable.tables import Tables, engine_store
 
 ENGINE = "sqlite:///q.db"
 
@@ -22,20 +23,18 @@ ENGINE = "sqlite:///q.db"
 def filled(*outcomes: str) -> Tables:
     """Return the tables of a queue with one row of each outcome; "" is a waiting row."""
     tables = Tables(engine_store(ENGINE))
-    records = [
-        RowRecord(id=f"m-{number}", map="m", number=number, task={"prompt": []})
+    rows = [
+        Row(id=f"m-{number}", prompt="go", map="m", number=number)
         for number in range(1, len(outcomes) + 1)
     ]
-    tables.enqueue("rows", records)
-    ended = []
-    for record, claim in tables.exchange("w", "rows", free=len(records)):
-        outcome = outcomes[record.number - 1]
-        result = MapRow(number=record.number, outcome=outcome).to_json()
+    tables.enqueue("rows", rows)
+    claimed = tables.exchange("w", "rows", free=len(rows))
+    ended, waiting = [], []
+    for row, outcome in zip(claimed, outcomes, strict=True):
         if outcome:
-            ended.append(
-                EndedRow(id=record.id, claim=claim, outcome=outcome, cost=0.5, result=result)
-            )
-    waiting = [f"m-{number}" for number, outcome in enumerate(outcomes, 1) if not outcome]
+            ended.append(replace(row, result=row.ended(outcome, usage=glue.Usage(cost=0.5))))
+        else:
+            waiting.append(row.id)
     tables.exchange("w", "rows", ended=ended, back=waiting)
     return tables
 

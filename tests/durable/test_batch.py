@@ -21,8 +21,7 @@ import glue
 from glue import Agent, Limits, Request, SQLiteStore, Usage
 from glue.durable import MapRow
 from glue.durable.batch import EmbeddedEngine, MapRun
-from glue.durable.rows import InputLine
-from glue.durable.runner import Row
+from glue.durable.rows import InputLine, Row
 from glue.errors import ConfigError, ProviderError, SessionBusy, StoreError
 from glue.project import Role
 from glue.providers.offline import Offline
@@ -59,7 +58,7 @@ async def test_an_engine_may_have_settings_for_each_row() -> None:
         return {"instructions": f"row {row.number} in {session}", "temperature": row.number / 10}
 
     script = Script(Repeat(echo))
-    engine = EmbeddedEngine(1, 0, settings_of=settings_of)
+    engine = EmbeddedEngine(concurrency=1, settings_of=settings_of)
 
     await rows(glue.map(Agent(script, temperature=1), ["a", "b"], engine=engine))
 

@@ -15,8 +15,7 @@ from fakes.maps import Maps
 import glue
 from glue import Agent, AssistantMessage, Request, Text, ToolCall, Usage
 from glue.durable import Rate
-from glue.durable.ledger import Ledger, metered
-from glue.durable.shared import SharedLedger
+from glue.durable.ledger import Ledger, SharedLedger, metered
 from glue.durable.tables import Tables, engine_store
 from glue.errors import ConfigError, ProviderError
 from glue.provider import Done, Provider
@@ -293,9 +292,8 @@ async def test_the_rate_of_a_map_or_worker_is_measured_with_the_replies(maps: Ma
     await maps(Agent(Model()), ["x"] * 4, rate=Rate(tokens=60_000_000), workers=2)
 
     assert maps.job is not None
-    ledger = SharedLedger(Tables(engine_store(maps.engine))) if maps.is_queue else maps.job.budget
-    _, reserved = await ledger.slot("model tokens", 0.0, 1.0)
-    assert reserved == 15
+    ledger = SharedLedger(Tables(engine_store(maps.engine))) if maps.is_queue else maps.job.ledger
+    assert await ledger.change("model tokens", lambda meter, now: meter.mean) == 15
 
 
 async def test_a_row_that_waits_for_a_decision_is_paused_and_resumed(maps: Maps) -> None:

@@ -277,6 +277,8 @@ async def test_a_map_over_a_queue_refuses_settings_that_its_workers_decide(
     with pytest.raises(ConfigError, match="does not take model, limits, deps: the agent and"):
         async for _ in glue.map(agent, ["x"], engine=engine, model="a", limits=limits, deps=1):
             pass
+    with pytest.raises(ConfigError, match=r"with an engine, .* not take concurrency, patience"):
+        glue.map(agent, ["x"], engine=engine, concurrency=8, patience=600.0)
 
 
 def test_rows_wait_for_a_worker_and_a_resumed_map_collects_them(

@@ -16,7 +16,6 @@ import glue
 from glue import Agent, Usage
 from glue.durable.ledger import Rate
 from glue.durable.runs import Durable
-from glue.durable.worker import decode_decisions, encode_decisions
 from glue.errors import ConfigError, ProviderError, RunPaused
 from glue.testing import Repeat, Script, call, calls, fail, say
 
@@ -244,15 +243,3 @@ async def test_a_durable_agent_keeps_to_its_rate(engine: str) -> None:
 async def test_a_run_outside_of_the_block_is_an_error(engine: str) -> None:
     with pytest.raises(RuntimeError, match="enter the agent first"):
         await Agent(Script()).durable(engine=engine, name="x").run("go")
-
-
-def test_decisions_are_the_same_after_encoding_and_decoding() -> None:
-    given = {
-        "a": glue.allow(),
-        "b": glue.deny("no"),
-        "c": "text",
-        "d": {"x": [1]},
-        "e": glue.ToolResult(content=(glue.Text(text="ok"),)),
-    }
-
-    assert decode_decisions(encode_decisions(given)) == given

@@ -5,20 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+import glue
 from glue import Usage
-from glue.durable.rows import MapRow
-from glue.durable.tables import (
-    MAX_LOSSES,
-    EndedRow,
-    RowRecord,
-    Tables,
-    check_queue,
-    engine_store,
-)
-from glue.errors import ConfigError, NewerSchema
+from glue.durable import Row
+from glue.durable.ledger import Balance, Hold
+from glue.durable.tables import MAX_LOSSES, Tables, check_queue, engine_store
+from glue.errors import BudgetExceeded, ConfigError, NewerSchema
 from glue.stores import FileStore
 
 COST = Usage(input=10, output=5, cost=0.5)
@@ -31,16 +28,23 @@ def tables(engine: str) -> Iterator[Tables]:
     made.close()
 
 
-def records(count: int, map: str = "m") -> list[RowRecord]:
+def records(count: int, map: str = "m") -> list[Row]:
     return [
-        RowRecord(id=f"{map}-{number}", map=map, number=number, task={"prompt": [], "key": number})
+        Row(id=f"{map}-{number}", prompt="go", map=map, number=number, key=number)
         for number in range(1, count + 1)
     ]
 
 
-def ended(record: RowRecord, claim: str, outcome: str = "done") -> EndedRow:
-    result = MapRow(number=record.number, outcome=outcome).to_json()
-    return EndedRow(id=record.id, claim=claim, outcome=outcome, cost=0.5, result=result)
+def ended(row: Row, outcome: str = "done") -> Row:
+    return replace(row, result=row.ended(outcome, usage=COST, requests=1, tries=1))
+
+
+def reserve(tables: Tables, row: str, usd: float) -> BudgetExceeded | None:
+    return tables.change_balance("m", row, lambda balance, hold: balance.reserve(hold, usd, 10))
+
+
+def settle(tables: Tables, row: str) -> None:
+    tables.change_balance("m", row, lambda balance, hold: balance.settle(hold, COST, 1))
 
 
 def test_an_address_is_opened_as_a_store(tmp_path: object) -> None:
@@ -57,30 +61,60 @@ def test_an_address_is_opened_as_a_store(tmp_path: object) -> None:
         Tables(FileStore("x"))  # type: ignore[arg-type]
 
 
+def test_a_row_is_the_same_after_storing_it(tables: Tables) -> None:
+    decisions = {
+        "a": glue.allow(),
+        "b": glue.deny("no"),
+        "c": "text",
+        "d": {"x": [1]},
+        "e": glue.ToolResult(content=(glue.Text(text="ok"),)),
+    }
+    prompt = (glue.user("see", glue.Image(data=b"x", media_type="image/png")),)
+    trace = {"traceparent": "00-1-2-3"}
+    row = Row(id="r", prompt=prompt, map="m", key=[7], retries=2, trace=trace, decisions=decisions)
+    tables.begin_map("m", "q", 1.0, 200)
+    tables.enqueue("q", [row])
+
+    found = tables.find("r")
+
+    assert found is not None
+    assert found == replace(row, state="waiting", usd_budget=1.0, token_budget=200.0)
+
+
 def test_rows_are_claimed_once_in_order(tables: Tables) -> None:
     tables.enqueue("q", records(5))
 
     first = tables.exchange("w1", "q", free=2)
     second = tables.exchange("w2", "q", free=9)
 
-    assert [record.number for record, _ in first] == [1, 2]
-    assert [record.number for record, _ in second] == [3, 4, 5]
+    assert [row.number for row in first] == [1, 2]
+    assert [row.number for row in second] == [3, 4, 5]
     assert tables.exchange("w1", "q", free=9) == []
     assert tables.exchange("w1", "other", free=9) == []
 
 
+def test_a_repeated_claim_returns_the_rows_of_the_first_call(tables: Tables) -> None:
+    tables.enqueue("q", records(5))
+
+    first = tables.exchange("w1", "q", free=2, claim="c")  # its answer did not arrive
+    again = tables.exchange("w1", "q", free=2, claim="c")
+
+    assert first == again
+    assert [row.number for row in tables.exchange("w1", "q", free=2)] == [3, 4]
+
+
 def test_results_are_stored_with_the_claim_of_the_row_only(tables: Tables) -> None:
     tables.enqueue("q", records(1))
-    ((record, stale),) = tables.exchange("w1", "q", free=1)
-    tables.exchange("w1", "q", back=[record.id])
-    ((again, claim),) = tables.exchange("w2", "q", free=1)
-    assert again.claims == 2
+    (stale,) = tables.exchange("w1", "q", free=1)
+    tables.exchange("w1", "q", back=[stale.id])
+    (row,) = tables.exchange("w2", "q", free=1)
+    assert (stale.is_new, row.is_new) == (True, False)
 
-    tables.exchange("w1", "q", ended=[ended(record, stale, "failed")])
+    tables.exchange("w1", "q", ended=[ended(stale, "failed")])
     assert tables.ended("m") == []
-    tables.exchange("w2", "q", ended=[ended(record, claim)])
+    tables.exchange("w2", "q", ended=[ended(row)])
 
-    assert [(number, row["outcome"]) for number, row in tables.ended("m")] == [(1, "done")]
+    assert [(each.number, each.outcome) for each in tables.ended("m")] == [(1, "done")]
     tables.mark_returned("m", [1])
     assert tables.ended("m") == []
 
@@ -88,22 +122,40 @@ def test_results_are_stored_with_the_claim_of_the_row_only(tables: Tables) -> No
 def test_a_resumed_map_runs_open_rows_and_returns_the_others_again(tables: Tables) -> None:
     rows = records(2)
     tables.enqueue("q", rows)
-    (one, claim), (two, other) = tables.exchange("w", "q", free=2)
-    tables.exchange("w", "q", ended=[ended(one, claim), ended(two, other, "failed")])
+    one, two = tables.exchange("w", "q", free=2)
+    tables.exchange("w", "q", ended=[ended(one), ended(two, "failed")])
     tables.mark_returned("m", [1, 2])
 
     tables.enqueue("q", rows, again=["failed"])
 
-    assert [number for number, _ in tables.ended("m")] == [1]
-    ((record, _),) = tables.exchange("w", "q", free=9)
-    assert (record.number, (record.result or {})["outcome"]) == (2, "failed")
+    assert [row.number for row in tables.ended("m")] == [1]
+    (row,) = tables.exchange("w", "q", free=9)
+    assert row.number == 2
+    assert row.result is not None
+    assert (row.result.outcome, row.tries) == ("failed", 1)
+
+
+def test_a_process_takes_a_row_that_is_new_or_waits(tables: Tables) -> None:
+    (row,) = records(1)
+
+    first = tables.take("w1", "q", row)
+    assert first is not None
+    assert first.is_new
+    assert tables.take("w2", "q", row) is None
+    tables.exchange("w1", "q", back=[row.id])
+    assert tables.take("w2", "q", row) is not None
+    again = tables.take("w3", "q", row, ["running"])
+
+    assert again is not None
+    assert tables.exchange("w2", "q", ended=[ended(first)]) == []
+    assert tables.ended("m") == []  # the claim of w1 is over
 
 
 def test_rows_of_dead_workers_are_put_back_together(tables: Tables) -> None:
     tables.enqueue("q", records(3))
     tables.begin_map("m", "q", 10.0, None)
     tables.exchange("dead", "q", free=2)
-    tables.reserve("m-1", "m", 1.0, 1)
+    reserve(tables, "m-1", 1.0)
     tables.heartbeat("alive", "q", 8, 60.0)
     tables.exchange("alive", "q", free=1)
 
@@ -111,7 +163,7 @@ def test_rows_of_dead_workers_are_put_back_together(tables: Tables) -> None:
     assert tables.recover("q") == 0
 
     found = tables.exchange("alive", "q", free=9)
-    assert [(record.number, record.losses) for record, _ in found] == [(1, 1), (2, 1)]
+    assert [(row.number, row.is_lost) for row in found] == [(1, True), (2, True)]
     assert tables.counts("q")["usd_reserved"] == 0
 
 
@@ -131,10 +183,10 @@ def test_a_row_that_lost_too_many_workers_fails(tables: Tables) -> None:
         assert len(tables.exchange("dead", "q", free=1)) == 1
         tables.recover("q")
 
-    ((_, result),) = tables.ended("m")
+    (row,) = tables.ended("m")
 
-    assert (result["outcome"], result["id"]) == ("failed", 1)
-    assert result["error"] == f"given up after losing {MAX_LOSSES + 1} workers"
+    assert (row.outcome, row.id, row.session) == ("failed", 1, "m-1")
+    assert row.error == f"given up after losing {MAX_LOSSES + 1} workers"
 
 
 def test_global_concurrency_limits_the_rows_of_all_workers(tables: Tables) -> None:
@@ -148,9 +200,9 @@ def test_rows_that_have_not_begun_can_be_withdrawn(tables: Tables) -> None:
     tables.enqueue("q", records(3))
     tables.exchange("w", "q", free=1)
 
-    tables.withdraw("m")
+    assert tables.withdraw("m") == {1}
 
-    assert tables.numbers("m") == {1}
+    assert tables.counts("q")["states"] == {"running": 1}
 
 
 def test_all_processes_share_a_budget(engine: str, tables: Tables) -> None:
@@ -158,15 +210,17 @@ def test_all_processes_share_a_budget(engine: str, tables: Tables) -> None:
     tables.enqueue("q", records(3))
     tables.begin_map("m", "q", 1.0, None)
 
-    assert tables.reserve("m-1", "m", 0.4, 10) is None
-    assert second.reserve("m-2", "m", 0.4, 10) is None
-    assert second.reserve("m-3", "m", 0.4, 10) is not None
-    tables.settle("m-1", "m", COST)
-    second.settle("m-2", "m", None)  # got no reply
+    assert reserve(tables, "m-1", 0.4) is None
+    assert reserve(second, "m-2", 0.4) is None
+    assert reserve(second, "m-3", 0.4) is not None
+    settle(tables, "m-1")
+    second.change_balance("m", "m-2", Balance.release)  # got no reply
 
-    assert tables.spent("m") == (0.5, 15, False)
-    assert second.reserve("m-3", "m", 0.0, 10) is None  # the mean is reserved: 0.5
-    assert tables.reserve("m-1", "m", 0.0, 10) is not None
+    balance = tables.balance("m")
+    assert (balance.usd, balance.tokens, balance.requests) == (0.5, 15, 1)
+    assert balance.over() is None
+    assert reserve(second, "m-3", 0.0) is None  # the mean is reserved: 0.5
+    assert reserve(tables, "m-1", 0.0) is not None
     second.close()
 
 
@@ -175,31 +229,62 @@ def test_a_reservation_of_an_interrupted_try_is_replaced(tables: Tables) -> None
     tables.begin_map("m", "q", 1.0, None)
 
     for _ in range(5):
-        assert tables.reserve("m-1", "m", 0.6, 1) is None
+        assert reserve(tables, "m-1", 0.6) is None
     assert tables.counts("q")["usd_reserved"] == pytest.approx(0.6)
-    tables.settle("m-1", "m", COST)
+    settle(tables, "m-1")
 
     assert tables.counts("q")["usd_reserved"] == pytest.approx(0)
 
 
-def test_a_budget_given_later_counts_the_cost_of_finished_rows(tables: Tables) -> None:
+def test_a_change_of_a_budget_is_counted_once_if_the_connection_breaks_after_it(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tables.enqueue("q", records(1))
+    tables.begin_map("m", "q", 1.0, None)
+    transact, calls = tables.store.transact, 0
+
+    def twice(work: Any) -> Any:
+        transact(work)
+        return transact(work)
+
+    def settle(balance: Balance, hold: Hold) -> None:
+        nonlocal calls
+        calls += 1
+        balance.settle(hold, COST, 1)
+
+    monkeypatch.setattr(tables.store, "transact", twice)
+    tables.change_balance("m", "m-1", settle)
+
+    assert calls == 1
+    assert tables.balance("m").usd == 0.5
+
+
+def test_a_budget_given_later_counts_the_usage_of_finished_rows(tables: Tables) -> None:
+    tables.enqueue("q", records(3))
     tables.begin_map("m", "q", None, None)
-    ((record, claim),) = tables.exchange("w", "q", free=1)
-    tables.exchange("w", "q", ended=[ended(record, claim)])
+    rows = tables.exchange("w", "q", free=2)
+    tables.exchange("w", "q", ended=[ended(row) for row in rows])
 
-    tables.begin_map("m", "q", 0.4, None)
+    tables.begin_map("m", "q", 1.6, None)
+    tables.begin_map("m", "q", 1.6, 100)
 
-    assert tables.spent("m") == (0.5, 0, True)
+    balance = tables.balance("m")
+    assert (balance.usd, balance.tokens, balance.requests) == (1.0, 30, 2)
+    assert balance.over() is None  # a further request is expected to cost 0.50
+    tables.begin_map("m", "q", 1.4, None)
+    assert tables.balance("m").over() is not None
 
 
 def test_all_processes_share_a_rate_limit_and_its_mean(engine: str, tables: Tables) -> None:
     second = Tables(engine_store(engine))
 
-    waits = [each.slot("acme requests", 10.0, 0)[0] for each in (tables, second, tables)]
-    tables.slot("acme tokens", 1.0, 5)
-    tables.correct("acme tokens", 1.0, 5, 50)
-    _, reserved = second.slot("acme tokens", 1.0, 5)
+    waits = [
+        each.change_meter("acme requests", lambda meter, now: meter.take(now, 10.0))[0]
+        for each in (tables, second, tables)
+    ]
+    tables.change_meter("acme tokens", lambda meter, now: meter.take(now, 1.0, 5))
+    tables.change_meter("acme tokens", lambda meter, now: meter.correct(now, 1.0, 5, 50))
+    _, reserved = second.change_meter("acme tokens", lambda meter, now: meter.take(now, 1.0, 5))
 
     assert waits == [pytest.approx(at, abs=1) for at in (0, 10, 20)]
     assert reserved == 50
@@ -215,7 +300,7 @@ def test_one_process_tests_a_provider_after_its_cooldown(engine: str, tables: Ta
     tables.cool_down("acme", 0.0)
     assert second.probe("acme") == 0.0
     assert tables.probe("acme") > 10  # another process tests it
-    second.end_cooldown("acme")
+    second.cool_down("acme", None)
 
     assert tables.probe("acme") == 0.0
     assert tables.probe("unknown") == 0.0
@@ -238,7 +323,7 @@ def test_heartbeats_continue_while_ten_thousand_rows_are_recovered(
     tables, own = Tables(engine_store(database)), Tables(engine_store(database))
     for start in range(0, lost, 1000):
         batch = [
-            RowRecord(id=f"m-{number}", map="m", number=number, task={"prompt": ["x" * 200]})
+            Row(id=f"m-{number}", map="m", number=number, prompt="x" * 200)
             for number in range(start, start + 1000)
         ]
         tables.enqueue("q", batch)

@@ -74,8 +74,8 @@ class Maps:
                 **options,
             )
             return [row async for row in job]
-        queue = QueueEngine(self.engine, "rows", retries=retries, poll=0.02)
-        job = self.job = glue.map(agent, inputs, engine=queue, **options)
+        queue = QueueEngine(self.engine, "rows", poll=0.02)
+        job = self.job = glue.map(agent, inputs, engine=queue, retries=retries, **options)
         async with AsyncExitStack() as stack, serving() as tasks:
             started = [
                 await stack.enter_async_context(
