@@ -46,13 +46,9 @@ if TYPE_CHECKING:
     from glue.telemetry import OpenTelemetry
 
 Put: TypeAlias = "Callable[[InputLine, MapRow], Awaitable[None]]"
-Result: TypeAlias = tuple[InputLine, MapRow, bool]  # True if the row is not stored yet
-_END: Any = object()
+Result: TypeAlias = tuple[InputLine | None, MapRow]  # None if the row is stored already
 _CHECKPOINT = 500  # rows between two checkpoints of the state file
 _BATCH = 256  # results that are stored with one commit, at most
-# While an earlier row is awaited, so many later results stay in memory. The others are read again
-# from the state file.
-_KEPT = 1000
 
 
 class Engine(Protocol):
@@ -97,7 +93,7 @@ class MapRun:
         self.error: BaseException | None = None  # if set, no more rows start; raised at the end
         self._rows: AsyncGenerator[MapRow, None] | None = None
         self._pending: deque[int] = deque()  # numbers of rows not returned yet, in order
-        self._ready: dict[int, MapRow | None] = {}  # results; None is read from the state file
+        self._ready: set[int] = set()  # numbers of stored rows whose turn has not come
 
     @property
     def stopped(self) -> bool:
@@ -177,7 +173,7 @@ class MapRun:
         send, receive = anyio.create_memory_object_stream[Result](64)
 
         async def put(line: InputLine, row: MapRow) -> None:
-            await send.send((line, row, True))
+            await send.send((line, row))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._record, receive, out)
@@ -187,18 +183,11 @@ class MapRun:
 
     async def _lines(self, send: MemoryObjectSendStream[Result]) -> AsyncGenerator[InputLine, None]:
         """Yield the lines to run. With `resume`, finished rows are sent to `send` instead."""
-        source = self.inputs
-        items = source.__aiter__() if isinstance(source, AsyncIterable) else iter(source)
+        given = self.inputs
+        items: Any = aiter(given if isinstance(given, AsyncIterable) else _async(given))
         number = 0
         try:
-            while True:
-                item: Any
-                if isinstance(items, AsyncIterator):
-                    item = await anext(items, _END)
-                else:
-                    item = next(items, _END)
-                if item is _END:
-                    return
+            async for item in items:
                 number += 1
                 line = rows.numbered(number, item)
                 self._pending.append(line.number)
@@ -207,11 +196,10 @@ class MapRun:
                     yield line
                 else:
                     self.reused += 1
-                    await send.send((line, finished, False))
+                    await send.send((None, finished))
         finally:
-            close = getattr(items, "aclose", None)
-            if close is not None:
-                await close()
+            if hasattr(items, "aclose"):
+                await items.aclose()
 
     async def _record(
         self, receive: MemoryObjectReceiveStream[Result], out: MemoryObjectSendStream[MapRow]
@@ -224,30 +212,34 @@ class MapRun:
                 with contextlib.suppress(anyio.WouldBlock, anyio.EndOfStream):
                     while len(batch) < _BATCH:
                         batch.append(receive.receive_nowait())
-                new = [(line, row) for line, row, is_new in batch if is_new]
+                new = [(line, row) for line, row in batch if line is not None]
                 if new:
                     self.state.put(new)
                     stored += len(new)
                 if stored >= _CHECKPOINT:
                     stored = 0
                     await self.state.checkpoint()
-                for _, row, _ in batch:
+                for _, row in batch:
                     await self._send_in_order(row, out)
 
     async def _send_in_order(self, row: MapRow, out: MemoryObjectSendStream[MapRow]) -> None:
-        """Send a row to the caller when all earlier rows were sent, or at once if unordered."""
+        """Send a stored row to the caller when all earlier rows were sent, or if unordered."""
         if not self.ordered:
             self._pending.clear()
             await out.send(row)
             return
-        self._ready[row.number] = row if len(self._ready) < _KEPT else None
+        self._ready.add(row.number)
         while self._pending and self._pending[0] in self._ready:
             number = self._pending.popleft()
-            ready = self._ready.pop(number)
-            if ready is None:
-                found = self.state.get(number)
-                ready = found[1] if found is not None else row
-            await out.send(ready)
+            self._ready.remove(number)
+            # Rows that waited are read again, so that they take no memory.
+            found = self.state.get(number) if number != row.number else None
+            await out.send(found[1] if found is not None else row)
+
+
+async def _async(items: Iterable[Any]) -> AsyncGenerator[Any, None]:
+    for item in items:
+        yield item
 
 
 @dataclass(eq=False, kw_only=True)

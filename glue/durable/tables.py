@@ -324,17 +324,22 @@ class Tables:
 
     # Workers --------------------------------------------------------------------------------------
 
-    def heartbeat(self, worker: str, queue: str, concurrency: int, lease: float) -> bool:
-        """Store that a worker is alive. Return whether another worker of the queue is dead."""
+    def heartbeat(
+        self, worker: str, queue: str, concurrency: int, lease: float
+    ) -> tuple[bool, dict[str, float]]:
+        """Store that a worker is alive.
+
+        Return whether another worker of the queue is dead, and the cooldowns of providers.
+        """
         sql = f"""
             INSERT INTO glue_workers VALUES (?, ?, ?, ?, ?, ?, {self.store.now})
             ON CONFLICT (id) DO UPDATE SET seen = excluded.seen"""
         dead = f"SELECT 1 FROM glue_workers WHERE queue = ? AND seen < {self.store.now} - lease"
         values = (worker, queue, socket.gethostname(), os.getpid(), concurrency, lease)
 
-        def beat(connection: Connection) -> bool:
+        def beat(connection: Connection) -> tuple[bool, dict[str, float]]:
             self._run(connection, sql, *values)
-            return bool(self._select(connection, dead, queue))
+            return bool(self._select(connection, dead, queue)), self._cooldowns(connection)
 
         return self._transact(beat)
 
@@ -536,9 +541,12 @@ class Tables:
 
     def cooldowns(self) -> dict[str, float]:
         """Return the remaining seconds of each cooldown, by the name of the provider."""
+        return self._transact(self._cooldowns)
+
+    def _cooldowns(self, connection: Connection) -> dict[str, float]:
         now = self.store.now
         sql = f"SELECT name, until - {now} FROM glue_cooldowns WHERE until > {now}"
-        return dict(self._fetch(sql))
+        return dict(self._select(connection, sql))
 
 
 # Statements ---------------------------------------------------------------------------------------

@@ -83,8 +83,8 @@ class Worker:
         self._steady = time.monotonic()  # since when heartbeats have not failed
 
     async def __aenter__(self) -> Self:
-        await finish_in_thread(self._beat)
-        self.ledger.learn(await finish_in_thread(self.tables.cooldowns))
+        _, cooldowns = await finish_in_thread(self._beat)
+        self.ledger.learn(cooldowns)
         await self._runner.__aenter__()
         self._soon = caller()
         loops = {"heartbeat": self._send_heartbeats, "recovery": self._recover}
@@ -209,19 +209,18 @@ class Worker:
 
     # Threads --------------------------------------------------------------------------------------
 
-    def _beat(self) -> bool:
+    def _beat(self) -> tuple[bool, dict[str, float]]:
         return self._own.heartbeat(self.id, self.queue, self.concurrency, self.lease)
 
     def _send_heartbeats(self) -> None:
         last = time.monotonic()
         while not self._ending.wait(self.lease / 4):
             try:
-                is_dead = self._beat()
-                if not self.store.notifies:
-                    self._learn(self._own.cooldowns())
+                is_dead, cooldowns = self._beat()
             except Exception as error:
                 log.warning("no heartbeat: %s", error)
                 continue
+            self._learn(cooldowns)
             now = time.monotonic()
             # If the database was away, the other workers could not send heartbeats either. They
             # get half a lease to do so before their rows are recovered.

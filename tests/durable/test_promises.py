@@ -101,6 +101,17 @@ async def test_a_row_that_fails_again_and_again_runs_at_every_resume(maps: Maps)
     assert (row.outcome, row.text, row.tries) == ("done", "ready", 5)
 
 
+async def test_resume_begins_a_map_and_nothing_else_continues_one(maps: Maps) -> None:
+    (first,) = await maps(Agent(Script("ready")), ["a"], resume=True)
+
+    with pytest.raises(ConfigError, match="resume=True continues it, overwrite=True starts again"):
+        await maps(Agent(Script("never")), ["a"])
+    (again,) = await maps(Agent(Script("never")), ["a"], resume=True)
+    (fresh,) = await maps(Agent(Script("new")), ["a"], overwrite=True)
+
+    assert [first.text, again.text, fresh.text] == ["ready", "ready", "new"]
+
+
 async def test_a_budget_is_exceeded_by_at_most_one_request_of_each_row(maps: Maps) -> None:
     model = Model(turns=10)
 

@@ -343,6 +343,65 @@ def test_invalid_rows_and_a_spent_budget_are_reported_on_a_queue(
     assert worker.wait(60) == 0
 
 
+PAUSING = """
+import glue
+from glue import AssistantMessage, Text, ToolCall, Usage
+from glue.providers.offline import Offline
+
+@glue.tool(needs_permission=True)
+def deploy(version: str) -> str:
+    "Deploy a version."
+    with open("deployed", "a") as file:
+        file.write(version)
+    return f"{version} is live"
+
+def rules(request):
+    usage = Usage(input=10, output=5, cost=0.25)
+    if len(request.messages) > 1:
+        return AssistantMessage(content=(Text(text=request.messages[-1].text),), usage=usage)
+    if request.messages[0].text == "r2":
+        return AssistantMessage(content=(Text(text="no deployment"),), usage=usage)
+    parts = (ToolCall(id="c1", name="deploy", arguments='{"version": "1.4"}'),)
+    return AssistantMessage(content=parts, stop_reason="tool_use", usage=usage)
+
+agent = glue.Agent(Offline(rules), tools=[deploy])
+"""
+
+
+def test_a_map_over_a_queue_with_rows_that_wait_exits_with_6_and_continues_after_the_answer(
+    engine: str,
+    processes: Processes,
+    tmp_path: Path,
+    cli: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "agent.py").write_text(PAUSING)
+    inputs(tmp_path, 2)
+    there = ("--queue", "rows", "--engine", engine)
+    command = ("map", "agent.py", "in.jsonl", "-o", "out.jsonl", *there)
+    processes.start("worker", "agent.py", *there, "--poll", "0.05", "--on-question", "defer")
+
+    first = cli(*command)
+    again = cli(*command, "--resume")
+
+    assert (first.code, again.code) == (6, 6)
+    assert [row["outcome"] for row in output(tmp_path)] == ["paused", "done"]
+    assert "1 done, 1 paused" in again.err or "1 paused, 1 done" in again.err
+    session, store = output(tmp_path)[0]["session"], engine.removeprefix("sqlite:///")
+    pending = f"line 1: paused: waits for deploy; `glue sessions pending {session} --store "
+    assert pending in first.err
+    assert pending in again.err
+    assert not (tmp_path / "deployed").exists()
+    options = ("--agent", "agent.py", "--store", store)
+    answered = cli("sessions", "answer", session, "--allow", *options)
+    assert answered.code == 0, answered.err
+    assert cli(*command, "--resume").code == 0
+    assert [row["text"] for row in output(tmp_path)] == ["1.4 is live", "no deployment"]
+    assert [row["cost"] for row in output(tmp_path)] == [0.5, 0.25]
+    assert (tmp_path / "deployed").read_text() == "1.4"
+
+
 def test_a_terminated_worker_finishes_its_rows(
     engine: str, processes: Processes, tmp_path: Path
 ) -> None:

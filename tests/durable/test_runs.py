@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +215,32 @@ async def test_two_calls_with_one_id_are_one_run(engine: str) -> None:
             tasks.start_soon(run)
 
     assert results == ["first", "first"]
+
+
+async def test_a_run_continues_when_its_caller_stops_waiting(engine: str) -> None:
+    class Slow:
+        name = "slow"
+        requests = 0
+
+        async def stream(self, request: glue.Request) -> AsyncIterator[Any]:
+            self.requests += 1
+            if self.requests == 1:
+                waiting.cancel()
+                await anyio.sleep_forever()
+            message = glue.AssistantMessage(content=(glue.Text(text="ready"),), usage=COST)
+            yield glue.provider.Done(message=message)
+
+    provider = Slow()
+    async with Agent(provider).durable(engine=engine, name="left") as durable:
+        with anyio.CancelScope() as waiting:
+            await durable.run("go", id="one")
+        assert waiting.cancelled_caught
+
+        with anyio.fail_after(30):
+            result = await durable.run("go", id="one")
+
+    assert (result.text, provider.requests) == ("ready", 2)
+    assert [message.text for message in result.messages] == ["go", "ready"]
 
 
 async def test_the_cost_of_sub_agents_is_counted(engine: str) -> None:

@@ -168,10 +168,10 @@ def test_rows_of_dead_workers_are_put_back_together(tables: Tables) -> None:
 
 
 def test_a_heartbeat_reports_dead_workers(tables: Tables) -> None:
-    assert not tables.heartbeat("a", "q", 8, 60.0)
+    assert tables.heartbeat("a", "q", 8, 60.0) == (False, {})
     tables.heartbeat("b", "q", 8, -1.0)  # its lease is over at once
 
-    assert tables.heartbeat("a", "q", 8, 60.0)
+    assert tables.heartbeat("a", "q", 8, 60.0) == (True, {})
     tables.recover("q")
     assert [worker["id"] for worker in tables.workers("q")] == ["a"]
     assert tables.slots("q") == 8
@@ -304,6 +304,49 @@ def test_one_process_tests_a_provider_after_its_cooldown(engine: str, tables: Ta
 
     assert tables.probe("acme") == 0.0
     assert tables.probe("unknown") == 0.0
+    second.close()
+
+
+def test_old_rows_are_pruned_with_their_sessions(tables: Tables) -> None:
+    rows = records(4)
+    tables.enqueue("q", rows)
+    claimed = tables.exchange("w", "q", free=3)
+    outcomes = ("done", "failed", "paused")
+    tables.exchange("w", "q", ended=list(map(ended, claimed, outcomes)))
+    for row in claimed:
+        agent = glue.Agent(glue.testing.Script("x"))
+        agent.session(row.id, store=tables.store).run_sync("hello")
+    now = time.time() + 60
+
+    assert tables.prune("", now - 600) == 0
+    assert tables.prune("other", now) == 0
+    assert tables.prune("q", now, dry_run=True) == 2
+    assert tables.prune("q", now, ["done"]) == 1
+    assert tables.prune("", now) == 1
+
+    assert tables.counts("q")["states"] == {"ended": 1, "waiting": 1}
+    infos = tables.store._list()
+    assert [info.id for info in infos] == ["m-3"]
+
+
+@pytest.mark.scale
+def test_one_worker_recovers_rows_at_a_time(database: str) -> None:
+    first, second = Tables(engine_store(database)), Tables(engine_store(database))
+    first.enqueue("q", records(1))
+    first.exchange("dead", "q", free=1)
+    assert second.queues() == ["q"]  # creates tables, which has to wait for other transactions
+
+    def recover_twice(connection: Any) -> tuple[int, int]:
+        transact = first.store.transact
+        first.store.transact = lambda work: work(connection)  # type: ignore[method-assign]
+        try:
+            return first.recover("q"), second.recover("q")
+        finally:
+            first.store.transact = transact  # type: ignore[method-assign]
+
+    # The second call happens before the first transaction is committed.
+    assert first.store.transact(recover_twice) == (1, 0)
+    first.close()
     second.close()
 
 

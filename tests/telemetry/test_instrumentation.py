@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -142,15 +144,19 @@ async def test_the_rows_of_a_map_continue_the_trace_of_its_caller(
 
 
 async def test_a_row_of_a_queue_continues_the_trace_of_the_environment(
-    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backend: Backend, engine: str, loopback: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from glue.durable.queue import QueueEngine
     from glue.durable.tables import engine_store
     from glue.durable.worker import Worker
 
     monkeypatch.setenv("TRACEPARENT", PARENT)
-    engine = f"sqlite:///{tmp_path}/q.db"
-    agent = Agent(Script("a"), name="kept")
+    chunk = {"id": "chatcmpl-7", "choices": [{"delta": {"content": "hi"}, "finish_reason": "stop"}]}
+    body = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode()
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n"
+    server = loopback(head % len(body) + body)
+    provider = glue.providers.new("openai:m", base_url=server.url, key="k", retries=False)
+    agent = Agent(provider, name="kept")
     telemetry.instrument(tracer_provider=backend.tracer_provider)
     try:
         job = glue.map(agent, ["go"], engine=QueueEngine(engine, "rows", poll=0.01))
@@ -163,10 +169,14 @@ async def test_a_row_of_a_queue_continues_the_trace_of_the_environment(
             worker.stop()
     finally:
         telemetry.uninstrument()
+        await glue.provider.close(provider)
 
     (top,) = backend.named("invoke_agent")
     (chat,) = backend.named("chat")
     assert top.context is not None
     assert f"{top.context.trace_id:032x}" == TRACE
     assert (top.attributes or {})["gen_ai.conversation.id"] == row.session
-    assert (chat.attributes or {})["gen_ai.conversation.id"] == row.session
+    found = dict(chat.attributes or {})
+    assert found["gen_ai.conversation.id"] == row.session
+    assert found["gen_ai.response.id"] == "chatcmpl-7"
+    assert (found["server.address"], found["server.port"]) == ("127.0.0.1", server.port)
