@@ -520,6 +520,35 @@ async def test_an_answer_given_through_a_tool_is_read_from_the_transcript(
     assert script.requests == []
 
 
+async def test_a_row_whose_last_run_cannot_be_resumed_has_a_further_session(
+    tmp_path: Path,
+) -> None:
+    await rows(glue.map(agent(), ["a"], state=tmp_path / "s.db"))
+    _forget(tmp_path / "s.db")
+    answer = calls(call("final_answer", {"value": 3}), usage=COST)
+
+    # The text of the stored answer is not an Answer.
+    job = glue.map(agent(answer, output=Answer), ["a"], state=tmp_path / "s.db", resume=True)
+    (row,) = await rows(job)
+
+    assert (row.outcome, row.output, row.session) == ("done", {"value": 3}, "row-1-again")
+    assert (row.cost, row.requests) == (0.02, 2)
+    assert job.budget.balance.requests == 1  # of the earlier process; there is no budget
+
+
+async def test_tools_of_a_map_read_its_deps() -> None:
+    @glue.tool
+    def city(context: glue.Context[str]) -> str:
+        """Return the city."""
+        return context.deps
+
+    maker: Agent[Any, Any] = Agent(Script(calls("city"), Repeat(echo)), tools=[city], deps_type=str)
+
+    (row,) = await rows(glue.map(maker, ["x"], deps="Oslo"))
+
+    assert row.text == "<Oslo>"
+
+
 def _answering() -> Agent[Any, Answer]:
     return Agent(Script(Repeat(calls(call("final_answer", {"value": 3})))), output=Answer)
 

@@ -194,6 +194,17 @@ async def test_the_price_of_the_input_is_reserved_before_the_first_request() -> 
     assert dear.requests == []
 
 
+async def test_a_request_without_a_reply_leaves_no_reservation() -> None:
+    script = Script(fail("transient"), Repeat(echo))
+
+    job = glue.map(Agent(script), ["long " * 100], token_budget=1_000, retry_delay=0)
+    found = [row async for row in job]
+
+    balance = job.budget.balance
+    assert [row.tries for row in found] == [2]
+    assert (balance.held_tokens, balance.tokens, balance.requests) == (0, 15, 1)
+
+
 async def test_usage_of_sub_agents_counts_towards_the_budget() -> None:
     child = Agent(Script(Repeat(say("below", usage=COST))), name="child")
     asking = glue.testing.calls(glue.testing.call("child", {"prompt": "x"}), usage=COST)

@@ -16,6 +16,7 @@ import glue
 from glue import Agent, Usage
 from glue.durable.ledger import Rate
 from glue.durable.runs import Durable
+from glue.durable.tables import Tables, engine_store
 from glue.errors import ConfigError, ProviderError, RunPaused
 from glue.testing import Repeat, Script, call, calls, fail, say
 
@@ -215,6 +216,23 @@ async def test_two_calls_with_one_id_are_one_run(engine: str) -> None:
             tasks.start_soon(run)
 
     assert results == ["first", "first"]
+
+
+async def test_a_run_without_a_stored_result_is_read_from_its_transcript(engine: str) -> None:
+    script = Script(say("ready", usage=COST))
+    async with Agent(script).durable(engine=engine, name="stored") as durable:
+        await durable.run("go", id="one")
+        tables = Tables(engine_store(engine))
+        # As a process leaves it that is killed between the last reply and the result.
+        sql = "UPDATE glue_rows SET state = 'waiting', result = NULL, run = NULL"
+        tables._transact(lambda connection: tables._run(connection, sql))
+        tables.close()
+
+        result = await durable.run("go", id="one")
+
+    assert (result.outcome, result.text, result.cost) == ("done", "ready", 0.25)
+    assert [message.text for message in result.messages] == ["go", "ready"]
+    assert len(script.requests) == 1
 
 
 async def test_a_run_continues_when_its_caller_stops_waiting(engine: str) -> None:

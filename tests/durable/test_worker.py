@@ -117,6 +117,28 @@ async def test_a_worker_that_stops_puts_its_unfinished_rows_back(
     assert not row.is_lost
 
 
+async def test_a_row_whose_session_is_in_use_is_put_back_and_run_later(
+    engine: str, tables: Tables
+) -> None:
+    other = engine_store(engine)
+    tables.enqueue("q", rows(1))
+    async with (
+        worker(engine, poll=0.05) as waiting,
+        anyio.create_task_group() as tasks,
+    ):
+        async with other.log("m-1"):
+            tasks.start_soon(waiting.work)
+            with anyio.fail_after(20):
+                while (row := tables.find("m-1")) is None or row.is_new or row.state != "waiting":
+                    await anyio.sleep(0.01)
+        with anyio.fail_after(20):
+            while not (ended := tables.ended("m")):
+                await anyio.sleep(0.01)
+        waiting.stop()
+
+    assert [row.outcome for row in ended] == ["done"]
+
+
 @pytest.mark.scale
 def test_workers_are_never_silent_for_half_a_lease_although_ten_thousand_rows_are_lost(
     engine: str, tables: Tables, tmp_path: Path, capsys: pytest.CaptureFixture[str]
