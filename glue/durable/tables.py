@@ -20,8 +20,9 @@ import re
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, fields
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakSet
 
 import anyio
@@ -39,6 +40,7 @@ from glue.settings import prompt_messages
 from glue.stores.sql import Connection, SQLStore, loads
 from glue.tasks import finish_in_thread
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 SCHEMA = 1
@@ -100,6 +102,57 @@ async def when_available(
             await anyio.sleep(_BACKOFF.delay(failures) or 0.0)
 
 
+class Transaction:
+    """One transaction. Calling it runs a statement, and returns the rows that it selects.
+
+    In a statement `?` is a value, and names of tables begin with `glue_`. `$now` is the time of the
+    database, and `$for_update` locks the selected rows, which SQLite does not need.
+    """
+
+    def __init__(self, store: SQLStore, connection: Connection, id: str) -> None:
+        self.store, self.connection = store, connection
+        self.id = id  # the same if the transaction is repeated, because the connection broke
+
+    def __call__(self, sql: str, *values: object) -> list[Any]:
+        cursor = self.store.execute(self.connection, self._clauses(sql), *values)
+        return cursor.fetchall() if cursor.description else []
+
+    def each(self, sql: str, rows: Iterable[Sequence[object]]) -> None:
+        """Run a statement for each of several rows of values."""
+        if rows := list(rows):
+            text = self.store._text(self._clauses(sql))
+            self.connection.cursor().executemany(text, rows)
+
+    def _clauses(self, sql: str) -> str:
+        lock, skip = ("FOR UPDATE", "SKIP LOCKED") if self.store.notifies else ("", "")
+        sql = sql.replace("$for_update", lock).replace("$skip_locked", skip)
+        return sql.replace("$now", self.store.now)
+
+    def lock(self, number: int, name: str = "", *, wait: bool = True) -> bool:
+        """Lock a name until the end of the transaction; return False if that is not possible."""
+        if not self.store.notifies:
+            return True
+        function = "pg_advisory_xact_lock" if wait else "pg_try_advisory_xact_lock"
+        return self(f"SELECT {function}(?, hashtext(?))", number, name)[0][0] is not False
+
+    def notify(self, *message: object) -> None:
+        """Send a message to all workers when the transaction is committed; not with SQLite."""
+        if self.store.notifies:
+            self("SELECT pg_notify(?, ?)", CHANNEL, json.dumps(message))
+
+
+def transaction(
+    method: Callable[Concatenate[Tables, Transaction, P], T],
+) -> Callable[Concatenate[Tables, P], T]:
+    """Call a method with a transaction, and once more if the connection breaks."""
+
+    @wraps(method)
+    def call(tables: Tables, /, *args: P.args, **keywords: P.kwargs) -> T:
+        return tables.transact(lambda run: method(tables, run, *args, **keywords))
+
+    return call
+
+
 class Tables:
     """The tables of queues in a store. See the module for the states of a row."""
 
@@ -118,86 +171,52 @@ class Tables:
         self._stack.close()
         self._is_open = False
 
-    def _transact(self, work: Callable[[Connection], T]) -> T:
+    def transact(self, work: Callable[[Transaction], T]) -> T:
+        """Call `work` with a transaction, and return its result. The tables are created if needed.
+
+        If the connection breaks, `work` is called again.
+        """
         if not self._is_open:
             self._stack.enter_context(self.store.kept_open())
             self._is_open = True
+        call = new_id()
         if self.store not in _created:
-            self.store.transact(self._create)
+            self.store.transact(lambda each: _create(Transaction(self.store, each, call)))
             _created.add(self.store)
-        return self.store.transact(work)
-
-    def _create(self, connection: Connection) -> None:
-        self._lock(connection, _CREATING)  # two workers may start at the same time
-        script = Path(__file__).with_name("queue.sql").read_text()
-        for statement in filter(str.strip, script.split(";")):
-            self._run(connection, statement)
-        (version,) = self._run(connection, "SELECT max(version) FROM glue_queue").fetchone()
-        if version is None:
-            self._run(connection, "INSERT INTO glue_queue VALUES (?)", SCHEMA)
-        elif version > SCHEMA:
-            raise NewerSchema(
-                f"the queue has tables of version {version}, but this glue supports only {SCHEMA}:"
-                " upgrade glue-agents"
-            )
-
-    def _run(self, connection: Connection, sql: str, *values: object) -> Any:
-        return self.store.execute(connection, sql, *values)
-
-    def _select(self, connection: Connection, sql: str, *values: object) -> list[Any]:
-        found: list[Any] = self._run(connection, sql, *values).fetchall()
-        return found
-
-    def _fetch(self, sql: str, *values: object) -> list[Any]:
-        """Select rows in a transaction of its own."""
-        return self._transact(lambda connection: self._select(connection, sql, *values))
-
-    def _each(self, connection: Connection, sql: str, rows: Iterable[Sequence[object]]) -> None:
-        if rows := list(rows):
-            connection.cursor().executemany(self.store._text(sql), rows)
-
-    @property
-    def _locked(self) -> str:
-        """The SQL clause that locks the rows of a SELECT."""
-        return " FOR UPDATE" if self.store.notifies else ""
-
-    def _lock(self, connection: Connection, number: int, name: str = "") -> None:
-        """Wait until no other transaction has the lock."""
-        if self.store.notifies:
-            self._run(connection, "SELECT pg_advisory_xact_lock(?, hashtext(?))", number, name)
-
-    def _notify(self, connection: Connection, *message: object) -> None:
-        if self.store.notifies:
-            self._run(connection, "SELECT pg_notify(?, ?)", CHANNEL, json.dumps(message))
+        return self.store.transact(lambda each: work(Transaction(self.store, each, call)))
 
     # Rows -----------------------------------------------------------------------------------------
 
+    @transaction
     def begin_map(
-        self, id: str, queue: str, usd_budget: float | None, token_budget: float | None
+        self,
+        run: Transaction,
+        id: str,
+        queue: str,
+        usd_budget: float | None,
+        token_budget: float | None,
     ) -> None:
         """Store a map, or change its budget.
 
         If the map had no budget before, what its rows have used so far is counted now.
         """
-        sql = f"""
+        sql = """
             INSERT INTO glue_maps(id, queue, created, usd_budget, token_budget)
-            VALUES (?, ?, {self.store.now}, ?, ?) ON CONFLICT (id) DO UPDATE
+            VALUES (?, ?, $now, ?, ?) ON CONFLICT (id) DO UPDATE
             SET usd_budget = excluded.usd_budget, token_budget = excluded.token_budget"""
-        old = "SELECT result FROM glue_rows WHERE map = ? AND result IS NOT NULL"
-
-        def begin(connection: Connection) -> None:
-            self._run(connection, sql, id, queue, usd_budget, token_budget)
-            balance = self._balance(connection, id)
-            if balance.requests or (usd_budget is None and token_budget is None):
-                return
-            for (text,) in self._select(connection, old, id):
+        run(sql, id, queue, usd_budget, token_budget)
+        balance = _balance(run, id)
+        if not balance.requests and (usd_budget is not None or token_budget is not None):
+            old = "SELECT result FROM glue_rows WHERE map = ? AND result IS NOT NULL"
+            for (text,) in run(old, id):
                 row = MapRow.from_json(loads(text))
                 balance.add(row.usage, row.requests)
-            self._store_balance(connection, id, balance)
+            _store_balance(run, id, balance)
 
-        self._transact(begin)
-
-    def enqueue(self, queue: str, rows: Sequence[Row], again: Sequence[str] = ()) -> None:
+    @transaction
+    def enqueue(
+        self, run: Transaction, queue: str, rows: Sequence[Row], again: Sequence[str] = ()
+    ) -> None:
         """Put rows on a queue. Rows that wait or run already stay as they are.
 
         `again` are outcomes, if a map is resumed: rows that ended with one of them are run again,
@@ -207,17 +226,15 @@ class Tables:
             UPDATE glue_rows SET task = ?, losses = 0,
             state = CASE WHEN outcome IN ({_marks(again)}) THEN 'waiting' ELSE 'ended' END
             WHERE id = ? AND state IN ('ended', 'returned')"""
+        if again:
+            run.each(retry, [(_task(row), *again, row.id) for row in rows])
+        run.each(_INSERT, [_new(row, queue) for row in rows])
+        run.notify("rows", queue)
 
-        def put(connection: Connection) -> None:
-            if again:
-                self._each(connection, retry, [(_task(row), *again, row.id) for row in rows])
-            self._each(connection, _INSERT, [_new(row, queue) for row in rows])
-            self._notify(connection, "rows", queue)
-
-        self._transact(put)
-
+    @transaction
     def exchange(
         self,
+        run: Transaction,
         worker: str,
         queue: str,
         *,
@@ -233,209 +250,194 @@ class Tables:
         call returns the rows that the failed call may have claimed. A result is stored only if the
         row still has the claim of the worker.
         """
-        claim = claim or f"{worker}-{new_id()}"
-        skip = f"{self._locked} SKIP LOCKED" if self.store.notifies else ""
+        store = """
+            UPDATE glue_rows SET state = 'ended', outcome = ?, cost = ?, result = ?, run = ?,
+            worker = NULL, claim = NULL, losses = 0, ended = $now WHERE id = ? AND claim = ?"""
         # Without MATERIALIZED, Postgres may run the inner query for each row of the outer one.
         take = f"""
             WITH first AS MATERIALIZED (
                 SELECT id FROM glue_rows WHERE queue = ? AND state = 'waiting'
-                ORDER BY number LIMIT ?{skip}
+                ORDER BY number LIMIT ? $for_update $skip_locked
             ) {_TAKE} AND id IN (SELECT id FROM first) RETURNING {_RECORD}"""
         taken = f"""
             SELECT {_RECORD} FROM glue_rows
             WHERE queue = ? AND worker = ? AND state = 'running' AND claim = ?"""
-        store = f"""
-            UPDATE glue_rows SET state = 'ended', outcome = ?, cost = ?, result = ?, run = ?,
-            worker = NULL, claim = NULL, losses = 0, ended = {self.store.now}
-            WHERE id = ? AND claim = ?"""
+        run.each(store, map(_result, ended))
+        run.each(f"{_PUT_BACK} AND id = ?", [(worker, each) for each in back])
+        if free <= 0:
+            return []
+        claim = claim or f"{worker}-{run.id}"
+        is_repeated, self._claim = self._claim == claim, claim
+        found = run(taken, queue, worker, claim) if is_repeated else []
+        if not found and most is not None:
+            run.lock(_COUNTING, queue)  # two workers must not count at the same time
+            running = "SELECT count(*) FROM glue_rows WHERE queue = ? AND state = 'running'"
+            free = min(free, most - int(run(running, queue)[0][0]))
+        if not found and free > 0:
+            found = run(take, queue, free, worker, claim)
+        return sorted(map(_record, found), key=lambda row: row.number)
 
-        def work(connection: Connection) -> list[Any]:
-            self._each(connection, store, map(_result, ended))
-            self._each(connection, f"{_PUT_BACK} AND id = ?", [(worker, each) for each in back])
-            is_repeated, self._claim = free > 0 and self._claim == claim, claim
-            if is_repeated and (found := self._select(connection, taken, queue, worker, claim)):
-                return found
-            count = free
-            if count > 0 and most is not None:
-                count = min(count, most - self._running(connection, queue))
-            return self._select(connection, take, queue, count, worker, claim) if count > 0 else []
-
-        return sorted(map(_record, self._transact(work)), key=lambda row: row.number)
-
-    def _running(self, connection: Connection, queue: str) -> int:
-        self._lock(connection, _COUNTING, queue)  # two workers must not count at the same time
-        sql = "SELECT count(*) FROM glue_rows WHERE queue = ? AND state = 'running'"
-        return int(self._select(connection, sql, queue)[0][0])
-
-    def find(self, id: str) -> Row | None:
+    @transaction
+    def find(self, run: Transaction, id: str) -> Row | None:
         """Return a row, or None if there is none."""
-        rows = self._fetch(_FIND, id)
-        return _record(rows[0]) if rows else None
+        found = run(_FIND, id)
+        return _record(found[0]) if found else None
 
-    def take(self, worker: str, queue: str, row: Row, states: Sequence[str] = ()) -> Row | None:
+    @transaction
+    def take(
+        self, run: Transaction, worker: str, queue: str, row: Row, states: Sequence[str] = ()
+    ) -> Row | None:
         """Store a row and claim it for this process; return it, or None if it may not run.
 
         A row may run if it is new or waiting, or if its state is in `states`.
         """
-        claim = f"{worker}-{new_id()}"
+        claim = f"{worker}-{run.id}"
         change = f"""
             UPDATE glue_rows SET state = 'waiting', task = ?, losses = 0
-            WHERE id = ? AND state IN ({_marks(states)})"""
-        taken = f"SELECT {_RECORD} FROM glue_rows WHERE id = ? AND claim = ?"
-
-        def work(connection: Connection) -> list[Any]:
-            if not self._select(connection, taken, row.id, claim):  # or the connection broke
-                self._run(connection, _INSERT, *_new(row, queue))
-                if states:
-                    self._run(connection, change, _task(row), row.id, *states)
-                self._run(connection, f"{_TAKE} AND id = ?", worker, claim, row.id)
-            return self._select(connection, taken, row.id, claim)
-
-        found = self._transact(work)
+            WHERE id = ? AND state IN ({_marks(states)}) AND coalesce(claim, '') <> ?"""
+        run(_INSERT, *_new(row, queue))
+        if states:
+            run(change, _task(row), row.id, *states, claim)
+        run(f"{_TAKE} AND id = ?", worker, claim, row.id)
+        found = run(f"{_FIND} AND claim = ?", row.id, claim)
         return _record(found[0]) if found else None
 
-    def add_lost(self, id: str) -> None:
+    @transaction
+    def add_lost(self, run: Transaction, id: str) -> None:
         """Count a request of a row that had no reply when its worker died."""
-        sql = "UPDATE glue_rows SET lost = lost + 1 WHERE id = ?"
-        self._transact(lambda connection: self._run(connection, sql, id))
+        run("UPDATE glue_rows SET lost = lost + 1 WHERE id = ?", id)
 
-    def ended(self, map: str, most: int = 500) -> list[MapRow]:
+    @transaction
+    def ended(self, run: Transaction, map: str, most: int = 500) -> list[MapRow]:
         """Return the results of up to `most` rows that ended and were not returned yet."""
         sql = "SELECT result FROM glue_rows WHERE map = ? AND state = 'ended' LIMIT ?"
-        return [MapRow.from_json(loads(result)) for (result,) in self._fetch(sql, map, most)]
+        return [MapRow.from_json(loads(result)) for (result,) in run(sql, map, most)]
 
-    def mark_returned(self, map: str, numbers: Iterable[int]) -> None:
+    @transaction
+    def mark_returned(self, run: Transaction, map: str, numbers: Iterable[int]) -> None:
         sql = """
             UPDATE glue_rows SET state = 'returned'
             WHERE map = ? AND number = ? AND state = 'ended'"""
-        rows = [(map, number) for number in numbers]
-        self._transact(lambda connection: self._each(connection, sql, rows))
+        run.each(sql, [(map, number) for number in numbers])
 
-    def withdraw(self, map: str) -> set[int]:
-        """Remove the rows of a map that no worker has begun; return the numbers of the others."""
-        delete = "DELETE FROM glue_rows WHERE map = ? AND state = 'waiting' AND claims = 0"
-        left = "SELECT number FROM glue_rows WHERE map = ?"
+    @transaction
+    def withdraw(self, run: Transaction, map: str) -> set[int]:
+        """Remove the rows of a map that no worker has begun.
 
-        def work(connection: Connection) -> set[int]:
-            self._run(connection, delete, map)
-            return {number for (number,) in self._select(connection, left, map)}
-
-        return self._transact(work)
+        Return the numbers of the others that were not returned yet.
+        """
+        run("DELETE FROM glue_rows WHERE map = ? AND state = 'waiting' AND claims = 0", map)
+        left = "SELECT number FROM glue_rows WHERE map = ? AND state <> 'returned'"
+        return {number for (number,) in run(left, map)}
 
     # Workers --------------------------------------------------------------------------------------
 
+    @transaction
     def heartbeat(
-        self, worker: str, queue: str, concurrency: int, lease: float
+        self, run: Transaction, worker: str, queue: str, concurrency: int, lease: float
     ) -> tuple[bool, dict[str, float]]:
         """Store that a worker is alive.
 
         Return whether another worker of the queue is dead, and the cooldowns of providers.
         """
-        sql = f"""
-            INSERT INTO glue_workers VALUES (?, ?, ?, ?, ?, ?, {self.store.now})
+        sql = """
+            INSERT INTO glue_workers VALUES (?, ?, ?, ?, ?, ?, $now)
             ON CONFLICT (id) DO UPDATE SET seen = excluded.seen"""
-        dead = f"SELECT 1 FROM glue_workers WHERE queue = ? AND seen < {self.store.now} - lease"
-        values = (worker, queue, socket.gethostname(), os.getpid(), concurrency, lease)
+        run(sql, worker, queue, socket.gethostname(), os.getpid(), concurrency, lease)
+        dead = run("SELECT 1 FROM glue_workers WHERE queue = ? AND seen < $now - lease", queue)
+        return bool(dead), dict(run(_COOLDOWNS))
 
-        def beat(connection: Connection) -> tuple[bool, dict[str, float]]:
-            self._run(connection, sql, *values)
-            return bool(self._select(connection, dead, queue)), self._cooldowns(connection)
-
-        return self._transact(beat)
-
-    def deregister(self, worker: str) -> None:
+    @transaction
+    def deregister(self, run: Transaction, worker: str) -> None:
         """Remove a worker that stops, and put its rows back on the queue."""
+        run(_PUT_BACK, worker)
+        run("DELETE FROM glue_workers WHERE id = ?", worker)
 
-        def work(connection: Connection) -> None:
-            self._run(connection, _PUT_BACK, worker)
-            self._run(connection, "DELETE FROM glue_workers WHERE id = ?", worker)
-
-        self._transact(work)
-
-    def recover(self, queue: str) -> int:
+    @transaction
+    def recover(self, run: Transaction, queue: str) -> int:
         """Put the rows of dead workers back on their queue, or give them up; return their number.
 
         A row that has lost too many workers is given up: it ends as failed. If another worker is
         recovering rows at the moment, do nothing.
         """
-        alive = f"""
-            SELECT 1 FROM glue_workers AS w
-            WHERE w.id = glue_rows.worker AND w.seen >= {self.store.now} - w.lease"""
-        find = f"""
+        find = """
             SELECT id, losses, held_usd, held_tokens, map FROM glue_rows
-            WHERE queue = ? AND state = 'running' AND NOT EXISTS ({alive}){self._locked}"""
+            WHERE queue = ? AND state = 'running' AND NOT EXISTS (
+                SELECT 1 FROM glue_workers AS w
+                WHERE w.id = glue_rows.worker AND w.seen >= $now - w.lease
+            ) $for_update"""
         back = f"""
             UPDATE glue_rows SET state = 'waiting', worker = NULL, claim = NULL, held_usd = 0,
             held_tokens = 0, losses = losses + 1 WHERE {self.store._among}"""
-        fail = f"""
-            UPDATE glue_rows SET state = 'ended', outcome = 'failed', result = ?,
-            ended = {self.store.now} WHERE id = ?"""
+        fail = """
+            UPDATE glue_rows SET state = 'ended', outcome = 'failed', result = ?, ended = $now
+            WHERE id = ?"""
         give = """
             UPDATE glue_maps SET held_usd = held_usd - ?, held_tokens = held_tokens - ?
             WHERE id = ?"""
-        clean = f"DELETE FROM glue_workers WHERE queue = ? AND seen < {self.store.now} - lease"
-        lock = "SELECT pg_try_advisory_xact_lock(?, hashtext(?))"
-        error = f"given up after losing {MAX_LOSSES + 1} workers"
+        if not run.lock(_RECOVERING, queue, wait=False):
+            return 0
+        found = run(find, queue)
+        run(back, json.dumps([name for name, *_ in found]))
+        for name in [name for name, losses, *_ in found if losses >= MAX_LOSSES]:
+            error = f"given up after losing {MAX_LOSSES + 1} workers"
+            result = _record(run(_FIND, name)[0]).ended(Outcome.FAILED, error=error)
+            run(fail, json.dumps(result.to_json()), name)
+        run.each(give, [held for _, _, *held in found if held[0] or held[1]])
+        run("DELETE FROM glue_workers WHERE queue = ? AND seen < $now - lease", queue)
+        if found:
+            run.notify("rows", queue)
+        return len(found)
 
-        def work(connection: Connection) -> int:
-            if self.store.notifies and not self._select(connection, lock, _RECOVERING, queue)[0][0]:
-                return 0
-            found = self._select(connection, find, queue)
-            self._run(connection, back, json.dumps([name for name, *_ in found]))
-            for name in [name for name, losses, *_ in found if losses >= MAX_LOSSES]:
-                row = _record(self._select(connection, _FIND, name)[0])
-                result = row.ended(Outcome.FAILED, error=error)
-                self._run(connection, fail, json.dumps(result.to_json()), name)
-            self._each(connection, give, [held for _, _, *held in found if held[0] or held[1]])
-            self._run(connection, clean, queue)
-            if found:
-                self._notify(connection, "rows", queue)
-            return len(found)
-
-        return self._transact(work)
-
-    def workers(self, queue: str) -> list[dict[str, Any]]:
+    @transaction
+    def workers(self, run: Transaction, queue: str) -> list[dict[str, Any]]:
         """Return the workers of a queue; "silent" is the age of the last heartbeat."""
         names = ("id", "queue", "host", "pid", "concurrency", "lease", "silent")
-        sql = f"""
-            SELECT id, queue, host, pid, concurrency, lease, {self.store.now} - seen
+        sql = """
+            SELECT id, queue, host, pid, concurrency, lease, $now - seen
             FROM glue_workers WHERE queue = ? ORDER BY id"""
-        return [dict(zip(names, row, strict=True)) for row in self._fetch(sql, queue)]
+        return [dict(zip(names, row, strict=True)) for row in run(sql, queue)]
 
     def slots(self, queue: str) -> int:
         """Return how many rows the living workers of a queue run at the same time."""
-        return sum(
-            worker["concurrency"]
-            for worker in self.workers(queue)
-            if worker["silent"] < worker["lease"]
-        )
+        workers = self.workers(queue)
+        return sum(each["concurrency"] for each in workers if each["silent"] < each["lease"])
 
-    def queues(self) -> list[str]:
+    @transaction
+    def queues(self, run: Transaction) -> list[str]:
         """Return the names of all queues that have rows or workers."""
         sql = "SELECT queue FROM glue_rows UNION SELECT queue FROM glue_workers ORDER BY 1"
-        return [row[0] for row in self._fetch(sql)]
+        return [name for (name,) in run(sql)]
 
-    def counts(self, queue: str) -> dict[str, Any]:
+    @transaction
+    def counts(self, run: Transaction, queue: str) -> dict[str, Any]:
         """Return counts of a queue's rows by state, outcome and worker, the cost and cooldowns."""
 
         def grouped(column: str, where: str) -> dict[str, int]:
             sql = f"SELECT {column}, count(*) FROM glue_rows WHERE queue = ? AND {where} GROUP BY 1"
-            return dict(self._fetch(sql, queue))
+            return dict(run(sql, queue))
 
         cost = "SELECT coalesce(sum(cost), 0) FROM glue_rows WHERE queue = ?"
         held = "SELECT coalesce(sum(held_usd), 0) FROM glue_maps WHERE queue = ?"
         return {
             "states": grouped("state", "true"),
             "outcomes": grouped("outcome", "outcome IS NOT NULL"),
-            "last_minute": sum(grouped("queue", f"ended > {self.store.now} - 60").values()),
+            "last_minute": sum(grouped("queue", "ended > $now - 60").values()),
             "held": grouped("worker", "state = 'running'"),
-            "usd": float(self._fetch(cost, queue)[0][0]),
-            "usd_reserved": float(self._fetch(held, queue)[0][0]),
-            "cooldowns": self.cooldowns(),
+            "usd": float(run(cost, queue)[0][0]),
+            "usd_reserved": float(run(held, queue)[0][0]),
+            "cooldowns": dict(run(_COOLDOWNS)),
         }
 
+    @transaction
     def prune(
-        self, queue: str, before: float, outcomes: Sequence[str] = (), *, dry_run: bool = False
+        self,
+        run: Transaction,
+        queue: str,
+        before: float,
+        outcomes: Sequence[str] = (),
+        *,
+        dry_run: bool = False,
     ) -> int:
         """Delete rows that ended before a time, and their sessions; return the number of rows.
 
@@ -445,108 +447,76 @@ class Tables:
         kind = f"outcome IN ({_marks(outcomes)})" if outcomes else "outcome <> 'paused'"
         old = f"SELECT id FROM glue_rows WHERE {where} AND {kind}"
         values = (queue, queue, before, *outcomes)
-        sessions = f"DELETE FROM glue_sessions WHERE id IN ({old}){self.store._free}"
-        maps = "DELETE FROM glue_maps WHERE created < ? AND id NOT IN (SELECT map FROM glue_rows)"
-
-        def work(connection: Connection) -> int:
-            count = len(self._select(connection, old, *values))
-            if not dry_run:
-                self._run(connection, sessions, *values)
-                self._run(connection, f"DELETE FROM glue_rows WHERE id IN ({old})", *values)
-                self._run(connection, maps, before)
-            return count
-
-        return self._transact(work)
+        count = len(run(old, *values))
+        if not dry_run:
+            run(f"DELETE FROM glue_sessions WHERE id IN ({old}){self.store._free}", *values)
+            run(f"DELETE FROM glue_rows WHERE id IN ({old})", *values)
+            unused = "created < ? AND id NOT IN (SELECT map FROM glue_rows)"
+            run(f"DELETE FROM glue_maps WHERE {unused}", before)
+        return count
 
     # The ledger -----------------------------------------------------------------------------------
 
-    def balance(self, map: str) -> Balance:
+    @transaction
+    def balance(self, run: Transaction, map: str) -> Balance:
         """Return the budget of a map."""
-        return self._transact(lambda connection: self._balance(connection, map))
+        return _balance(run, map)
 
-    def _balance(self, connection: Connection, map: str, lock: str = "") -> Balance:
-        sql = f"SELECT {', '.join(_AMOUNTS)} FROM glue_maps WHERE id = ?{lock}"
-        found = self._select(connection, sql, map)
-        return Balance(*found[0]) if found else Balance()
-
-    def _store_balance(self, connection: Connection, map: str, balance: Balance) -> None:
-        sql = f"UPDATE glue_maps SET {', '.join(f'{name} = ?' for name in _AMOUNTS)} WHERE id = ?"
-        self._run(connection, sql, *astuple(balance), map)
-
-    def change_balance(self, map: str, row: str, change: Callable[[Balance, Hold], T]) -> T | None:
+    @transaction
+    def change_balance(
+        self, run: Transaction, map: str, row: str, change: Callable[[Balance, Hold], T]
+    ) -> T | None:
         """Call `change` with the balance of a map and the reservation of a row, and store both.
 
         Return its result, or None if the connection broke after the commit.
         """
-        mark = new_id()
-        find = f"SELECT held_usd, held_tokens, mark FROM glue_rows WHERE id = ?{self._locked}"
+        find = "SELECT held_usd, held_tokens, mark FROM glue_rows WHERE id = ? $for_update"
         store = "UPDATE glue_rows SET held_usd = ?, held_tokens = ?, mark = ? WHERE id = ?"
+        balance = _balance(run, map, "$for_update")
+        usd, tokens, mark = next(iter(run(find, row)), (0.0, 0.0, ""))
+        if mark == run.id:
+            return None
+        hold = Hold(usd, tokens)
+        result = change(balance, hold)
+        _store_balance(run, map, balance)
+        run(store, hold.usd, hold.tokens, run.id, row)
+        return result
 
-        def work(connection: Connection) -> T | None:
-            balance = self._balance(connection, map, self._locked)
-            usd, tokens, last = next(iter(self._select(connection, find, row)), (0.0, 0.0, ""))
-            if last == mark:
-                return None
-            hold = Hold(usd, tokens)
-            result = change(balance, hold)
-            self._store_balance(connection, map, balance)
-            self._run(connection, store, hold.usd, hold.tokens, mark, row)
-            return result
-
-        return self._transact(work)
-
-    def change_meter(self, name: str, change: Callable[[Meter, float], T]) -> T:
+    @transaction
+    def change_meter(self, run: Transaction, name: str, change: Callable[[Meter, float], T]) -> T:
         """Call `change` with a meter and the time, store the meter, and return the result."""
-        create = f"""
-            INSERT INTO glue_meters VALUES (?, {self.store.now}, 0) ON CONFLICT (name) DO NOTHING"""
-        find = f"SELECT free, mean, {self.store.now} FROM glue_meters WHERE name = ?{self._locked}"
+        find = "SELECT free, mean, $now FROM glue_meters WHERE name = ? $for_update"
+        run("INSERT INTO glue_meters VALUES (?, $now, 0) ON CONFLICT (name) DO NOTHING", name)
+        free, mean, now = map(float, run(find, name)[0])
+        meter = Meter(free, mean)
+        result = change(meter, now)
         store = "UPDATE glue_meters SET free = ?, mean = ? WHERE name = ?"
+        run(store, meter.free_at, meter.mean, name)
+        return result
 
-        def work(connection: Connection) -> T:
-            self._run(connection, create, name)
-            free, mean, now = map(float, self._select(connection, find, name)[0])
-            meter = Meter(free, mean)
-            result = change(meter, now)
-            self._run(connection, store, meter.free_at, meter.mean, name)
-            return result
-
-        return self._transact(work)
-
-    def cool_down(self, name: str, seconds: float | None) -> None:
+    @transaction
+    def cool_down(self, run: Transaction, name: str, seconds: float | None) -> None:
         """Begin a cooldown of a provider, for all workers, or end it if `seconds` is None."""
-        sql = f"""
-            INSERT INTO glue_cooldowns VALUES (?, {self.store.now} + ?)
+        sql = """
+            INSERT INTO glue_cooldowns VALUES (?, $now + ?)
             ON CONFLICT (name) DO UPDATE SET until = excluded.until"""
+        run(sql, name, seconds)
+        run.notify("cooldown", name, seconds)
 
-        def work(connection: Connection) -> None:
-            self._run(connection, sql, name, seconds)
-            self._notify(connection, "cooldown", name, seconds)
-
-        self._transact(work)
-
-    def probe(self, name: str) -> float:
+    @transaction
+    def probe(self, run: Transaction, name: str) -> float:
         """Return the seconds until the caller may test a provider after its cooldown, or 0."""
         test = f"""
-            UPDATE glue_cooldowns SET until = {self.store.now} + {PROBE_SECONDS}
-            WHERE name = ? AND until <= {self.store.now}"""
-        find = f"SELECT until - {self.store.now} FROM glue_cooldowns WHERE name = ?"
+            UPDATE glue_cooldowns SET until = $now + {PROBE_SECONDS}
+            WHERE name = ? AND until <= $now RETURNING name"""
+        left = "SELECT until - $now FROM glue_cooldowns WHERE name = ? AND until IS NOT NULL"
+        found = [] if run(test, name) else run(left, name)
+        return max(float(found[0][0]), 0.01) if found else 0.0
 
-        def work(connection: Connection) -> float:
-            if self._run(connection, test, name).rowcount:
-                return 0.0
-            found = self._select(connection, find, name)
-            return max(float(found[0][0]), 0.01) if found and found[0][0] is not None else 0.0
-
-        return self._transact(work)
-
-    def cooldowns(self) -> dict[str, float]:
+    @transaction
+    def cooldowns(self, run: Transaction) -> dict[str, float]:
         """Return the remaining seconds of each cooldown, by the name of the provider."""
-        return self._transact(self._cooldowns)
-
-    def _cooldowns(self, connection: Connection) -> dict[str, float]:
-        now = self.store.now
-        sql = f"SELECT name, until - {now} FROM glue_cooldowns WHERE until > {now}"
-        return dict(self._select(connection, sql))
+        return dict(run(_COOLDOWNS))
 
 
 # Statements ---------------------------------------------------------------------------------------
@@ -558,6 +528,7 @@ _RECORD = "id, map, number, task, state, claim, claims, losses, lost, result, ru
     for name in ("usd_budget", "token_budget")
 )
 _FIND = f"SELECT {_RECORD} FROM glue_rows WHERE id = ?"
+_COOLDOWNS = "SELECT name, until - $now FROM glue_cooldowns WHERE until > $now"
 _INSERT = """
     INSERT INTO glue_rows(id, map, number, queue, state, task)
     VALUES (?, ?, ?, ?, 'waiting', ?) ON CONFLICT (id) DO NOTHING"""
@@ -567,6 +538,31 @@ _TAKE = """
 _PUT_BACK = """
     UPDATE glue_rows SET state = 'waiting', worker = NULL, claim = NULL
     WHERE worker = ? AND state = 'running'"""
+
+
+def _create(run: Transaction) -> None:
+    run.lock(_CREATING)  # two workers may start at the same time
+    script = Path(__file__).with_name("queue.sql").read_text()
+    for statement in filter(str.strip, script.split(";")):
+        run(statement)
+    ((version,),) = run("SELECT max(version) FROM glue_queue")
+    if version is None:
+        run("INSERT INTO glue_queue VALUES (?)", SCHEMA)
+    elif version > SCHEMA:
+        raise NewerSchema(
+            f"the queue has tables of version {version}, but this glue supports only {SCHEMA}:"
+            " upgrade glue-agents"
+        )
+
+
+def _balance(run: Transaction, map: str, lock: str = "") -> Balance:
+    found = run(f"SELECT {', '.join(_AMOUNTS)} FROM glue_maps WHERE id = ? {lock}", map)
+    return Balance(*found[0]) if found else Balance()
+
+
+def _store_balance(run: Transaction, map: str, balance: Balance) -> None:
+    names = ", ".join(f"{name} = ?" for name in _AMOUNTS)
+    run(f"UPDATE glue_maps SET {names} WHERE id = ?", *astuple(balance), map)
 
 
 def _marks(values: Sequence[object]) -> str:

@@ -58,7 +58,7 @@ async def test_a_row_of_a_dead_process_continues_and_its_lost_request_is_counted
     await run_row(dying, store, Row(id="order-1", prompt="go"))
     # As a killed process leaves it: the row is running, and its last record is a tool result.
     sql = "UPDATE glue_rows SET state = 'running', result = NULL"
-    tables._transact(lambda connection: tables._run(connection, sql))
+    tables.transact(lambda run: run(sql))
     tables.close()
     agent = Agent(Script(say("ready", usage=COST)), tools=[charge])
 

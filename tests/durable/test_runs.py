@@ -225,7 +225,7 @@ async def test_a_run_without_a_stored_result_is_read_from_its_transcript(engine:
         tables = Tables(engine_store(engine))
         # As a process leaves it that is killed between the last reply and the result.
         sql = "UPDATE glue_rows SET state = 'waiting', result = NULL, run = NULL"
-        tables._transact(lambda connection: tables._run(connection, sql))
+        tables.transact(lambda run: run(sql))
         tables.close()
 
         result = await durable.run("go", id="one")

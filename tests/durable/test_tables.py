@@ -352,7 +352,7 @@ def test_one_worker_recovers_rows_at_a_time(database: str) -> None:
 
 def test_tables_of_a_newer_version_are_not_changed(engine: str, tables: Tables) -> None:
     tables.queues()
-    tables._transact(lambda each: tables._run(each, "UPDATE glue_queue SET version = 9"))
+    tables.transact(lambda run: run("UPDATE glue_queue SET version = 9"))
 
     with pytest.raises(NewerSchema, match="tables of version 9, but this glue supports only 1"):
         Tables(engine_store(engine)).queues()

@@ -168,7 +168,9 @@ def test_workers_are_never_silent_for_half_a_lease_although_ten_thousand_rows_ar
         for process in started:
             process.kill()
             process.wait(30)
-    losses = dict(tables._fetch("SELECT losses, count(*) FROM glue_rows GROUP BY losses"))
+    losses = dict(
+        tables.transact(lambda run: run("SELECT losses, count(*) FROM glue_rows GROUP BY 1"))
+    )
 
     with capsys.disabled():
         kind = "Postgres" if engine.startswith("postgres") else "SQLite"
