@@ -98,6 +98,8 @@ class Durable(Generic[DepsT, OutputT]):
     ) -> RunResult[OutputT]:
         """Run a prompt and return its result, even if another process has to finish the run.
 
+        If the caller is cancelled, the run continues until the end of the `async with` block.
+
         Args:
             prompt: the prompt, like that of `Agent.run`.
             id: the id of the run. If a run with this id exists, wait for it and return its result.
