@@ -169,7 +169,8 @@ class MapRun:
             raise self.error
 
     async def _host(self, out: MemoryObjectSendStream[MapRow]) -> None:
-        self.budget.add_earlier(*self.state.spent())
+        if self.budget.is_limited:
+            self.budget.add_earlier(*self.state.spent())
         send, receive = anyio.create_memory_object_stream[Result](64)
 
         async def put(line: InputLine, row: MapRow) -> None:

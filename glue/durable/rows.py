@@ -470,10 +470,9 @@ class MapState:
         names = ("usage.input", "usage.output", "usage.cost", "requests")
         sums = ", ".join(f"total(json_extract(line, '$.{name}'))" for name in names)
         others = ", ".join("?" * len(OPEN))
-        found = (
-            f"SELECT {sums} FROM map_rows WHERE json_extract(line, '$.outcome') NOT IN ({others})"
-        )
-        given, said, cost, requests = self._one(found, *OPEN)
+        where = f"json_extract(line, '$.outcome') NOT IN ({others})"
+        found = self._one(f"SELECT {sums} FROM map_rows WHERE {where}", *OPEN)
+        given, said, cost, requests = found
         return Usage(input=int(given), output=int(said), cost=cost), int(requests)
 
     async def checkpoint(self) -> None:
