@@ -110,5 +110,5 @@ async def test_s075_tokens_are_estimated_by_the_given_function() -> None:
 
 @pytest.mark.parametrize("wrong", [0, "", {}, ()])
 def test_an_empty_value_is_not_taken_for_missing_limits(wrong: Any) -> None:
-    with pytest.raises(TypeError, match="limits must be a glue.Limits"):
+    with pytest.raises(TypeError, match=r"limits must be a glue\.Limits"):
         read_limits(wrong)
