@@ -406,7 +406,7 @@ class Ledger:
 
 
 class SharedLedger(Ledger):
-    """The rate limits and cooldowns of all workers, in the tables of their queue."""
+    """The rate limits and cooldowns that all workers with the same database share."""
 
     def __init__(self, tables: Tables) -> None:
         super().__init__()

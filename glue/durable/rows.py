@@ -95,7 +95,7 @@ class MapRow:
         return self.usage.cost
 
     def to_json(self) -> dict[str, Json]:
-        """Return the row as a JSON object, without fields that have their default values."""
+        """Return the row as a JSON object. Most fields with their default values are left out."""
         line: dict[str, Json] = to_json(self)
         return line if self.outcome == INVALID else {**line, "cost": self.cost}
 
@@ -106,7 +106,7 @@ class MapRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A row to run.
+    """A row to run: its prompt, and what engines store about it.
 
     >>> Row(id="order-17", prompt="Handle order 17", map="orders").number
     1

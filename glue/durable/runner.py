@@ -77,7 +77,7 @@ def no_settings(row: Row, session: str) -> Mapping[str, Any]:
 
 @dataclass(eq=False, kw_only=True)
 class Runner:
-    """The settings with which rows are run. Enter it to open the provider."""
+    """Runs rows with the same agent and settings. `async with runner` opens the provider."""
 
     agent: Agent[Any, Any]  # runs on each row
     ledger: Ledger

@@ -85,9 +85,9 @@ def check_queue(name: str) -> str:
 async def when_available(
     tables: Tables, notice: Callable[[str], None], work: Callable[..., T], *values: Any
 ) -> T:
-    """Call a function that uses the database, and return its result.
+    """Call `work`, which uses the database, and return its result; wait while the database is away.
 
-    If the database was there before and does not respond now, call the function again until it
+    If the database was there before and does not respond now, `work` is called again until it
     does. `notice` receives a message for each failed call.
     """
     failures = 0
@@ -144,7 +144,7 @@ class Transaction:
 def transaction(
     method: Callable[Concatenate[Tables, Transaction, P], T],
 ) -> Callable[Concatenate[Tables, P], T]:
-    """Call a method with a transaction, and once more if the connection breaks."""
+    """Return a method that calls `method` in a transaction, and again if the connection breaks."""
 
     @wraps(method)
     def call(tables: Tables, /, *args: P.args, **keywords: P.kwargs) -> T:
@@ -159,7 +159,7 @@ class Tables:
     def __init__(self, store: SQLStore) -> None:
         if not isinstance(store, SQLStore):
             raise TypeError(
-                "rows need a glue.SQLiteStore or a glue.stores.PostgresStore,"
+                "store must be a glue.SQLiteStore or a glue.stores.PostgresStore,"
                 f" not {type(store).__name__}"
             )
         self.store = store
@@ -244,11 +244,11 @@ class Tables:
         most: int | None = None,
         claim: str = "",
     ) -> list[Row]:
-        """Store the results of a worker, put rows back, and claim up to `free` waiting rows.
+        """Store results, let the rows `back` wait again, and claim up to `free` waiting rows.
 
-        `most` limits the running rows of the queue. A call that repeats the `claim` of a failed
-        call returns the rows that the failed call may have claimed. A result is stored only if the
-        row still has the claim of the worker.
+        Return the claimed rows. `most` limits the running rows of the queue. A call that repeats
+        the `claim` of a failed call returns the rows that the failed call may have claimed. A
+        result is stored only if the row still has the claim of the worker.
         """
         store = """
             UPDATE glue_rows SET state = 'ended', outcome = ?, cost = ?, result = ?, run = ?,

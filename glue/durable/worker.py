@@ -96,7 +96,7 @@ class Worker:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Put unfinished rows back and remove this worker from the list."""
+        """Put unfinished rows back on the queue, and remove this worker from the list."""
         self._ending.set()
         self._dead.set()
         with anyio.CancelScope(shield=True):
@@ -183,7 +183,7 @@ class Worker:
             raise
 
     def put_back(self, id: str) -> None:
-        """Put a row back on the queue that this worker has claimed and does not run."""
+        """Let a row wait on the queue again, because this worker claimed it but does not run it."""
         self._back.append(id)
         self._wake()
 

@@ -104,7 +104,7 @@ async def test_a_failed_row_is_run_again_from_its_transcript(engine: str) -> Non
 
 async def test_rows_need_a_database() -> None:
     with pytest.raises(
-        TypeError, match=r"rows need a glue.SQLiteStore or a glue.stores.PostgresStore"
+        TypeError, match=r"store must be a glue.SQLiteStore or a glue.stores.PostgresStore"
     ):
         await run_row(Agent(Script()), MemoryStore(), Row(id="o", prompt="x"))  # type: ignore[arg-type]
 

@@ -56,7 +56,7 @@ def test_an_address_is_opened_as_a_store(tmp_path: object) -> None:
     with pytest.raises(ConfigError, match="the name of a queue"):
         check_queue("Big One")
     with pytest.raises(
-        TypeError, match=r"rows need a glue.SQLiteStore or a glue.stores.PostgresStore"
+        TypeError, match=r"store must be a glue.SQLiteStore or a glue.stores.PostgresStore"
     ):
         Tables(FileStore("x"))  # type: ignore[arg-type]
 
