@@ -13,8 +13,8 @@ from glue.messages import Usage
 _RECORDS = ("usage", "attempts", "pending")
 
 
-def _type_of(record: str) -> Any:
-    """Return the type of an error's attribute: `record` is one of the names in `_RECORDS`."""
+def _type_of(name: str) -> Any:
+    """Return the type of the error attribute `name`, which is one of `_RECORDS`."""
     from glue.decision import PendingCall  # start-up: few errors have pending calls
 
     types = {
@@ -22,7 +22,7 @@ def _type_of(record: str) -> Any:
         "attempts": tuple[provider.Attempt, ...],
         "pending": tuple[PendingCall, ...],
     }
-    return types[record]
+    return types[name]
 
 
 def encode_error(error: BaseException) -> dict[str, Json]:

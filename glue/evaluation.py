@@ -298,7 +298,7 @@ class _Runner:
         return found
 
     async def _rows(self, label: str, job: MapRun) -> list[MapRow]:
-        """Return the finished rows of a map, and subtract its costs from the budget."""
+        """Run a map, and return its rows that ended; subtract the costs from the budget."""
         rows: list[MapRow] = []
         job.cancel = self.cancel
         async with job:

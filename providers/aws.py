@@ -45,10 +45,10 @@ class Credentials(NamedTuple):
 
 
 def find_credentials(environ: Mapping[str, str]) -> Credentials | None:
-    """Return the access key pair from variables or the files in ~/.aws, or None if there is none.
+    """Return the access key pair of the environment or of the files in ~/.aws, or None.
 
-    The order is: variables, ~/.aws/credentials, ~/.aws/config. If the profile assumes a role, the
-    files are ignored, because their keys are only for assuming the role.
+    The order is: environment variables, ~/.aws/credentials, ~/.aws/config. If the profile assumes
+    a role, the files are ignored, because their keys are only for assuming the role.
     """
     if environ.get("AWS_ACCESS_KEY_ID") and environ.get("AWS_SECRET_ACCESS_KEY"):
         token = environ.get("AWS_SESSION_TOKEN", "")

@@ -274,7 +274,7 @@ class Stream:
 
 
 class Content:
-    """The body of a request, as an iterator of one block that needs no closing.
+    """The body of a request: an iterator that yields one block and need not be closed.
 
     httpcore's own generator would stay open if sending fails.
     """

@@ -432,7 +432,7 @@ class Decoder:
                 self.failure = error
             except encoding.BAD_SHAPE:
                 self.failure = self.broken(
-                    f"the body is not a {self.noun}, or is cut off", body or b""
+                    f"the answer of the server is not a {self.noun}, or is cut off", body or b""
                 )
         raise self.failure
 
@@ -652,7 +652,7 @@ class Decoder:
 
     def _nothing(self) -> ProviderError:
         if stray := self.parser.stray:
-            return self.broken(f"the body is not a {self.noun}", stray)
+            return self.broken(f"the answer of the server is not a {self.noun}", stray)
         if self.parser.is_body:
             return self.broken("the body is cut off")
         return self.broken(self.empty, kind="empty")

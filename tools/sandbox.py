@@ -448,7 +448,7 @@ def _outermost(paths: Iterable[str], written: Sequence[str]) -> tuple[str, ...]:
 
 
 def _sockets(folders: Iterable[str]) -> list[str]:
-    """Return the paths of the host's sockets inside the given folders and the system's folders."""
+    """Return the paths of the host's sockets in the given folders, in /etc and in SYSTEM."""
     try:
         with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as file:
             names = {

@@ -310,7 +310,7 @@ class _Container:
 
 
 def _resolve_folder(home: str, cwd: str) -> str:
-    """Return the absolute path of the folder `cwd`; raise ToolError if it is not below `home`."""
+    """Return the absolute path of the folder `cwd`; raise ToolError if it is outside `home`."""
     try:
         with Root(home) as root, root.directory(cwd) as place:
             return os.path.join(home, *place.names)

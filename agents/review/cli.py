@@ -130,7 +130,7 @@ _pr = click.option("--pr", type=int, help="Number of the pull request. Default: 
 _second_look = click.option(
     "--second-look",
     type=click.Choice(["never", "auto", "always"]),
-    help="Check findings of the model in a request of their own before they are posted."
+    help="Let the model check each finding of its own again, one by one, before they are posted."
     " auto: those of medium severity or worse. Default: second_look in .glue/review.toml of the"
     " base branch, else auto.",
 )

@@ -176,7 +176,7 @@ def replay_tools(
 def differences(old: ReviewRun, new: ReviewRun) -> list[str]:
     """Return the differences between two reviews as lines.
 
-    Compared are findings (place, severity and title), summary, model, notices and coverage.
+    Compared are the findings (place, severity and title), the coverage, and the fields in `names`.
     """
     before, after = _by_code(old), _by_code(new)
     lines = [f"- {text}" for key, text in before.items() if key not in after]

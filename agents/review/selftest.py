@@ -46,7 +46,7 @@ _NOT = re.compile(r"\b(?:typo|docs?|lint|format|ci|merge|bump|release|revert)\b"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """A change of the history to review: a fix that is undone, or a clean change."""
+    """A commit for the self-test to review: a fix in reverse, or another commit as it is."""
 
     sha: str
     subject: str
@@ -193,7 +193,7 @@ async def selftest(
     second_look: SecondLookMode | None = None,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> Score:
-    """Review up to `count` undone fixes and at most as many clean changes; return the score.
+    """Review up to `count` fixes in reverse and at most as many clean changes; return the score.
 
     Fixes are commits that also change a test. Each change is reviewed `repeat` times. `second_look`
     overrides the setting of the repository. `on_progress` is called with one line for each review.
@@ -222,8 +222,8 @@ async def selftest(
             on_progress(f"{len(trials)}: {sample.sha[:12]} {kind}: {_word(trial)}")
     if not any(trial.undone for trial in trials):
         raise ConfigError(
-            f"no fix with a test was found in the last {HISTORY} commits;"
-            " a self-test needs a history with fixes"
+            f"no suitable fix was found in the last {HISTORY} commits;"
+            " a self-test needs small fixes that also change a test"
         )
     return Score(models=(model,), trials=tuple(trials), labels=_labels(root))
 

@@ -26,7 +26,8 @@ def copy_text(text: str, out: Screen, environ: Mapping[str, str] = os.environ) -
     """Copy a text to the clipboard; return the program or protocol used, or "" if none works.
 
     If no program works, the terminal is asked with the escape sequence OSC 52. This also works over
-    SSH, but its effect cannot be checked. Return "" if stdout is not a terminal either.
+    SSH, but its effect cannot be checked. Return "" if stdout is not a terminal that knows escape
+    sequences.
     """
     for variable, program in _PROGRAMS:
         path = shutil.which(program[0], path=environ.get("PATH"))

@@ -67,7 +67,9 @@ def _budget(number: type[int] | type[float]) -> dict[str, Any]:
         except ValueError:
             value = -1
         if not 0 <= value < float("inf"):
-            raise click.BadParameter(f"{text!r} is not {kind} of 0 or more, or none for no limit")
+            raise click.BadParameter(
+                f"must be {kind} of 0 or more, or 'none' for no limit, not {text!r}"
+            )
         return value
 
     return {"type": convert, "metavar": "N|none"}

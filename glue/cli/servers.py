@@ -240,7 +240,7 @@ def run(function: Callable[..., Awaitable[None]], *args: object) -> None:
 
 
 def take_stdout() -> tuple[BinaryIO, BinaryIO]:
-    """Return the real stdin and stdout for a protocol, and redirect both for all other code.
+    """Return the real stdin and stdout for a protocol; other code gets empty input and stderr.
 
     From then on, code that reads stdin reads nothing, and output to stdout goes to stderr.
     """

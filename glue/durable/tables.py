@@ -78,7 +78,10 @@ def engine_store(engine: str, lease: float = LEASE) -> SQLStore:
 def check_queue(name: str) -> str:
     """Return the name of a queue unchanged. Raise ConfigError if it is invalid."""
     if not re.fullmatch(r"[a-z0-9_-]{1,100}", name):
-        raise ConfigError(f"the name of a queue may contain a-z, 0-9, - and _, not {name!r}")
+        raise ConfigError(
+            "the name of a queue must be 1 to 100 of the characters a-z, 0-9, - and _,"
+            f" not {name!r}"
+        )
     return name
 
 

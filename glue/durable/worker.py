@@ -156,7 +156,7 @@ class Worker:
             tasks.cancel_scope.cancel()
 
     async def exchange(self, free: int = 0) -> list[Row]:
-        """Store results, claim up to `free` rows and return them.
+        """Store results; claim and return up to `free` rows.
 
         While the database does not respond, wait.
         """

@@ -105,7 +105,7 @@ class ShownReply:
 
     @property
     def tool_seconds(self) -> float | None:
-        """Seconds of the slowest call: measured, or until the last result; None if unknown."""
+        """Seconds of the slowest measured call, else from the reply to its last result, or None."""
         measured = [result.seconds for result in self.results if result.seconds is not None]
         if measured or not self.results:
             return max(measured, default=None)

@@ -237,9 +237,9 @@ def test_continue_without_a_session_is_refused(cli: Cli, agent: str) -> None:
         ),
         (
             ("run", "-m", "offline", "--max-turns", "x", "hi"),
-            "'x' is not a whole number of 0 or more",
+            "must be a whole number of 0 or more, or 'none' for no limit, not 'x'",
         ),
-        (("run", "-m", "offline", "--seconds", "nan", "hi"), "'nan' is not a number of 0 or more"),
+        (("run", "-m", "offline", "--seconds", "nan", "hi"), "must be a number of 0 or more"),
         (("run", "-m", "offline", "--as-curl", "hi"), "--as-curl needs --show-wire"),
         (("run", "-m", "offline", "-s", "a", "-c", "hi"), "use one of them"),
         (("run", "-m", "offline", "-q", "-v", "hi"), "exclude each other"),

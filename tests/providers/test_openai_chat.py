@@ -125,7 +125,7 @@ def test_a_body_may_be_a_list_of_one_completion() -> None:
     body = json.dumps([{"choices": [choice]}]).encode()
 
     assert ChatDecoder(Quirks(), "acme", "acme-1").decode(body).message.text == "hi"
-    with pytest.raises(ProviderError, match="the body is not a completion"):
+    with pytest.raises(ProviderError, match="the answer of the server is not a completion"):
         ChatDecoder(Quirks(), "acme", "acme-1").decode(b"[]")
 
 

@@ -113,7 +113,7 @@ class _Text:
 
     @cached_property
     def unit(self) -> int:
-        """The most frequent step of indentation in blanks, such as 4; 0 if there is no step.
+        """The usual indentation of a block in blanks, such as 4; 0 if no line is indented further.
 
         A step is the difference between a line and a line after it with more indentation. Lines
         indented with tabs are ignored.

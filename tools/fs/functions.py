@@ -70,7 +70,7 @@ class _Permit:
         self.shown: dict[str, list[tuple[str, str]]] = {}
 
     def target(self, given: Mapping[str, Any]) -> PermissionTarget:
-        """Return the permission target of a call that writes a file, and record the file as shown.
+        """Return the permission target of a call that writes a file, and record the shown file.
 
         The target contains a diff, unless the edit is not possible.
         """

@@ -85,13 +85,13 @@ class ServerTransport:
             self.expired = True
         if status in (401, 403) and not self.config.oauth:
             self.hint = (
-                f"HTTP {status}: the server does not accept the credentials; "
-                'set headers: {"Authorization": "Bearer ..."} or "oauth": true'
+                f"HTTP {status}: the server wants credentials, or other credentials; "
+                'set "headers": {"Authorization": "Bearer ..."} or "oauth": true'
             )
 
 
 class _LimitedStream(httpx2.AsyncByteStream):
-    """The body of an HTTP response that raises an error if a message in it is too long."""
+    """The body of an HTTP response. Reading it raises an error if a message is too long."""
 
     def __init__(self, stream: Any, output: ServerOutput) -> None:
         self._stream, self._output = stream, output

@@ -126,7 +126,9 @@ def summary(report: Report, *, limit: int = gate.SUMMARY) -> str:
         *(clean.markdown(notice) for notice in report.notices),
         _section("Findings", shown),
         _fold(f"{count(len(over), 'more finding')} beyond the limit of comments on lines", over),
-        _fold(f"{count(len(mild), 'more finding')}, milder or less certain", mild),
+        _fold(
+            f"{count(len(mild), 'more finding')} that are too mild or uncertain for a comment", mild
+        ),
         _section(
             "Fixed",
             [f"- {clean.code(old.path)} {clean.prose(old.title)}" for old in report.fixed[:20]],

@@ -86,7 +86,7 @@ ABOUT = 0.50  # share of the names in a summary that must occur in the context
 def judge(
     run: ReviewRun, bundle: Bundle, *, language: str = "en", examples: Sequence[str] = ()
 ) -> ReviewRun:
-    """Return the run without the findings and the summary that must not be posted.
+    """Return the run without findings that must not be posted, and without such a summary.
 
     Refused findings are moved to `dropped`, each with its code. A refused summary is removed. If
     the returned run has `codes`, nothing that the model wrote may be posted.

@@ -358,7 +358,7 @@ async def review(
         earlier: a review of an earlier version of the change. The model reads only new hunks, and
             the earlier findings on other hunks are kept.
         handed_in: results of other tools.
-        second_look: which findings of the model are checked in a request of their own.
+        second_look: which findings the model checks again, each in a run of its own.
         callbacks: called while the review runs.
     """
     started = time.monotonic()

@@ -149,7 +149,7 @@ def check(bundle: Bundle, *, disable: tuple[str, ...] = ()) -> tuple[Finding, ..
     """Return the findings of all rules, the most severe first.
 
     For each line and category, only the first finding is returned. Findings of the rules in
-    `disable` are left out.
+    `disable`, and findings that a comment `review: ignore` switches off, are left out.
     """
     found: list[Finding] = []
     for file in changed_files(bundle):

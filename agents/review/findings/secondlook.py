@@ -1,4 +1,4 @@
-"""The second look: each finding of the model is checked in a fresh, short request with tools.
+"""The second look: each finding of the model is checked in a short run of its own, with tools.
 
 A refuted finding is kept in the record and is not posted. A wrong detail or severity is corrected,
 and findings of one cause are merged. If a check fails, the finding stands.

@@ -165,7 +165,7 @@ class Client:
             raise ConfigError(f"not a path of the API: {path!r}")
         if not self.base.startswith(("https://", "http://")):
             raise ConfigError(
-                f"the address of the forge must start with https://, not {self.base!r};"
+                f"the address of the forge must start with https:// or http://, not {self.base!r};"
                 " set it with --api"
             )
         headers = {"accept": "application/json", "user-agent": "glue-review", **self.headers}
