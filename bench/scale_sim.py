@@ -34,7 +34,7 @@ class Constants:
     row_transactions: float = 4.2  # of a row with one request, measured
     request_transactions: float = 2.1  # of each further request with a tool call, measured
     budget_transactions: float = 2.4  # of each request, if the map has a budget, measured
-    idle_transactions: float = 0.8  # of an idle worker per second, measured
+    idle_transactions: float = 0.6  # of an idle worker per second, measured
     row_cpu: float = 0.0025  # seconds of CPU of a worker for a row of one request, measured
     map_cpu: float = 0.0003  # seconds of CPU of the map for a row, measured
     cores: int = 4  # of a machine
