@@ -385,8 +385,11 @@ def _load_config() -> None:
         tables = {}
     entries = config.own_entries(path, tables.get("providers", {}))
     own_aliases = tables.get("aliases", {})
-    if isinstance(own_aliases, dict):
-        _aliases.update({name: str(spec) for name, spec in own_aliases.items()})
+    is_table = isinstance(own_aliases, dict)
+    if not is_table or not all(isinstance(spec, str) for spec in own_aliases.values()):
+        example = 'quick = "openai:gpt-5.4-nano"'
+        raise ConfigError(f"{path}: 'aliases' must be a table of texts, such as {example}")
+    _aliases.update(own_aliases)
     for entry in entries:
         try:
             register(entry.name, functools.partial(_open, entry), entry=entry)

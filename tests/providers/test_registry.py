@@ -355,6 +355,18 @@ def test_a_mistyped_alias_gets_a_hint(monkeypatch: pytest.MonkeyPatch, tmp_path:
     registry.check_names("quickest,openai:gpt-5.4-nano,claude-haiku-5-5")
 
 
+@pytest.mark.parametrize("text", ['aliases = "x"\n', "[aliases]\nquick = 5\n"])
+def test_aliases_of_a_wrong_type_are_an_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "glue").mkdir()
+    (tmp_path / "glue/config.toml").write_text(text)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+    with pytest.raises(ConfigError, match="'aliases' must be a table of texts, such as quick ="):
+        providers.new("quick")
+
+
 def test_the_stand_in_is_an_error_that_names_the_variables_if_no_person_reads_it() -> None:
     model = providers.default(otherwise="offline:stand-in")
 
