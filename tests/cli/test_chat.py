@@ -242,7 +242,7 @@ def test_a_paused_session_shows_its_waiting_calls_and_asks(terminal: Tmux) -> No
     terminal.wait("glue sessions answer work", "? save one.txt", "[l]ater")
 
     terminal.type("l", "Enter")
-    terminal.wait("1 call waits for an answer; the next prompt asks again")
+    terminal.wait("1 call waits for an answer; the next prompt asks again\n>")
     terminal.type("hello", "Enter")
     terminal.wait("the next prompt asks again\n> hello\n? save one.txt")
     terminal.type("y", "Enter")
