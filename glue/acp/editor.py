@@ -93,7 +93,7 @@ def ready_agent(
 
 
 class _MultiRootTool(ToolWrapper):
-    """The same tool for several root folders: the absolute path of a call selects the root."""
+    """A tool for several root folders: an absolute path in a call selects the root."""
 
     def __init__(self, first: Tool[..., Any], others: Sequence[tuple[str, Tool[..., Any]]]) -> None:
         super().__init__(first)
@@ -139,7 +139,7 @@ def editor_tools(
 
 
 def _absolute(root: str, path: str) -> str:
-    """Return the absolute path of a file below the root; raise ToolError if it leads outside.
+    """Return the absolute path of a file; raise ToolError if the path leads outside the root.
 
     Links are resolved here, because the editor opens the file without a check.
     """
@@ -308,8 +308,8 @@ async def _request(editor: EditorConnection, method: str, params: dict[str, Any]
 _OPTIONS = {
     "allow_once": ("Allow", allow()),
     "allow_always": ("Always allow {}", allow("target")),
-    "reject_once": ("Reject", deny("the user rejected it")),
-    "reject_always": ("Always reject {}", deny("the user rejected it", "target")),
+    "reject_once": ("Reject", deny("the user rejected the call")),
+    "reject_always": ("Always reject {}", deny("the user rejected the call", "target")),
 }
 _TARGETS = {"shell": "this command", "write_file": "this file", "edit_file": "this file"}
 
@@ -351,12 +351,12 @@ class EditorPermission:
         return Rules(**self._rules, otherwise=otherwise)
 
     def needs_person(self, request: PermissionRequest) -> bool:
-        """Return whether the user must be asked in the editor about a permission request."""
+        """Return whether a person must decide on a request; False if the session is read-only."""
         mode = self._mode()
         return mode != "read" and self._policy(mode).needs_person(request)
 
     async def decide(self, request: PermissionRequest) -> Decision:
-        """Return the decision about a call; tell the editor if the call may run."""
+        """Decide on a call, asking the user if needed; tell the editor if the call may run."""
         mode = self._mode()
         if mode == "read":
             return deny("the session is read-only")
@@ -369,12 +369,12 @@ class EditorPermission:
         return decision
 
     async def ask_once(self, request: PermissionRequest) -> Decision:
-        """Ask the user in the editor to allow or reject a request once, and return the decision."""
+        """Ask the user in the editor about a request; return the decision without storing it."""
         call = ToolCall(id=f"{request.call_id}-question", name=request.tool, arguments="{}")
         return await self._request(request, ShownCall(call.id, call), ("allow_once", "reject_once"))
 
     async def _ask(self, request: PermissionRequest) -> Decision:
-        """Ask the user in the editor whether a call may run, and return the decision."""
+        """Ask the user in the editor whether a call may run, now or always; return the decision."""
         return await self._request(request, await self._shown(request), tuple(_OPTIONS))
 
     async def _request(
@@ -398,7 +398,7 @@ class EditorPermission:
         try:
             answer = await self._editor.peer.request("session/request_permission", params)
         except RpcError as error:
-            return deny(f"the editor could not ask: {error}")
+            return deny(f"the editor could not ask the user: {error}")
         outcome = answer.get("outcome") if isinstance(answer, dict) else None
         if not isinstance(outcome, dict) or outcome.get("outcome") != "selected":
             return deny("the question was cancelled")
@@ -406,7 +406,7 @@ class EditorPermission:
         return decision or deny("the editor answered with an unknown option")
 
     async def _shown(self, request: PermissionRequest) -> ShownCall:
-        """Return the call as the editor shows it: with final arguments, and a diff for an edit."""
+        """Update the shown call with its final arguments and the diff of an edit, and return it."""
         arguments = json.dumps(dict(request.arguments), default=str)
         call = ToolCall(id=request.call_id, name=request.tool, arguments=arguments)
         shown = self._ids.current(call.id) or ShownCall(call.id, call)

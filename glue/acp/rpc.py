@@ -1,4 +1,4 @@
-"""JSON-RPC over two byte streams: one message a line, requests in both directions."""
+"""JSON-RPC over two byte streams: one message per line, requests in both directions."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Peer:
         self._send({"jsonrpc": "2.0", "method": method, "params": params})
 
     async def request(self, method: str, params: Any) -> Any:
-        """Send a request, wait for its answer and return the result; raise RpcError on an error.
+        """Send a request, wait for its answer and return the result; raise RpcError if it fails.
 
         If the caller is cancelled, the other side is asked to cancel the request.
         """
@@ -120,9 +120,10 @@ class Peer:
         return answer[0].get("result")
 
     def send_request(self, method: str, params: Any) -> int:
-        """Send a request, ignore its answer and return its id.
+        """Send a request without waiting for its answer, and return the id of the request.
 
-        For cleaning up in a task that may have been cancelled, and therefore cannot wait.
+        The answer is ignored, unless the caller adds the id to `_pending`. A task that may have
+        been cancelled, and therefore cannot wait, uses this method to clean up.
         """
         self._last_id += 1
         self._send({"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params})
@@ -134,7 +135,7 @@ class Peer:
             await self._flushed.wait()
 
     def _read(self) -> None:
-        """Read lines in a thread, and pass each line to the event loop in order."""
+        """Read lines in a worker thread until the end, and pass each line to the event loop."""
         while True:
             line = self._source.readline(MAX_LINE + 1)
             if len(line) > MAX_LINE:
@@ -148,11 +149,12 @@ class Peer:
                 anyio.from_thread.run_sync(self._receive, line)
 
     def _refuse_long_line(self, head: bytes, tail: bytes) -> None:
-        """Answer a line that is too long with an error.
+        """Refuse a line that is too long: send an error, or fail the request that it answers.
 
         If the line is a request, the error has the id of the request, so that the editor does not
-        wait for ever. If the line answers a request of this side, that request fails. The id is
-        searched at the outer level of the JSON, in the first and the last bytes of the line.
+        wait for ever. If the line answers a request of this side, that request fails, and nothing
+        is sent. The id is searched at the outer level of the JSON, in the first and the last bytes
+        of the line.
         """
         message = f"a line is longer than {MAX_LINE // 2**20} MiB; send less at once"
         number, is_request = _outer_fields(head, tail)
@@ -169,7 +171,7 @@ class Peer:
         done.set()
 
     def _refuse(self, code: int, message: str) -> None:
-        """Send an error without an id, for a line that is not a valid message."""
+        """Send an error without an id, for a line that is not a valid message or is too long."""
         self._send({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}})
 
     def _receive(self, line: bytes) -> None:
@@ -285,9 +287,10 @@ _METHOD = rb'"method"\s*:\s*"'
 
 
 def _outer_fields(head: bytes, tail: bytes) -> tuple[str | int | None, bool]:
-    """Return the id of a JSON-RPC message, and whether it has a method, from the ends of its line.
+    """Return the id of a JSON-RPC message, or None, and whether the message has a method.
 
-    Only fields of the outer object count, not those inside `params` or `result`.
+    `head` and `tail` are the first and the last bytes of its line. Only fields of the outer object
+    count, not those inside `params` or `result`.
 
     >>> _outer_fields(b'{"id": 3, "method": "x", "params": {"id": 4', b'}}')
     (3, True)

@@ -109,7 +109,7 @@ class Server:
         }
 
     async def serve(self) -> None:
-        """Answer requests until the editor closes the connection."""
+        """Answer requests until the editor closes the connection; then close the agents."""
         try:
             await self.peer.serve()
         finally:
@@ -125,9 +125,10 @@ class Server:
         return found
 
     def _on_request(self, method: str, params: Params) -> Work:
-        """Return the function that answers a request; raise RpcError for an unknown method.
+        """Queue a prompt, or forget a closed session; return the function that answers a request.
 
-        A prompt is queued in its session here, before that function runs.
+        A request with another method changes nothing before that function runs. Raise RpcError for
+        an unknown method, an unknown session or an invalid prompt.
         """
         if method == "session/prompt":
             opened = self._session(params)
@@ -183,7 +184,7 @@ class Server:
         }
 
     def _terminal_methods(self) -> list[dict[str, Any]]:
-        """Return a list with the method to enter a key in a terminal of the editor, or [].
+        """Return a list with the authentication method that asks for a key in a terminal, or [].
 
         The list is empty if no key is missing or the editor offers no terminal for it. The editor
         starts this program again with the argument `--setup`.
@@ -203,13 +204,16 @@ class Server:
     async def _authenticate(self, params: Params) -> dict[str, Any]:
         method = params.get("methodId")
         if method not in self._keys:
-            hint = "keys come from the environment"
+            hint = "there are none, because keys come from the environment"
             if self._keys:
                 hint = f"methods: {', '.join(self._keys)}"
             raise RpcError(INVALID_PARAMS, f"unknown authentication method {method!r}; {hint}")
         if not os.environ.get(str(method)):
-            hint = "set it in the environment of the editor, and restart the editor"
-            raise RpcError(AUTH_REQUIRED, f"{method} is not set; {hint}")
+            raise RpcError(
+                AUTH_REQUIRED,
+                f"{method} is not set; set it in the environment of the editor, "
+                "and restart the editor",
+            )
         self._logged_out = False
         return {}
 
@@ -244,7 +248,7 @@ class Server:
         return self._opened({"sessionId": session_id}, opened)
 
     async def _load(self, params: Params, *, replays: bool = True) -> Response:
-        """Open a stored session, send its conversation if `replays`, and return the answer."""
+        """Open a stored session, send its messages if `replays` is true, and return the answer."""
         cwd = _directory(params.get("cwd"), "cwd")
         name = cast(str, params.get("sessionId"))  # the store checks it
         try:
@@ -520,8 +524,8 @@ class Server:
         name = params.get("sessionId")
         opened = self._sessions.get(name) if isinstance(name, str) else None
         if opened is None:
-            hint = "use session/new or session/load"
-            raise RpcError(NOT_FOUND, f"the session {name!r} is not open; {hint}")
+            message = f"the session {name!r} is not open; use session/new or session/load"
+            raise RpcError(NOT_FOUND, message)
         return opened
 
     def _refuse_busy(self, opened: OpenSession | None) -> None:
@@ -563,7 +567,11 @@ async def serve(
     rules: Mapping[str, Sequence[str]] | None = None,
     budgets: Mapping[str, Any] | None = None,
 ) -> None:
-    """Serve one editor until it closes the connection. The arguments are those of `Server`."""
+    """Serve one editor until it closes the connection, and log warnings to standard error.
+
+    The arguments are those of `Server`. Without a store, the sessions are files in the state
+    directory.
+    """
     # Editors show the standard error output of the server, so warnings go there.
     logging.basicConfig(stream=sys.stderr, format="%(name)s: %(message)s")
     opened = store or FileStore(state_dir() / "acp")

@@ -1,4 +1,4 @@
-"""Sessions that an editor has opened (settings, MCP servers, prompts), and pages of their list."""
+"""The sessions that an editor has open, and pages of the list of all stored sessions."""
 
 from __future__ import annotations
 
@@ -209,9 +209,9 @@ class OpenSession:
             raise RpcError(INVALID_PARAMS, str(error)) from None
 
     def set_instructions(self, given: Any) -> None:
-        """Replace the system prompt by a text, or for `{"append": text}` add the text to it.
+        """Replace the system prompt by a text, or append the text of `{"append": text}` to it.
 
-        None changes nothing. Raise RpcError for another value.
+        None and "" change nothing. Raise RpcError for another value.
         """
         append = given.get("append") if isinstance(given, dict) else None
         if given is not None and not isinstance(append or given, str):
@@ -289,7 +289,7 @@ class OpenSession:
             self.session.configure(cache=saved["cache"])
 
     def commands(self) -> list[dict[str, Any]]:
-        """Return slash commands for editors and prompts of MCP servers, as protocol objects."""
+        """Return the commands that the editor offers: slash commands and prompts of MCP servers."""
         prompts = self.servers.prompts if self.servers is not None else {}
         listed = [(each.name, each.help, each.argument) for each in COMMANDS if each.in_editor]
         listed += [(name, prompt.description, prompt.hint) for name, prompt in prompts.items()]
@@ -299,9 +299,9 @@ class OpenSession:
         ]
 
     async def command(self, parts: Sequence[str | Part]) -> str | Sequence[Any] | None:
-        """Return the answer to a slash command or the messages of an MCP prompt; else return None.
+        """Run a slash command and return its text, or return the messages of an MCP prompt.
 
-        If the command fails, return the text of the error.
+        If the command fails, return the text of the error. Return None for an ordinary prompt.
         """
         text = parts[0].text if len(parts) == 1 and isinstance(parts[0], Text) else ""
         name, argument = parse(text)

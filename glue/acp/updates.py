@@ -163,7 +163,7 @@ class ShownCall:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The parsed arguments; invalid JSON and other values are wrapped in an object."""
+        """The parsed arguments; invalid JSON, or JSON that is not an object, is wrapped in one."""
         try:
             arguments = json.loads(self.call.arguments or "{}", parse_constant=str)
         except (ValueError, RecursionError):
@@ -182,7 +182,7 @@ class ShownCall:
 
 
 class CallIds:
-    """Unique ids for the calls of a session.
+    """The calls of a session that have not ended, with ids that are unique in the session.
 
     Some models number their calls from 1 in each reply, and so do the models of sub-agents.
     """
@@ -316,7 +316,7 @@ def _title(name: str, arguments: dict[str, Any]) -> str:
 
 
 def _location(shown: ShownCall) -> dict[str, Any] | None:
-    """Return the file that a call touches, with the line if known; None for a call without path."""
+    """Return the file that a call touches, and the line if known; None without a path or root."""
     name, arguments, diff = shown.call.name, shown.arguments, shown.diff
     path = arguments.get("path")
     if not shown.root or not isinstance(path, str) or not path:
@@ -397,7 +397,10 @@ class Reporter:
             self._progress(event, (*above, event.call_id))
 
     def _start(self, call: ToolCall, key: tuple[str, ...]) -> None:
-        """Send the update that shows a new call; `key` has its id after those of outer calls."""
+        """Register a new call, and send the update that shows it in the editor.
+
+        `key` contains the ids of the calls around it, the outermost first, and its own id.
+        """
         tool = next((tool for tool in self._tools_at(key) if tool.spec.name == call.name), None)
         shown = self.ids.begin(key, call, tool)
         if not getattr(tool, "in_editor", False) and (path := edited_path(shown)):
@@ -431,9 +434,10 @@ class Reporter:
             self.send(tool_update(shown.id, status="in_progress", content=[content]))
 
     def _send_usage(self, message: AssistantMessage) -> None:
-        """Add the cost of a reply, and send the tokens in use if the window's size is known.
+        """Add the cost of a reply to the session's cost, and send the tokens in use to the editor.
 
-        If the provider reports no usage, the number of tokens is estimated.
+        If the size of the context window is unknown, nothing is sent. If the provider reports no
+        usage, the number of tokens is estimated.
         """
         usage = message.usage
         if usage is not None and usage.cost is not None:
