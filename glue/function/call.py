@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from glue.function.decorator import Tool
 
 _PARTS = (Text, Image, File, Opaque)
-EXTERNAL = "the caller of resume supplies its result"
+EXTERNAL = "the caller of resume supplies the result of the call"
 
 # Runs a call whose arguments are valid: `run_function`, or `run_guarded` in `glue.function.guard`.
 Runner: TypeAlias = Callable[
@@ -53,10 +53,10 @@ async def invoke(
 
 
 async def _finished(tool: Any, result: ToolResult) -> ToolResult:
-    """Return a result whose texts are shortened to the tool's `max_output`.
+    """Shorten the texts of a result to the tool's `max_output`, and save whole texts in the spool.
 
-    The middle of a text is left out, and the whole text is saved in the spool. If
-    the tool was made with `terminates=True`, `terminate` is set in a successful result.
+    The middle of a text is left out. If the tool was made with `terminates=True`, `terminate` is
+    set in a successful result.
     """
     limit = getattr(tool, "max_output", None)
     if limit is not None and any(
@@ -173,9 +173,9 @@ async def supplied_result(tool: Any, value: Any) -> ToolResult:
 
 
 def _clean(result: ToolResult, limit: int | None) -> ToolResult:
-    """Return a result whose texts can be encoded as UTF-8 and have at most `limit` characters.
+    """Replace characters of a result that UTF-8 cannot encode, and cut longer texts to `limit`.
 
-    If `limit` is None, the texts are not cut.
+    `cap` cuts a text, and saves the whole text in the spool. If `limit` is None, no text is cut.
     """
     content = []
     for part in result.content:

@@ -117,7 +117,8 @@ def _to_text(validator: Validator, schema: Schema, number: float) -> Json:
 def _coerce_items(validator: Validator, schema: Schema, value: Json) -> Json:
     """Return a list with its items converted by `coerce`.
 
-    A value that is not a list becomes a list of one item, if this fits the schema.
+    A value that is not a list becomes a list of one item, if this fits the schema. If the schema
+    demands unique items, only the first of several equal items is kept.
     """
     if not isinstance(value, list):
         wrapped = _coerce_items(validator, schema, [value])

@@ -145,7 +145,7 @@ class Tool(Generic[P, R]):
             )
         if not isinstance(target, str) and not callable(target):
             raise TypeError(
-                f"tool {self.name}: target must be the name of a parameter or a function, "
+                f"tool {self.name}: target must be a function or the name of a parameter, "
                 f"not {show(target)}"
             )
         known = self.spec.parameters.get("properties", {})
@@ -194,7 +194,7 @@ class Tool(Generic[P, R]):
         return self.spec.name
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickle a tool as a reference by name, like a function, if its module has that name."""
+        """Pickle a tool by its name, like a function, if its module contains it by this name."""
         module, name = getattr(self, "__module__", ""), getattr(self, "__qualname__", "")
         found: Any = sys.modules.get(module)
         for part in name.split("."):
@@ -348,7 +348,7 @@ class Signature(NamedTuple):
         return arguments
 
     def split(self, arguments: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Split the arguments into those to pass by position and those to pass by name."""
+        """Split the arguments into a list to pass by position and a dict to pass by name."""
         if self.whole:
             return [arguments], {}
         if not self.positional:
@@ -431,7 +431,7 @@ def read_signature(function: Callable[..., Any], frame: Any = None) -> Signature
         if _is_context(describer, hint):
             raise CannotDescribe(f"{label.format(name)}: a Context must be the first parameter")
         if parameter.kind is parameter.VAR_POSITIONAL:
-            why = "a model names its arguments; use a parameter with a list type instead"
+            why = f"a model cannot pass *{name}; use a parameter with a list type instead"
             raise CannotDescribe(f"{label.format(name)}: {why}")
         if parameter.kind is parameter.VAR_KEYWORD:
             extra, build = describer.members(label, [(name, hint, REQUIRED)])

@@ -147,9 +147,10 @@ def _errors_by_option(error: Any) -> dict[int, list[Any]]:
 
 
 def _errors_of_intended_option(error: Any) -> list[Any]:
-    """Return the errors of the only option of a union whose type fits the value.
+    """Return the errors of the option that the model meant: the only one whose type fits.
 
-    Return [] if the type of several options fits the value, or of no option.
+    `error` is the error of a union. Return [] if the type of several options fits the value, or of
+    no option.
     """
     options = _errors_by_option(error)
     fitting = [errors for errors in options.values() if not any(map(_is_wrong_type, errors))]

@@ -46,7 +46,7 @@ class Decided:
 async def run_guarded(
     tool: Tool[..., Any], call: ToolCall, arguments: dict[str, Any], context: Context[Any]
 ) -> ToolResult:
-    """Run a tool with its hooks and its permission, and return the result.
+    """Run a tool with the hooks and the permission policy of the run, and return the result.
 
     The order is: hooks before the tool, permission, the tool, hooks after the tool.
     """
@@ -60,7 +60,9 @@ async def run_guarded(
 
 
 async def _ask_permission(tool: Tool[..., Any], step: Step) -> ToolResult | None:
-    """Ask for permission. Return None if the call may run, or the result if it may not.
+    """Ask for permission; return None if the tool must run now, or the result of the call.
+
+    The result reports that the call was denied or failed, or comes from a confined trial.
 
     If only a person can decide, and the tool has a `trial`, the call is first tried without
     permission, but confined; if this succeeds, return its result. If the target changes while a
@@ -97,14 +99,15 @@ async def _ask_permission(tool: Tool[..., Any], step: Step) -> ToolResult | None
         if not waited or not _has_changed(tool, step, request):
             return None
     return error_result(
-        f"{name}: its target changes again and again while permission is asked; nothing was done"
+        f"{name}: the target of this call changes again and again while permission is asked; "
+        "nothing was done"
     )
 
 
 async def _try_confined(tool: Tool[..., Any], step: Step) -> ToolResult | None:
-    """Try a call without permission, but confined; return its result, or None.
+    """Run a call confined and without permission; return its result, or None.
 
-    None means that the call turned out to need permission.
+    None means that the call needs permission after all.
     """
     assert tool.trial is not None
     try:
@@ -126,7 +129,10 @@ def _has_changed(tool: Tool[..., Any], step: Step, request: PermissionRequest) -
 
 
 async def _decide(step: Step, request: PermissionRequest) -> tuple[Decision, bool]:
-    """Return the decision of the run's permission policy, and whether the policy is async."""
+    """Ask the run's permission policy; return its decision, and whether the policy is async.
+
+    Without a policy, the call is denied. The waiting time is recorded in the context.
+    """
     policy, ask = step.context.host.permission, step.context.ask
     if policy is None:
         return deny("no permission policy is set"), False

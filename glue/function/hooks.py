@@ -93,9 +93,9 @@ class ToolHook:
 
 
 async def run_before(step: Step) -> ToolResult | None:
-    """Call `before` of each hook. Return the result of the first that skips the tool, or None.
+    """Call `before` of each hook; return the result of the first hook that skips the tool.
 
-    A hook may also replace the arguments in `step`. None means that the tool shall run.
+    Return None if the tool shall run. A hook may also replace the arguments in `step`.
     """
     for hook in step.context.host.hooks:
         answer = await _call_hook(hook, "before", step)
@@ -121,7 +121,7 @@ async def _call_hook(hook: Any, side: str, step: Step, *result: ToolResult) -> A
     """Call the function `side` of a hook, "before" or "after", and return its value.
 
     If the hook raises or returns an Abort, return a Skip with an error result: the tool must not
-    run if a hook fails.
+    run if a hook fails. An Abort also cancels the run.
     """
     function = getattr(hook, side, None)
     if function is None:

@@ -154,7 +154,7 @@ class Shape:
         self.fits = self.validator.check(schema)
 
     def read(self, value: Json) -> Any:
-        """Validate a JSON value and convert it to the Python type, or raise ValidationError."""
+        """Coerce and validate JSON, and convert it to the Python type, or raise ValidationError."""
         self.validator.start(value)
         if not self.fits(value):
             value = coerce(self.validator, self.schema, value)
@@ -538,7 +538,7 @@ class Describer:
 
 
 def gather(items: Iterable[tuple[Any, Json, Build | None]]) -> dict[Any, Any]:
-    """Call the builder of each (key, value, builder), and return the built values by key.
+    """Call the builder of each tuple (key, value, builder), and return the built values by key.
 
     If values are invalid, raise one ValidationError with the faults of all of them.
     """
@@ -562,7 +562,7 @@ def _any_of(schemas: list[dict[str, Json]]) -> dict[str, Json]:
 
 
 def _is_json(value: Any) -> bool:
-    """Return whether a default value is JSON already: no tuple, for example, and not infinite."""
+    """Return whether a default value is valid in JSON; a tuple or an infinite number is not."""
     if isinstance(value, dict):
         return all(isinstance(key, str) and _is_json(item) for key, item in value.items())
     if isinstance(value, list):

@@ -70,13 +70,13 @@ class Spool:
         """
         found = re.fullmatch(r"spool:([0-9a-f]{16}\.txt)", address)
         if found is None:
-            raise FileNotFoundError(f"no such text: {address!r}")
+            raise FileNotFoundError(f"there is no stored text {address!r}")
         try:
             path = os.path.join(self.directory, found[1])
             return open(os.open(path, os.O_RDONLY | _SAFE_FLAGS), "rb")
         except OSError:
             raise FileNotFoundError(
-                f"no such text: {address!r}; it may have been dropped"
+                f"there is no stored text {address!r}; it may have been removed"
             ) from None
 
 
@@ -94,7 +94,7 @@ current_spool: ContextVar[Spool] = ContextVar("glue.spool", default=Spool())  # 
 
 
 def cap(text: str, limit: int) -> str:
-    """Return a text, without its middle if it is longer than `limit` characters.
+    """Return a text; above `limit` characters, save it in the spool and leave out its middle.
 
     About two thirds of the kept characters are from the start of the text, and one third is from
     its end. A note between them contains the address of the whole text in the spool.

@@ -316,9 +316,9 @@ class Validator:
         return lambda value: type(value) in kinds and holds(value, bound)
 
     def _compile_list(self, keywords: dict[str, Any]) -> Check:
-        """Return the check of a list, which includes the check of `"type": "array"`.
+        """Return the quick check of a list, and remove `"type": "array"` from `keywords`.
 
-        That keyword is removed from `keywords`.
+        The returned check includes the check of that keyword.
         """
         first = [self.check(part) for part in keywords.get("prefixItems", [])]
         rest = self.check(keywords.get("items", True))
@@ -342,9 +342,9 @@ class Validator:
         return check_list
 
     def _compile_object(self, keywords: dict[str, Any]) -> Check:
-        """Return the check of an object, which includes the check of `"type": "object"`.
+        """Return the quick check of an object, and remove `"type": "object"` from `keywords`.
 
-        That keyword is removed from `keywords`.
+        The returned check includes the check of that keyword.
         """
         properties = keywords.get("properties", {})
         names = keywords.get("propertyNames", True)

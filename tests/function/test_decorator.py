@@ -147,7 +147,7 @@ def test_an_unknown_name_in_an_annotation_is_an_error_with_the_name_of_the_param
         ({"max_output": 200.5}, "max_output must be at least 100 characters, not 200.5"),
         ({"max_output": "200"}, "max_output must be at least 100 characters, not '200'"),
         ({"target": "url"}, "target 'url' is not a parameter; its parameters are: path"),
-        ({"target": 5}, "target must be the name of a parameter or a function, not 5"),
+        ({"target": 5}, "target must be a function or the name of a parameter, not 5"),
     ],
 )
 def test_wrong_options_are_errors_when_the_tool_is_made(
