@@ -77,7 +77,7 @@ def notes(evaluation: Evaluation, page: str = "") -> list[str]:
 
 
 def sentence(pair: Comparison) -> str:
-    """Return a sentence with the number of cases in which one model did better than another.
+    """Return a sentence that counts the cases in which the first model did better, and worse.
 
     If the sample is too small to distinguish the two models, the sentence states how many cases
     would be needed.
@@ -96,7 +96,7 @@ def sentence(pair: Comparison) -> str:
         return f"{text}: they passed equally often"
     points = 100 * abs(pair.difference)
     wanted = max(pair.needed, pair.cases + 1)
-    return f"{text}: a difference of {points:.2g} points would take about {wanted:,} cases"
+    return f"{text}: about {wanted:,} are needed to detect a difference of {points:.2g} points"
 
 
 def comparison_page(evaluation: Evaluation, title: str) -> str:

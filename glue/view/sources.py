@@ -101,7 +101,7 @@ def read_file(path: Path) -> Transcript:
 
 
 def _read(path: Path, text: str) -> Transcript:
-    """Read a transcript from a cassette, events or messages; the first line shows the kind."""
+    """Read a transcript from a cassette, events or messages, depending on the first line."""
     first = _parsed(text.lstrip("\ufeff \t\r\n").split("\n", 1)[0])
     first = first if isinstance(first, Mapping) else {}
     kind = first.get("type")
@@ -138,7 +138,7 @@ def _session(head: Record, messages: Iterable[Message], times: Mapping[str, floa
 
 
 def _messages(path: Path, text: str) -> Transcript:
-    """Read a JSON list of messages, one message a line, or an object with `messages`."""
+    """Read a JSON list of messages, one message per line, or an object with `messages`."""
     value = _parsed(text)
     if value is None:
         lines = [_parsed(line) for line in text.split("\n") if line.strip()]

@@ -121,7 +121,7 @@ Block: TypeAlias = ShownReply | ShownMessage | Note
 
 
 def arrange(items: Sequence[ShownMessage | Note]) -> tuple[Block, ...]:
-    """Group each reply with the results of its calls; leave all other items unchanged.
+    """Group each reply with the results of its calls; set `waited` in the other messages.
 
     For example, the items `user, reply with call c1, result of c1, reply` become the blocks
     `user, (reply with call c1, result of c1), reply`.

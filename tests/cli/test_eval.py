@@ -131,7 +131,7 @@ def test_a_small_sample_is_said_to_be_too_small(cli: Cli, cases: str) -> None:
     ran = cli("eval", "agent.py", cases, "-m", "good", "-m", "poor", "--yes", "-q")
 
     wanted = "better in 1 case, worse in 0 (p = 1); 3 cases cannot distinguish them: "
-    assert f"{wanted}a difference of 33 points would take about 24 cases" in ran.out
+    assert f"{wanted}about 24 are needed to detect a difference of 33 points" in ran.out
     assert ran.err == ""
 
 

@@ -96,7 +96,7 @@ def test_a_sentence_says_if_the_sample_is_too_small() -> None:
         "they passed equally often"
     )
     assert pair([1.0, 0.0, 1.0], [0.0, 0.0, 1.0]).endswith(
-        "3 cases cannot distinguish them: a difference of 33 points would take about 24 cases"
+        "3 cases cannot distinguish them: about 24 are needed to detect a difference of 33 points"
     )
 
 
