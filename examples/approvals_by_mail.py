@@ -42,7 +42,7 @@ def mail(session: str, result: glue.RunResult[None]) -> None:
         with smtplib.SMTP(host, int(port or 25), timeout=30) as server:
             server.send_message(message)
     except OSError as error:  # also the base of all SMTP errors
-        sys.exit(f"error: {host} did not take the mail ({error}); {session} still waits")
+        sys.exit(f"error: {host} did not accept the mail ({error}); {session} still waits")
 
 
 def main() -> int:

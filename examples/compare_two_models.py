@@ -38,7 +38,7 @@ def main() -> int:
             print(f"  {trial.model}, {trial.case}: {'; '.join(trial.reasons)}")
     [pair] = evaluation.pairs()
     better, worse = len(pair.better), len(pair.worse)
-    print(f"the first is better in {better} cases, worse in {worse}; p = {pair.p:.2g}")
+    print(f"the first model is better in {better} cases, worse in {worse}; p = {pair.p:.2g}")
     return 1 if worse else 0
 
 

@@ -30,7 +30,7 @@ class Caption:
 def describe(agent: Agent[None, Caption], file: Path) -> Caption:
     kind, _ = mimetypes.guess_type(file)
     if not kind or not kind.startswith("image/"):
-        raise ValueError("its name does not end like that of a picture, such as .png")
+        raise ValueError("the file name has no ending of a picture, such as .png")
     return agent.run_sync([PROMPT, Image(media_type=kind, data=file.read_bytes())]).output
 
 

@@ -49,7 +49,8 @@ def main() -> int:
     added = sum(line.amount for line in invoice.lines)
     if abs(added - invoice.total) > 0.005:
         print(
-            f"check it: the lines add up to {added:.2f}, not {invoice.total:.2f}", file=sys.stderr
+            f"check the sum: the lines add up to {added:.2f}, not {invoice.total:.2f}",
+            file=sys.stderr,
         )
         return 1
     return 0

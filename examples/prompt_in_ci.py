@@ -35,14 +35,17 @@ def evaluate(prompt: Path, cases: Path, *, record: bool, repeat: int) -> Evaluat
 
 
 def report(found: Evaluation, baseline: Path) -> int:
-    """Print the result and its difference from the baseline; return 1 if a case became worse."""
+    """Print the result and its difference from the baseline; return the exit code.
+
+    The code is 1 if a case became worse or if there is no baseline.
+    """
     [summary] = found.summaries()
     print(f"{summary.passed:g} of {summary.trials} trials passed")
     for trial in found.trials:
         if trial.reasons:
             print(f"  {trial.case}: {'; '.join(trial.reasons)}")
     if not baseline.exists():
-        print("there is no baseline; --accept makes one")
+        print("there is no baseline; --accept creates it")
         return 1
     [pair] = differences(found, load(baseline))
     print(f"better: {', '.join(pair.better) or 'none'}; worse: {', '.join(pair.worse) or 'none'}")

@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["glue-agents"]
 # ///
-"""An object instead of text: `python structured.py`."""
+"""An answer as an object instead of text: `python structured.py`."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal

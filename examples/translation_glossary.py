@@ -22,7 +22,7 @@ from glue.providers import default
 
 
 def missing(source: str, translation: str, glossary: Mapping[str, str]) -> list[str]:
-    """Return the terms in the source text whose translated words the translation lacks."""
+    """Return the glossary entries whose term is in the source but whose word was not used."""
     return [
         f"{term} -> {word}"
         for term, word in glossary.items()

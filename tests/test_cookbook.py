@@ -603,7 +603,7 @@ def test_a_refund_still_waits_if_the_mail_server_cannot_be_reached(play: Play) -
 
     assert ran.code == 1
     assert re.fullmatch(
-        r"error: 127.0.0.1 did not take the mail \(.*\); refund-\w+ still waits\n", ran.err
+        r"error: 127.0.0.1 did not accept the mail \(.*\); refund-\w+ still waits\n", ran.err
     )
 
 
@@ -739,7 +739,7 @@ def test_the_fields_of_a_pdf_are_extracted_and_added_up(play: Play) -> None:
     assert "Paper 12.50, Ink 30.00. Total 42.50" in right.requests[0].messages[0].text
     assert_shown("pdf-extraction", good.out)
     assert (good.code, good.err) == (0, "")
-    assert (bad.code, bad.err) == (1, "check it: the lines add up to 42.50, not 45.20\n")
+    assert (bad.code, bad.err) == (1, "check the sum: the lines add up to 42.50, not 45.20\n")
 
 
 def test_the_binary_files_of_the_examples_have_the_described_content() -> None:
@@ -840,7 +840,7 @@ def test_a_prompt_is_tested_on_recorded_replies_and_compared_with_its_baseline(
     kept = play(*words, "--accept")
 
     assert missing.err.startswith("error: the cassette prompt.cassette.jsonl cannot be read")
-    assert recorded.out.endswith("there is no baseline; --accept makes one\n")
+    assert recorded.out.endswith("there is no baseline; --accept creates it\n")
     assert accepted.out == "2 of 2 trials passed\nbetter: none; worse: none\n"
     failed = changed.out.splitlines()[2]  # the requests of both cases are sent at the same time
     assert_shown("prompt-in-ci", re.sub(r"request \d differs", "request 1 differs", failed))
