@@ -343,7 +343,7 @@ class EditorPermission:
         self._asking = Ask(self._ask)  # remembers the answers that are for always
 
     def check(self, tools: Iterable[Any]) -> None:
-        """Raise ConfigError if a rule names an unknown tool."""
+        """Raise ConfigError if a permission rule can never apply to a call of these tools."""
         self._policy("ask").check(tools)
 
     def _policy(self, mode: str) -> Rules:

@@ -163,7 +163,7 @@ class ShownCall:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The parsed arguments; invalid JSON, or JSON that is not an object, is wrapped in one."""
+        """The parsed arguments as a dict; invalid JSON or another value becomes its only value."""
         try:
             arguments = json.loads(self.call.arguments or "{}", parse_constant=str)
         except (ValueError, RecursionError):
@@ -434,10 +434,9 @@ class Reporter:
             self.send(tool_update(shown.id, status="in_progress", content=[content]))
 
     def _send_usage(self, message: AssistantMessage) -> None:
-        """Add the cost of a reply to the session's cost, and send the tokens in use to the editor.
+        """Add the cost of a reply, and send the used tokens if the context window is known.
 
-        If the size of the context window is unknown, nothing is sent. If the provider reports no
-        usage, the number of tokens is estimated.
+        If the provider reports no usage, the number of tokens is estimated.
         """
         usage = message.usage
         if usage is not None and usage.cost is not None:

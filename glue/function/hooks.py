@@ -93,9 +93,9 @@ class ToolHook:
 
 
 async def run_before(step: Step) -> ToolResult | None:
-    """Call `before` of each hook; return the result of the first hook that skips the tool.
+    """Call `before` of each hook; return the result of the first hook that skips the tool, or None.
 
-    Return None if the tool shall run. A hook may also replace the arguments in `step`.
+    None means that the tool shall run. A hook may also replace the arguments in `step`.
     """
     for hook in step.context.host.hooks:
         answer = await _call_hook(hook, "before", step)
