@@ -98,7 +98,7 @@ class RequestStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageStart:
-    """The beginning of a message: a prompt, or a reply that is streamed."""
+    """The beginning of a user message or of a reply. A tool result has no such event."""
 
     id: str
     role: str
@@ -106,25 +106,28 @@ class MessageStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageEnd:
-    """The end of a message, with the complete message."""
+    """The end of a user message or of a reply, with the message.
+
+    If a streamed reply was discarded, the message has the text so far, and `meta["discarded"]`.
+    """
 
     message: Message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStart:
-    """The start of a tool that the model has called."""
+    """The start of a tool call."""
 
     call: ToolCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolEnd:
-    """The end of a tool that the model has called, with the result of the call."""
+    """The end of a tool call, with its result."""
 
     call: ToolCall
     message: ToolMessage
-    seconds: float
+    seconds: float  # without the time that the call waited for permissions
     traceback: str = ""
 
 

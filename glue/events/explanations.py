@@ -59,7 +59,7 @@ class OutputCapEscalated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextChanged:
-    """A change of a request by a policy. The transcript stays unchanged.
+    """A change of the messages of a request by a policy. The transcript stays unchanged.
 
     `before` and `after` are estimated tokens. `added`, `removed` and `edited` are message ids.
     """

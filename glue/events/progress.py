@@ -1,4 +1,4 @@
-"""The events of calls that take long: progress of a tool, and a call that has to wait."""
+"""Events of long tool calls: the progress of a tool, and a call that waits for a decision."""
 
 from __future__ import annotations
 

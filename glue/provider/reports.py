@@ -1,4 +1,4 @@
-"""The events of a provider that are no part of the reply, and the type of all its events."""
+"""`Attempt` and `Notice`, the events of a provider about a request, and `ProviderEvent`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from glue.provider import Done, TextDelta, ThinkingDelta, ToolCallDelta
 class Attempt:
     """A failed attempt at a request, or an attempt whose reply was discarded.
 
-    Wrappers such as `with_retry` and `with_failover` send this event before the next attempt.
+    Wrappers such as `with_retries` and `with_failover` send this event before the next attempt.
+    `with_failover` also sends it for a provider that was left out because no key is set.
     """
 
     provider: str
@@ -24,8 +25,8 @@ class Attempt:
     cooldown: float = 0.0  # seconds for which a failover list skips this provider
     seconds: float = 0.0  # duration of this attempt
     usage: Usage | None = None
-    # Set by with_escalation: the output limit that was too small, the next limit, and the text of
-    # the discarded reply.
+    # Set by with_escalation: the output limit that was too small, the next limit, and the id of the
+    # discarded reply.
     previous_cap: int | None = None
     next_cap: int | None = None
     discarded: str | None = None
