@@ -24,7 +24,7 @@ try:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
 except ImportError as error:
     raise ConfigError(
-        "sending telemetry needs the SDK:"
+        "sending telemetry needs the OpenTelemetry SDK:"
         " pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
     ) from error
 
@@ -76,9 +76,9 @@ def _has_timeout() -> bool:
 
 
 def _exporter(signal: str) -> str:
-    """Return the exporter that OTEL_TRACES_EXPORTER or OTEL_METRICS_EXPORTER names, or "otlp".
+    """Return the value of OTEL_{signal}_EXPORTER: "console", "none", or "otlp", the default.
 
-    `signal` is "TRACES" or "METRICS". Raise ConfigError if the exporter is unknown.
+    `signal` is "TRACES" or "METRICS". Raise ConfigError if the variable has another value.
     """
     kind = os.environ.get(f"OTEL_{signal}_EXPORTER", "otlp").strip()
     if kind not in ("otlp", "console", "none"):

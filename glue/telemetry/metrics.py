@@ -1,4 +1,4 @@
-"""`Metrics`: counts of the outcomes of runs and of continued replies, without OpenTelemetry."""
+"""`Metrics`: counts of run outcomes and of continued replies, kept without OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Histogram:
 
 
 class Metrics:
-    """A listener that counts the outcomes of runs, and the continuations of cut replies.
+    """A listener that counts the outcomes of runs, and the continuations of cut-off replies.
 
         metrics = Metrics()
         agent.run_sync("Weather in Oslo?", on_event=metrics)
@@ -56,7 +56,7 @@ class Metrics:
         self._listener(event)
 
     def listener(self) -> Callable[[Event], None]:
-        """Return a listener that counts the events of one run in this object."""
+        """Return a new listener for one run, which adds its counts to this object."""
         attempts, counted = 0, False
 
         def listen(event: Event) -> None:

@@ -51,7 +51,7 @@ try:
     from opentelemetry import context as otel_context
     from opentelemetry import metrics, propagate, trace
 except ImportError as error:
-    raise ConfigError(f"telemetry needs the extra: {install_command('otel')}") from error
+    raise ConfigError(f"telemetry needs OpenTelemetry: {install_command('otel')}") from error
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -127,10 +127,10 @@ class OpenTelemetry:
 
     @contextmanager
     def traced(self, state: State) -> Iterator[None]:
-        """Create the spans of a run during a `with` block: one for the run, and those inside it.
+        """Create spans for a run, its requests and its tool calls during a `with` block.
 
-        Each attempt at a request and each tool call gets a span of its own. For this purpose, the
-        provider, the tools and the listener in `state` are replaced by wrappers.
+        Each attempt at a request gets a span of its own. For this purpose, the provider, the tools
+        and the listener in `state` are replaced by wrappers.
         """
         host, provider = state.host, state.provider
         identity = host.identity or {}
@@ -163,10 +163,9 @@ class OpenTelemetry:
                 _fail(span, str(kind))
 
     def _listen(self, span: Span, otel_names: Mapping[str, str], event: Event) -> None:
-        """Handle an event of a run: add an explanation to the span of the run as a span event.
+        """Record an event of a run in its span: explanations, and the totals at the end of the run.
 
-        Count continued replies in the metrics. At the end of the run, set the attributes of the
-        span.
+        Continued replies are also counted in the metrics.
         """
         if isinstance(event, events.Explanation):
             data = event_to_json(event)
@@ -213,10 +212,10 @@ class OpenTelemetry:
 
 
 def _parent() -> Any:
-    """Return the trace context in the environment variable TRACEPARENT, or None.
+    """Return the trace context in TRACEPARENT, or None if it is not set or a span is current.
 
-    CI or a parent process may have set the variable. Return None if it is not set, or if there is a
-    current span: then that span is the parent.
+    CI or a parent process may have set this environment variable. A current span is the parent
+    instead.
     """
     if "TRACEPARENT" not in os.environ or trace.get_current_span().get_span_context().is_valid:
         return None
@@ -291,7 +290,7 @@ class _TracedPermission:
 
 
 class _TracedTool(ToolWrapper):
-    """A tool that creates a span for each call. It is the current span while the tool runs."""
+    """A tool that creates a span for each call, which is the current span while the tool runs."""
 
     def __init__(self, telemetry: OpenTelemetry, tool: AnyTool) -> None:
         super().__init__(tool)
@@ -322,7 +321,7 @@ class _TracedTool(ToolWrapper):
 
 
 def _error_class(traceback: str) -> str:
-    """Return the exception class in the last line of a traceback, or "tool_error" without one."""
+    """Return the exception class that ends a traceback, or "tool_error" if there is no class."""
     name = traceback.strip().rpartition("\n")[2].partition(":")[0].strip()
     return name if name.replace(".", "").isidentifier() else "tool_error"
 
@@ -439,7 +438,7 @@ class _ChatSpan:
         self.end("", message.usage, message.provider, model)
 
     def retry(self, attempt: Attempt, *, in_failover_list: bool) -> None:
-        """Record why the request is sent again, and end the span of the attempt that failed."""
+        """Record why the request is sent again, and end the span of this attempt."""
         name, error = "retry", attempt.kind
         if attempt.next_cap is not None:
             name, error = "escalation", ""
