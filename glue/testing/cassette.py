@@ -89,7 +89,7 @@ class Cassette:
                     rows.append({**json.loads(line), "line": number})
                     _check_row(rows[-1], is_header=len(rows) == 1)
             if not rows:
-                raise ValueError("it is empty")
+                raise ValueError("the file is empty")
         except OSError as error:
             raise ReplayError(f"the cassette {path} cannot be read: {error.strerror}") from error
         except (ValueError, TypeError, RecursionError) as error:
@@ -100,7 +100,7 @@ class Cassette:
         return cls(path, exchanges, provider=str(rows[0]["provider"]))
 
     def begin(self, provider: str) -> int:
-        """Return the number of a new exchange. The first call empties the file.
+        """Return the number of a new exchange. The first call replaces the file by a new cassette.
 
         `provider` is the name of the provider that is recorded.
         """
@@ -130,21 +130,21 @@ class Cassette:
 
 
 def _check_row(row: Mapping[str, Json], *, is_header: bool) -> None:
-    """Raise ValueError if a line of a cassette is not a valid header or exchange."""
+    """Raise ValueError if a line of a cassette is damaged. Lines of an unknown type are valid."""
     if is_header:
         if row.get("type") not in ("cassette", "recording") or "provider" not in row:
-            raise ValueError("this line is not the header of a cassette")
+            raise ValueError("the line is not the header of a cassette")
         schema = row.get("schema")
         if not isinstance(schema, int):
             raise ValueError("the header has no schema number")
         if schema > SCHEMA:
             raise ValueError(
-                f"it was written with schema {schema}, but this glue supports only {SCHEMA};"
+                f"the cassette has schema {schema}, but this glue supports only {SCHEMA};"
                 " upgrade glue-agents"
             )
         return
     if "type" not in row:
-        raise ValueError("this line has no type")
+        raise ValueError("the line has no field 'type'")
     if row["type"] == "exchange":
         request = row.get("request")
         messages: Json = request.get("messages") if isinstance(request, dict) else None
@@ -243,7 +243,7 @@ class Replay:
             raise error
 
     def _take(self, request: Request) -> Mapping[str, Json]:
-        """Return the recorded exchange of a request, and remove it from the exchanges still to use.
+        """Remove the recorded exchange of a request from the unused exchanges, and return it.
 
         Raise ReplayError if the request was not recorded.
         """
@@ -253,8 +253,8 @@ class Replay:
         where = f"{self._label}: request {self._requests}"
         if not self._left:
             raise ReplayError(
-                f"{where} is one more than the {self._total} recorded requests;"
-                " record it again if that is intended"
+                f"{where} comes after the last of the {self._total} recorded requests;"
+                " record the cassette again if that is intended"
             )
         for index, exchange in enumerate(self._left if self.by == "hash" else self._left[:1]):
             if exchange.get("hash") == digest:
@@ -264,8 +264,8 @@ class Replay:
         if "request" in nearest:
             found = difference(_comparable(nearest["request"]), _comparable(encoded))
         raise ReplayError(
-            f"{where} differs from the cassette (its request {nearest['number']}) at {found};"
-            " record it again if that is intended"
+            f"{where} differs from request {nearest['number']} of the cassette at {found};"
+            " record the cassette again if that is intended"
         )
 
 
@@ -276,7 +276,7 @@ def _read_event(event: Json) -> ProviderEvent:
         return read
     message = message_from_json(fields["message"])
     if not isinstance(message, AssistantMessage):
-        raise ValueError("the message is not a reply")
+        raise ValueError("the message of the event 'done' is not a reply")
     return Done(message=message)
 
 
@@ -297,7 +297,7 @@ def _describe(fault: Exception) -> str:
 
 
 def request_to_json(request: Request) -> dict[str, Json]:
-    """Return a request as JSON, without the fields that have their default value."""
+    """Return a request as JSON: messages, tools, and the other fields that are not the default."""
     tools = [to_plain(spec) for spec in request.tools]
     rest = to_json(replace(request, messages=(), tools=()))
     return {**rest, "messages": messages_to_json(request.messages), "tools": tools}

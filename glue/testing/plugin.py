@@ -29,12 +29,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--glue-record",
         action="store_true",
-        help="send requests to real models and record new cassettes",
+        help="send the requests of glue_cassette tests to real models, and record new cassettes",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    cassette = "replay the replies of models that are given by name from a cassette"
+    cassette = "answer requests to models that are given by name from recorded cassettes"
     live = "the test may send requests to real models"
     cases = "run the test once for each case in a JSONL file in its folder, as its argument `case`"
     config.addinivalue_line("markers", f"glue_cassette(folder=None, by='order'): {cassette}")
@@ -50,7 +50,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     if len(mark.args) != 1 or "case" not in metafunc.fixturenames:
         raise pytest.UsageError(
-            f"{metafunc.definition.nodeid}: glue_cases takes a file, and the test an argument"
+            f"{metafunc.definition.nodeid}: glue_cases needs a file, and the test needs an argument"
             ' `case`: @pytest.mark.glue_cases("cases.jsonl") def test_it(case): ...'
         )
     from glue.cases import read_cases  # loads the loop, which most test runs do without

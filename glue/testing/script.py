@@ -43,7 +43,7 @@ class Reply:
     error: Exception | None = None  # raised after the content is streamed
 
     def pieces(self, text: str) -> Iterator[str]:
-        """Yield the pieces in which a text is streamed, of `chunk` characters each."""
+        """Yield a text in pieces of `chunk` characters, or whole if `chunk` is 0."""
         size = self.chunk or len(text)
         return (text[start : start + size] for start in range(0, len(text), size))
 
@@ -61,7 +61,7 @@ class Repeat:
 
 
 def say(text: str = "", *, stop: str = "end_turn", thinking: str = "", **options: Any) -> Reply:
-    """Return a reply with a text, after optional thinking.
+    """Return a scripted reply with thinking and then a text; each is left out if it is empty.
 
     The options are the fields of `Reply`, such as `usage` and `chunk`.
     """
@@ -88,7 +88,7 @@ def partial(name: str, arguments: str = '{"') -> ToolCall:
 
 
 def calls(*named: ToolCall | str, text: str = "", stop: str = "tool_use", **options: Any) -> Reply:
-    """Return a reply with tool calls, after an optional text.
+    """Return a scripted reply with tool calls. If `text` is not empty, it precedes the calls.
 
     A call is given by the name of the tool, or created by `call`. The options are the fields of
     `Reply`.
@@ -184,7 +184,7 @@ class Script:
     def _next(self, request: Request) -> Reply | Exception:
         if not self._steps:
             raise AssertionError(
-                f"{self.name}: request {len(self.requests)} is after the last step"
+                f"{self.name}: request {len(self.requests)} comes after the last scripted step"
             )
         step = self._steps[0]
         if isinstance(step, Repeat):
@@ -204,7 +204,7 @@ class Script:
 
 
 def shape(messages: Iterable[Message]) -> str:
-    """Return the roles of messages as letters: u user, a assistant, t tool result, u+ the loop.
+    """Return the roles of messages: u user, u+ added by the loop, a assistant, t tool result.
 
     >>> shape([UserMessage(content=()), AssistantMessage(content=())])
     'u a'

@@ -21,7 +21,7 @@ def test_a_recorded_run_is_replayed_without_the_model(cli: Cli, agent: str) -> N
     assert "· save" in cli("replay", "cassette.jsonl").err
     other = cli("run", agent, "--yes", "--replay", "cassette.jsonl", "something else")
     assert other.code == 1
-    assert "differs from the cassette" in other.err
+    assert "differs from request 1 of the cassette" in other.err
 
 
 THINKER = """

@@ -103,7 +103,7 @@ async def test_by_order_the_first_difference_is_reported(tmp_path: Path) -> None
         await ask(replay, "three")
 
     text = str(caught.value)
-    assert "run.jsonl: request 2 differs from the cassette (its request 2)" in text
+    assert "run.jsonl: request 2 differs from request 2 of the cassette" in text
     assert 'messages[0].content[0].text: recorded "two", now "three"' in text
     with pytest.raises(ReplayError, match="1 of 2 recorded requests were not sent"):
         replay.assert_used_up()
@@ -115,7 +115,7 @@ async def test_one_request_too_many_is_reported(tmp_path: Path) -> None:
     replay = Replay(path)
     await ask(replay, "one")
 
-    with pytest.raises(ReplayError, match="request 2 is one more than the 1 recorded"):
+    with pytest.raises(ReplayError, match="request 2 comes after the last of the 1 recorded"):
         await ask(replay, "one")
 
 
@@ -228,7 +228,7 @@ HEADER = '{"type":"cassette","schema":1,"provider":"x"}'
             '{"type":"exchange","number":1,"events":{},"request":{"messages":[]}}',
             "the exchange is damaged",
         ),
-        ("{}", "this line has no type"),
+        ("{}", "the line has no field 'type'"),
         ("[]", ""),
         ('{"type":', "Expecting value"),
         ("[" * 100_000, ""),
@@ -256,7 +256,7 @@ def test_a_damaged_line_is_reported_with_its_number(tmp_path: Path, line: str, r
         ),
         (
             {"events": [{"type": "done", "message": {"role": "user", "content": []}}]},
-            "the message is not a reply",
+            "the message of the event 'done' is not a reply",
         ),
         ({"error": {"message": "x"}}, "'kind' is missing or unknown"),
         ({"error": {"message": "x", "kind": "odd"}}, "the kind of error 'odd' is unknown"),

@@ -109,7 +109,7 @@ def test_marked_tests_record_and_replay_and_other_requests_are_blocked(tmp_path:
         "elsewhere/offline.jsonl",
     ]
     assert "3 failed, 7 passed" in replayed
-    assert "request 1 differs from the cassette" in replayed
+    assert "request 1 differs from request 1 of the cassette" in replayed
     assert "1 of 2 recorded requests were not sent" in replayed
     assert "does not exist; record it" in replayed
 
@@ -170,4 +170,4 @@ def test_a_wrong_case_and_a_test_without_the_argument_are_errors_of_one_line(
     missing = pytest_in(tmp_path)
 
     assert "cases.jsonl, line 1: contain: unknown name; there are: id, prompt" in wrong.stdout
-    assert "glue_cases takes a file, and the test an argument `case`" in missing.stdout
+    assert "glue_cases needs a file, and the test needs an argument `case`" in missing.stdout

@@ -50,7 +50,9 @@ async def test_a_request_after_the_last_step_fails() -> None:
     script = Script("one")
     await ask(script)
 
-    with pytest.raises(AssertionError, match="script: request 2 is after the last step"):
+    with pytest.raises(
+        AssertionError, match="script: request 2 comes after the last scripted step"
+    ):
         await ask(script)
 
 

@@ -62,7 +62,7 @@ async def test_replay_with_another_request_is_refused(tmp_path: Path) -> None:
     await review(shop(), providers=[Script(FINISH)], record=noted)
     other = replace(shop(), change=ReviewedChange(title="Another title"))
 
-    with pytest.raises(ReplayError, match="differs from the cassette"):
+    with pytest.raises(ReplayError, match="differs from request 1 of the cassette"):
         await review(other, providers=noted.replays(), record=noted, replay=True)
 
 
