@@ -74,7 +74,7 @@ class Catalog:
         return self._default
 
     def versions(self) -> tuple[str, ...]:
-        """Return the versions in natural order: v2 before v10."""
+        """Return the names of the versions in natural order: v2 before v10."""
         return tuple(sorted(self._texts, key=_natural))
 
     def get(self, version: str = "") -> Prompt:

@@ -1,4 +1,4 @@
-"""Encode and decode Anthropic's Messages API; Bedrock uses the same encoder for Claude."""
+"""Encode and decode Anthropic's Messages API, and the encoder that Bedrock shares for Claude."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ _DROPPED = frozenset(
 
 
 def output_schema(schema: Json) -> Json | None:
-    """Rewrite a schema so that Claude's structured output accepts it; return None if impossible."""
+    """Return a schema rewritten for Claude's structured output, or None if that is impossible."""
     try:
         return encoding.rewritten(schema, _DROPPED, _closed)
     except ValueError:

@@ -95,9 +95,10 @@ class AwsLogin:
         self._found: Any = None  # botocore's credentials, once they are loaded
 
     def get(self) -> Credentials:
-        """Return valid credentials; raise an error that names the step of the login that failed.
+        """Log in through botocore if necessary, and return credentials. Call it in a thread.
 
-        This method may send requests and block, so it must run in a thread.
+        This method may send requests and block. It raises an error that names the step of the login
+        that failed.
         """
         try:
             session = import_module("botocore.session")
@@ -145,7 +146,7 @@ def _failed(step: str, error: Exception) -> ProviderError:
 
 
 def find_region(environ: Mapping[str, str]) -> str:
-    """Return the region from the variables or ~/.aws/config, or "" if none is set."""
+    """Return the region from AWS_REGION, AWS_DEFAULT_REGION or ~/.aws/config, or "" if unset."""
     region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
     return region or _section(environ, "config").get("region", "")
 

@@ -29,7 +29,7 @@ def is_installed() -> bool:
 
 
 def has_credentials(environ: Mapping[str, str]) -> bool:
-    """Return whether a client or workload identity is set, and azure-identity is installed."""
+    """Return whether variables set a client or workload identity, and azure-identity is there."""
     secrets = ("AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH", "AZURE_FEDERATED_TOKEN_FILE")
     named = environ.get("AZURE_TENANT_ID") and environ.get("AZURE_CLIENT_ID")
     return bool(named and any(environ.get(name) for name in secrets)) and is_installed()
@@ -44,7 +44,7 @@ class Login:
         self._end = 0.0
 
     async def headers(self) -> dict[str, str]:
-        """Return the authorization header for a request, with a valid token."""
+        """Return the authorization header of a request; get a new token if the last one expires."""
         if not self._token or time.time() > self._end - _EARLY:
             # Start-up: listing the providers loads this module, and needs no event loop.
             from glue.tasks import finish_in_thread

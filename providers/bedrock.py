@@ -1,4 +1,4 @@
-"""Encode and decode Amazon Bedrock's Converse and ConverseStream."""
+"""Encode and decode Amazon Bedrock's APIs Converse and ConverseStream."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ _FORMATS = {
 
 
 class BedrockEncoder(anthropic.ClaudeEncoder):
-    """An encoder for Bedrock's Converse, with Claude and with models of other vendors."""
+    """An encoder for Bedrock's Converse API, for Claude and for models of other vendors."""
 
     wire = WIRE
     filler = b'{"text":"(continued)"}'  # Bedrock refuses a blank text

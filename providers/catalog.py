@@ -87,7 +87,7 @@ class Entry(NamedTuple):
 
 
 def entry_of(name: str, table: Mapping[str, Any]) -> Entry:
-    """Return the entry for a table of a data file; raise TypeError for an unknown field."""
+    """Return the Entry for a table of catalog.json or config.toml; raise TypeError if malformed."""
     return Entry(name, **{**_frozen(table), "quirks": Quirks(**_frozen(table.get("quirks", {})))})
 
 

@@ -85,6 +85,7 @@ def _own_entry(name: str, table: Any, where: str) -> Entry:
 def _check_types(fields: Mapping[str, Any], types: Mapping[str, Any], where: str) -> None:
     for field, value in fields.items():
         if field not in types:
-            raise ConfigError(f"{where}: {field!r} is unknown; there are: {', '.join(types)}")
+            known = ", ".join(types)
+            raise ConfigError(f"{where}: the field {field!r} is unknown; the fields are: {known}")
         if not isinstance(value, types[field]):
             raise ConfigError(f"{where}: {field} must be {_TYPE_NAMES[types[field]]}")

@@ -47,7 +47,7 @@ class Chunks:
         self._left = 0  # bytes of the current chunk that have not arrived yet
 
     def feed(self, data: bytes) -> bytes:
-        """Return the bytes to pass on; b"" if no complete part of a chunk has arrived yet."""
+        """Return the bytes to pass on after `data` arrived, or b"" if all bytes are held back."""
         if self._plain:
             return data
         if self._started:
@@ -122,7 +122,7 @@ _CONTENT = 128  # a read of at least this many bytes counts as content, not as a
 
 
 class Broken(Exception):
-    """A request failed here: a deadline has passed, or the response is too long or damaged.
+    """The error for a passed deadline, or for a response that is too long or damaged.
 
     `kind` is the kind of the error for the caller.
     """
@@ -178,7 +178,7 @@ class Watch:
             raise Broken(f"no content for {self.patience:g} s, only keep-alive", "timeout")
 
     def note(self, data: bytes) -> None:
-        """Count received bytes against the size limit, and extend the progress deadline.
+        """Count received bytes and extend the progress deadline; raise Broken above the size limit.
 
         Comments and pings of a stream do not extend the deadline.
         """

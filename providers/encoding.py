@@ -158,7 +158,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def call_name(name: str) -> str:
-    """Return a tool name that every server accepts; all other characters become "_".
+    """Return a tool name that every server accepts: at most 64 of A-Z a-z 0-9 _ -, others as "_".
 
     For example, `functions.look` becomes `functions_look`, and "" becomes `unknown`.
     """
@@ -185,9 +185,9 @@ def blocks(messages: Sequence[Message]) -> Iterator[tuple[Message, ...]]:
 
 
 def block_memo(block: tuple[Message, ...], key: str) -> Json:
-    """Return the value that `keep_block` stored under a key for a full block of messages.
+    """Return the value that `keep_block` stored under a key for a block of messages, or None.
 
-    Return None if no value is stored or the block contains other messages now.
+    The result is None if no value is stored or the block contains other messages now.
     """
     kept = block[-1].memo.get(("block", key)) if len(block) == BLOCK else None
     return kept[1] if kept is not None and kept[0] == block[:-1] else None
@@ -385,7 +385,7 @@ def is_strict(schema: Json) -> bool:
 def rewritten(
     schema: Json, dropped: Collection[str], finish: Callable[[Mapping[str, Json], Json], Json]
 ) -> Json:
-    """Return a copy of a schema without the `dropped` keywords, at every level.
+    """Return a copy of a schema without the `dropped` keywords; `finish` completes each level.
 
     `finish(original, copy)` returns the final form of each subschema.
     """
@@ -430,7 +430,7 @@ def accepts(kinds: Sequence[str], kind: str) -> bool:
 
 
 def image_type(part: Image) -> str:
-    """Return the media type of an image; a data URL decides if the image has one."""
+    """Return the media type of an image: that of its data URL, or else its `media_type`."""
     return (
         inline(part)[0]
         if part.url is not None and part.url.startswith("data:")
@@ -445,9 +445,9 @@ def is_text(part: File) -> bool:
 
 
 def taken(parts: Iterable[Part], facts: Facts) -> Iterator[Said]:
-    """Yield the texts, images and files of a message.
+    """Yield the parts of a message; images and files that the model does not accept become texts.
 
-    A text replaces each image and file that the model does not accept. Empty texts are left out.
+    Thinking, calls and empty texts are left out.
     """
     for part in parts:
         if isinstance(part, Image) and not accepts(facts.images, image_type(part)):

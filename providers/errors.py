@@ -112,7 +112,7 @@ class ErrorBody:
 
 
 def read_body(text: str) -> ErrorBody:
-    """Parse the body of an error response of any vendor. A body that is not JSON is the message."""
+    """Parse the error body of any vendor. A body that is not JSON becomes the message."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -293,7 +293,7 @@ def is_refused_call(error: ProviderError) -> bool:
 
 
 def kind_of(status: int | None, said: ErrorBody) -> tuple[ErrorKind, bool | None]:
-    """Return the kind of an error, and whether to retry; None leaves that to the kind."""
+    """Return the kind of an error, and whether to retry; None means the default of the kind."""
     names, texts = _signs()
 
     def named(kind: ErrorKind) -> bool:

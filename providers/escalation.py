@@ -29,7 +29,7 @@ def with_escalation(
 
     Args:
         provider: the provider to wrap.
-        ladder: how the cap grows: "double", a number of tokens to add, or a list of caps.
+        ladder: how `max_tokens` grows: "double", a number of tokens to add, or a list of limits.
         attempts: how often a request is repeated at most, for one reply.
         ceiling: the highest cap to ask for.
     """
@@ -45,7 +45,8 @@ class Escalation(Wrapper):
         super().__init__(provider)
         if isinstance(ladder, str) and ladder != "double":
             raise ValueError(
-                f"ladder must be 'double', a number of tokens or a list of caps, not {ladder!r}"
+                "ladder must be 'double', a number of tokens to add or a list of limits,"
+                f" not {ladder!r}"
             )
         if isinstance(ladder, int) and ladder < 1:
             raise ValueError(f"ladder must be 1 token or more, not {ladder}")
@@ -75,7 +76,7 @@ class Escalation(Wrapper):
                 provider=done.message.provider or self.name,
                 model=done.message.model or model_of(self.provider, request),
                 kind="escalated",
-                detail=f"cut at max_tokens={cap}, asking again with {higher}",
+                detail=f"reply cut off at max_tokens={cap}, asking again with {higher}",
                 seconds=time.monotonic() - started,
                 usage=done.message.usage,
                 previous_cap=cap,
@@ -85,7 +86,7 @@ class Escalation(Wrapper):
             request = replace(request, max_tokens=higher)
 
     def _next(self, cap: int) -> int | None:
-        """Return the next higher `max_tokens`, or None if the ladder or the ceiling ends here."""
+        """Return the next higher `max_tokens`, or None if ladder or ceiling allow no increase."""
         if isinstance(self._ladder, int):
             higher: int | None = cap + self._ladder
         elif isinstance(self._ladder, str):

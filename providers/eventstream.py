@@ -58,7 +58,9 @@ class EventStream:
                 if crc32(memoryview(self._buffer)[start : start + 8]) != checksum:
                     raise self._error("the checksum of a frame's first bytes is wrong")
                 if not OVERHEAD <= total <= LIMIT or headers > total - OVERHEAD:
-                    raise self._error(f"a frame declares {total} bytes, {headers} of them headers")
+                    raise self._error(
+                        f"a frame declares a wrong size: {total} bytes, {headers} of them headers"
+                    )
                 if len(self._buffer) - start < total:
                     break
                 frame = bytes(memoryview(self._buffer)[start : start + total])

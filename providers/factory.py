@@ -75,7 +75,7 @@ def open_entry(
     if not key and entry.key and not entry.quirks.local and not can_log_in:
         raise MissingKey(entry.name, entry.key)
     if not (model or entry.model):
-        raise ConfigError(f"{entry.name}: no model; name one as {entry.name}:MODEL")
+        raise ConfigError(f"{entry.name}: no model is named; write {entry.name}:MODEL")
     if wire or (entry.compatible_wire and url != entry.base_url):
         entry = entry._replace(wire=wire or entry.compatible_wire)
     is_bearer = entry.auth in ("bearer", *CLOUDS)

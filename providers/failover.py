@@ -170,7 +170,7 @@ class Failover(Closeable):
         raise self._all_failed(failed, order)
 
     def _is_passed_on(self, done: Done) -> bool:
-        """Return whether a reply counts as a failure: an empty reply or, if so set, a refusal."""
+        """Return whether a reply is a failure: empty, or a refusal while `on_refusal` is set."""
         is_refusal = done.message.stop_reason is StopReason.REFUSAL
         return (self._on_refusal and is_refusal) or is_empty(done.message)
 

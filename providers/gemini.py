@@ -1,4 +1,4 @@
-"""Encode and decode Gemini's generateContent, at Google's API and on Vertex."""
+"""Encode and decode Gemini's API generateContent, of Google's own servers and of Vertex."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ _UNKNOWN_KEYWORDS = frozenset(
 
 
 class GeminiEncoder(wire.TurnEncoder):
-    """An encoder for Gemini's generateContent."""
+    """An encoder for Gemini's API generateContent."""
 
     wire = WIRE
     heads: ClassVar = {

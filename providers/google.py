@@ -50,9 +50,9 @@ class Tokens:
         self._delegated: Any = None  # google-auth's credentials, once they are loaded
 
     async def get(self) -> str:
-        """Return the token of an environment variable, or else a token from the login.
+        """Return the token of an environment variable, or else request a token with the login.
 
-        A token from the login is renewed a minute before it expires.
+        The requested token is reused until a minute before it expires.
         """
         given = next((self._environ[name] for name in VARIABLES if self._environ.get(name)), "")
         if given:
@@ -136,7 +136,7 @@ def has_credentials(environ: Mapping[str, str]) -> bool:
 
 
 def find_login(environ: Mapping[str, str]) -> dict[str, Json]:
-    """Return the login in the file of GOOGLE_APPLICATION_CREDENTIALS, or else of gcloud.
+    """Return the login in the file that GOOGLE_APPLICATION_CREDENTIALS names, or in gcloud's file.
 
     Raise ConfigError if the file does not exist or cannot be read.
     """

@@ -239,7 +239,7 @@ class HTTP:
         return run_blocking(work)
 
     async def aclose(self) -> None:
-        """Close the idle connections of this event loop."""
+        """Close the idle connections of this event loop to the origin."""
         idle = await idle_connections(self._key)
         while idle:
             await idle.pop().close()
@@ -324,7 +324,7 @@ class HTTP:
 
 
 class Exchange:
-    """One request and its response.
+    """One request, which `async with` sends, and its response. Iterate over it to read the body.
 
     No cancel scope stays open while the caller handles a block, so the caller may be a generator.
     This class is not a generator: when the event loop ends, a generator would be closed too early,
@@ -685,7 +685,10 @@ def _explain(error: Exception, http: HTTP, watch: Watch) -> tuple[str, ErrorKind
         return f"{where} {silence}", "timeout", None
     if isinstance(error, engine.ConnectError):
         if isinstance(error.__cause__, ssl.SSLCertVerificationError):
-            what = f"the certificate of {where} is not trusted; set SSL_CERT_FILE to its authority"
+            what = (
+                f"the certificate of {where} is not trusted;"
+                " set SSL_CERT_FILE to the certificate of its authority"
+            )
             return what, "transient", False
         hint = "; is the server running?" if http.address.is_local else ""
         return f"cannot connect to {where}: {reason or 'no reason given'}{hint}", "transient", None

@@ -44,7 +44,7 @@ class LocalModel(OpenAIChat):
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
         provider: Provider = _Native(self, super().stream)
         if request.tools and not await self._knows_tools():
-            text = "the chat template of this model has no tools; the prompt describes them"
+            text = "the chat template of this model has no tools; the prompt describes the tools"
             for notice in self._notices([text], self.model):
                 yield notice
             provider = with_prompt_tools(provider)

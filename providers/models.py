@@ -149,7 +149,7 @@ def date() -> str:
 
 @functools.cache
 def _fallbacks() -> dict[str, list[str]]:
-    """Return, by provider, the other providers whose tables are searched for its models too."""
+    """Return for each provider the other providers whose tables are searched for its models."""
     found: dict[str, list[str]] = _value("fallbacks")
     for name, source in _MODELS_FROM.items():
         found[name] = [source, *found.get(source, ()), *found.get(name, ())]
@@ -191,7 +191,7 @@ def find(provider: str, model: str) -> Model | None:
 
 
 def vendors_of(model: str) -> list[str]:
-    """Return the vendors that have a model of exactly this name, without its date or "-latest"."""
+    """Return the vendors that have a model of this name, with or without a date or "-latest"."""
     name = model.lower()
     plain = re.sub(_DATED, "", name)
     names = (name, plain, plain.removesuffix("-latest"), f"{plain}-latest")

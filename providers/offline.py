@@ -1,4 +1,4 @@
-"""A provider without a model: it answers by rules, or imitates a model and tells the user."""
+"""A provider without a model: it answers by rules, or imitates a model and tells the user so."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ _WHOLE = frozenset("body content message note prompt query question task text ti
 
 
 class _Values:
-    """Invents values for a schema: from the words of a text, or from the schema's examples."""
+    """A source of values for a schema: from the words of a text, or from the schema's examples."""
 
     def __init__(self, text: str) -> None:
         self.text = " ".join(text.split())
@@ -241,7 +241,7 @@ class _Values:
         self.names: list[str] = re.findall(r"(?<=[^.?!\s] )[A-Z][\w'-]*(?: [A-Z][\w'-]*)*", text)
 
     def fill(self, schema: Json, name: str = "", root: Json = None, depth: int = 0) -> Json:
-        """Return a value for a schema; `name` is its field, and `root` the schema with `$defs`."""
+        """Return a value for the schema of field `name`; `root` is the schema with `$defs`."""
         root = schema if root is None else root
         if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
             return None

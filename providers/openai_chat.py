@@ -200,7 +200,7 @@ class ChatDecoder(wire.Decoder):
             self._add("thinking" if is_thought else "text", text, events)
 
     def _take_calls(self, fragments: list[Json], events: list[ProviderEvent]) -> None:
-        """Append fragments of tool calls to their calls; servers differ in ids and indexes."""
+        """Append fragments of tool calls to their calls, and their deltas to `events`."""
         for fragment in fragments:
             function = fragment.get("function") or {}
             custom = {} if function else fragment.get("custom") or {}  # arguments in plain text
@@ -420,7 +420,7 @@ class OpenAIEncoder(wire.Encoder):
         )
 
     def output_format(self) -> dict[str, Json] | None:
-        """Return the field that asks for JSON, or None if none is wanted or the server has none.
+        """Return the field that asks for JSON, or None without an output schema or server support.
 
         A server without support for schemas is asked for any JSON object. `strict` is set if both
         the schema and the server support it.

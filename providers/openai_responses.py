@@ -461,7 +461,7 @@ class OpenAIResponses(wire.Wire):
     decoder = ResponsesDecoder
 
     async def settled(self, decoder: wire.Decoder, model: str) -> wire.Decoder:
-        """Return the decoder of the complete response; wait for a response in the background.
+        """Wait until a background response is complete, and return the decoder of its body.
 
         Raise ProviderError if the response is not complete at the total deadline.
         """

@@ -257,7 +257,7 @@ def _parsed(message: AssistantMessage, *, is_forced: bool) -> AssistantMessage:
 
 
 def _bodies(text: str) -> list[str]:
-    """Return the texts between the call tags; a tag that is not closed ends with the reply."""
+    """Return the texts between the call tags, and the text after a tag that is not closed."""
     return [piece.partition(CLOSE)[0] for piece in text.split(OPEN)[1:]]
 
 

@@ -121,7 +121,7 @@ def _failover_list(specs: Sequence[str], *, buffer: bool = False, **options: Any
         variables = [variable for spec in specs for variable in lookup(spec).key]
         raise MissingKey(",".join(parse(spec)[0] for spec in specs), list(dict.fromkeys(variables)))
     if keyless:
-        log.warning("left out because no key is set: %s", ", ".join(keyless))
+        log.warning("providers left out because no key is set: %s", ", ".join(keyless))
     available = [spec for spec in specs if spec not in keyless]
     skipped = {resolve(spec)[0]: lookup(spec).key for spec in keyless}
     failover = providers.with_failover(
@@ -184,9 +184,10 @@ def lookup(name: str) -> Entry:
 
 
 def check_names(spec: str) -> None:
-    """Raise UnknownProvider if a spec names an unknown provider, model or alias.
+    """Raise UnknownProvider if a name in a spec is not a provider, an alias or a vendor's model.
 
-    Nothing is opened, no key is needed, and no other package is loaded.
+    The model after a provider is not checked. Nothing is opened, no key is needed, and no other
+    package is loaded.
     """
     for each in split(spec):
         name = resolve(each)[0]

@@ -1,4 +1,4 @@
-"""A wrapper for providers that repeats a request after a failure that may pass.
+"""A wrapper for providers that repeats a request after a failure that may be temporary.
 
 A request is repeated only while the caller has seen no text and no tool call. Thinking and blank
 text may have been shown already: they are shown again by the next attempt.
@@ -55,7 +55,7 @@ def with_retries(
     sleep: Sleep | None = None,
     jitter: Callable[[], float] | None = None,
 ) -> Retries:
-    """Return a provider that repeats a failed request if the failure may pass.
+    """Return a provider that repeats a failed request if the failure may be temporary.
 
     >>> from glue.testing import Script
     >>> provider = with_retries(Script("hello"), attempts=3, first=1.0)

@@ -14,7 +14,7 @@ _ALGORITHM = "AWS4-HMAC-SHA256"
 def sign(
     body: bytes, *, host: str, path: str, region: str, credentials: Credentials, now: str
 ) -> dict[str, str]:
-    """Return the headers that sign a POST request with a JSON body.
+    """Return the headers that sign a POST request to Bedrock with a JSON body.
 
     Args:
         body: the body as it is sent.

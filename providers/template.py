@@ -22,7 +22,9 @@ _STRING = 8  # the type of the value of _KEY
 
 
 async def knows_tools(provider: Any) -> bool | None:
-    """Return whether the chat template of a local model supports tools; None if that is unknown.
+    """Return whether a local model's chat template supports tools; may ask its server.
+
+    The result is None if that is unknown.
 
     Ollama lists the abilities of a model, llama.cpp returns the chat template, and a GGUF file
     contains the template. The servers of other providers are not asked.

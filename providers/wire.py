@@ -531,7 +531,7 @@ class Decoder:
         return block
 
     def _made_up_id(self, index: int) -> str:
-        """Return an id for a call that has none.
+        """Return an id for a call that came without an id, or with the id of another call.
 
         If the response has an id, the same response always results in the same id.
         """
@@ -721,7 +721,7 @@ class Wire(Closeable):
         return cls.encoder(request, entry, model).body()
 
     def _notices(self, texts: Iterable[str], model: str) -> list[Notice]:
-        """Return a Notice for each text that this provider has not sent before."""
+        """Return a Notice for each text that is new to this provider, and remember the texts."""
         new = [text for text in dict.fromkeys(texts) if text not in self._noted]
         if not new:
             return []

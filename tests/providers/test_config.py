@@ -49,7 +49,10 @@ def test_providers_of_the_users_config_are_catalog_entries(
     ("text", "what"),
     [
         ('wire = "anthropic"', "base_url is missing"),
-        ('base_url = "https://a"\nurl = "x"', "'url' is unknown; there are: wire, base_url"),
+        (
+            'base_url = "https://a"\nurl = "x"',
+            "the field 'url' is unknown; the fields are: wire, base_url",
+        ),
         (
             'base_url = "https://a"\nwire = "morse"',
             "there is no wire 'morse'; there are: anthropic, bedrock, gemini",
@@ -57,7 +60,7 @@ def test_providers_of_the_users_config_are_catalog_entries(
         ('base_url = "https://a"\nwindow = "big"', "window must be a whole number"),
         (
             'base_url = "https://a"\nquirks = {speed = 1}',
-            "quirks: 'speed' is unknown; there are: max_tokens, ",
+            "quirks: the field 'speed' is unknown; the fields are: max_tokens, ",
         ),
         (
             'base_url = "https://a"\nquirks = {images = "image/png"}',

@@ -171,7 +171,10 @@ async def test_a_request_is_also_repeated_if_a_call_was_cut() -> None:
 @pytest.mark.parametrize(
     ("ladder", "words"),
     [
-        ("triple", "ladder must be 'double', a number of tokens or a list of caps, not 'triple'"),
+        (
+            "triple",
+            "ladder must be 'double', a number of tokens to add or a list of limits, not 'triple'",
+        ),
         (0, "ladder must be 1 token or more, not 0"),
         (-1, "ladder must be 1 token or more, not -1"),
     ],
