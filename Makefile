@@ -73,7 +73,8 @@ docs: $(STAMP)
 
 # make mutants MODULES="tools/process.py tools/git/*" NUMBER=12 SEED="7 8"; without MODULES the loop,
 # with MODULES=everything all shipped modules. In an environment of its own, because it adds a start
-# file for every Python process; the map of lines and the results are in .mutants/.
+# file for every Python process, and a Postgres for the tests of its store; the map of lines and the
+# results are in .mutants/.
 MODULES ?=
 NUMBER ?= 12
 SEED ?= 1

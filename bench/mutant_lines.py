@@ -11,7 +11,7 @@ import json
 import os
 import sysconfig
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -152,14 +152,19 @@ def state_of(test_file: str, modules: Iterable[str]) -> dict[str, Any]:
     }
 
 
-def save(test_file: str, tests: dict[str, list[Any]], others: Path) -> None:
-    """Store the lines of the tests of a file, with those of the processes that they started."""
+def save(
+    test_file: str, tests: dict[str, list[Any]], others: Path, ignored: Collection[str] = ()
+) -> None:
+    """Store the lines of the tests of a file, with those of the processes that they started.
+
+    The processes of the tests in `ignored` are left out.
+    """
     for path in others.glob("*.json"):
         try:
             name, files = json.loads(path.read_text())
         except ValueError:
             continue  # the process was killed while it wrote
-        if name in tests:
+        if name in tests and name not in ignored:
             known = tests[name][3]
             for module, bits in write_bits(files).items():
                 known[module] = f"{int(known.get(module, '0'), 16) | int(bits, 16):x}"

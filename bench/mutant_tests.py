@@ -33,6 +33,9 @@ OPTIONS = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis
 # Plain asserts: pytest also rewrites those of the package, because it contains a plugin, and the
 # rewritten functions would not be equal to the compiled ones.
 OPTIONS += ["--assert=plain"]
+# Tests that need a real Postgres are used only for the module that talks to it.
+OPTIONS += ["-m", "not soak and not browser and not live"]
+DATABASE, DATABASE_TESTS = "glue/stores/postgres.py", "tests/stores/"
 # Seconds for a test, besides ten times its usual time: by the clock, because a test that waits for
 # the end of `sleep 60` and then passes does not detect a mutant, and of the processor.
 PATIENCE, CPU = 75, 20
@@ -106,6 +109,13 @@ class Collected:
         self.functions: dict[str, list[FunctionType]] = {}
         self._failures: list[str] = []
 
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        items[:] = [
+            item
+            for item in items
+            if not needs_database(item) or item.nodeid.startswith(DATABASE_TESTS)
+        ]
+
     def pytest_runtestloop(self, session: Any) -> bool:
         self.items = {item.nodeid: item for item in session.items}
         self.work(self)
@@ -148,6 +158,11 @@ class Collected:
         return done
 
 
+def needs_database(item: Any) -> bool:
+    """Return whether a test starts a Postgres server."""
+    return item.get_closest_marker("scale") is not None
+
+
 def record(collected: Collected, test_file: str) -> None:
     """Record the lines and times of the tests of a file; for a forked process."""
     import coverage
@@ -174,7 +189,11 @@ def record(collected: Collected, test_file: str) -> None:
         data.set_query_context(name)
         found = {file: data.lines(file) for file in data.measured_files()}
         tests[name][2] = write_bits({file: lines for file, lines in found.items() if lines})
-    save(test_file, tests, others)
+    only_database = {name for name in names if needs_database(collected.items[name])}
+    for name in only_database:
+        kept = tests[name][2].items()
+        tests[name][2] = {module: bits for module, bits in kept if module == DATABASE}
+    save(test_file, tests, others, ignored=only_database)
 
 
 def run_in_place(
