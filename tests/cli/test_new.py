@@ -163,16 +163,18 @@ def test_a_template_has_a_valid_header(cli: Cli, template: str) -> None:
 
 
 def test_a_template_uses_the_model_whose_key_is_set(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, loopback: Callable[..., Any]
 ) -> None:
+    server = loopback(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
     cli("new", "mine.py")
     monkeypatch.setenv("GROQ_API_KEY", "not" + "-a-key")
-    monkeypatch.setenv("GROQ_BASE_URL", "http://127.0.0.1:9/v1")
+    monkeypatch.setenv("GROQ_BASE_URL", f"{server.url}/v1")
 
     ran = cli("run", "mine.py", "hi")
 
-    assert ran.code == 1
-    assert "groq: cannot connect to 127.0.0.1:9" in ran.err
+    assert ran.code == 2
+    assert "groq: HTTP 401; is GROQ_API_KEY right?" in ran.err
+    assert [request.headers["authorization"] for request in server.seen] == ["Bearer not-a-key"]
 
 
 def test_the_next_steps_are_printed_on_stderr(cli: Cli) -> None:

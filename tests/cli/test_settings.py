@@ -31,13 +31,14 @@ def found(tmp_path: Path, environ: dict[str, str], **flags: Any) -> dict[str, An
 
 
 def test_providers_are_accepted_from_the_user_but_not_from_a_project(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, loopback: Callable[..., Any]
 ) -> None:
+    server = loopback(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
     monkeypatch.setattr("glue.providers.registry._registry", {})
     monkeypatch.setattr("glue.providers.registry._config_read", {})
     config = Path(os.environ["HOME"]) / ".config" / "glue" / "config.toml"
     config.parent.mkdir(parents=True)
-    config.write_text('[providers.nearby]\nbase_url = "http://127.0.0.1:9/v1"\nmodel = "m"\n')
+    config.write_text(f'[providers.nearby]\nbase_url = "{server.url}/v1"\nmodel = "m"\n')
 
     ran = cli("run", "-m", "nearby", "hi")
     Path("pyproject.toml").write_text(
@@ -45,7 +46,8 @@ def test_providers_are_accepted_from_the_user_but_not_from_a_project(
     )
     refused = cli("run", "-m", "nearby", "hi")
 
-    assert "nearby: cannot connect to 127.0.0.1:9" in ran.err
+    assert "nearby: HTTP 401" in ran.err
+    assert [request.line for request in server.seen] == ["POST /v1/chat/completions HTTP/1.1"]
     assert (refused.code, "'providers' is not accepted from a project" in refused.err) == (2, True)
 
 
