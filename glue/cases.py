@@ -54,7 +54,7 @@ class Case:
         return self.folder is not None or bool(self.files)
 
     def listed(self, check: str) -> list[str]:
-        """Return the texts of a check, such as the functions of "python"; [] without the check."""
+        """Return the texts that the case names for `check`, or [] if it lacks this check."""
         return _as_list(self.checks.get(check, []))
 
 
@@ -81,7 +81,9 @@ def read_cases(
             if case.id in cases:
                 raise ValueError(f"the id {case.id!r} is used twice")
         except re.error as error:
-            raise ConfigError(f"{where} {number}: a wrong pattern: {error}") from None
+            raise ConfigError(
+                f"{where} {number}: a pattern is not a valid regular expression: {error}"
+            ) from None
         except (ValueError, TypeError) as error:
             raise ConfigError(f"{where} {number}: {str(error).splitlines()[0]}") from None
         cases[case.id] = case
@@ -95,9 +97,9 @@ def _case(line: InputLine, base: Path, attach: Callable[[str], Part] | None) -> 
     Output(_schema()).read(fields)
     checks = {name: fields[name] for name in CHECKS if name in fields}
     if not checks:
-        raise ValueError('it has no check; add one, such as "contains": "Oslo"')
+        raise ValueError('the case has no check; add one, such as "contains": "Oslo"')
     if ("prompt" in fields) == ("messages" in fields):
-        raise ValueError('it needs a "prompt" or "messages"')
+        raise ValueError('the case needs either a "prompt" or "messages"')
     _, messages = Reader(attach=attach).read(line)
     if not isinstance(messages[-1], UserMessage):
         raise ValueError("the last of the messages must have the role user")

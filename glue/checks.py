@@ -1,4 +1,4 @@
-"""Checks of arguments. Each raises one line that names the argument and the right form."""
+"""Checks of arguments. An error message names the argument and the right form in one line."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def check_number(name: str, value: object, *, least: float = 0, whole: bool = Fa
 
 
 def with_form(form: str) -> Callable[[type[T]], type[T]]:
-    """Return a decorator of classes, whose constructors then explain wrong arguments.
+    """Return a class decorator that lets the constructor explain wrong arguments.
 
     The class must be a keyword-only dataclass. A positional or unknown argument raises a TypeError
     that shows `form`, an example of a correct call. `help()` and `inspect.signature()` still show

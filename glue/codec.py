@@ -285,10 +285,10 @@ def _read_record(cls: Any, data: Json) -> Any:
 
 @functools.cache
 def _plan(cls: Any) -> tuple[dict[str, Reader | None], bool, frozenset[str]]:
-    """Return the decoder of each field of a dataclass, whether it is open, and keys to ignore.
+    """Return the decoder of each field, whether the dataclass is open, and the JSON keys to ignore.
 
-    The decoder of a field is None if its JSON value is used unchanged. The JSON keys to ignore name
-    the class, as in `TaggedUnion`.
+    The decoder of a field is None if its JSON value is used unchanged. The keys to ignore name the
+    class, as in `TaggedUnion`.
     """
     fields = [
         each for each in dataclasses.fields(cls) if each.init and not each.metadata.get("derived")

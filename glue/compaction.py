@@ -121,7 +121,7 @@ def size(state: State, request: Request) -> int:
 
 
 async def compact(state: State) -> bool:
-    """Shorten a transcript that was rejected as too long; return whether a policy did so.
+    """Shorten a transcript that was rejected as too long; return whether a policy shortened it.
 
     A second call in the same run returns False.
     """
@@ -144,7 +144,7 @@ async def compact(state: State) -> bool:
 async def rewrite(state: State, messages: Sequence[Message]) -> None:
     """Replace the transcript of a run by `messages`, and write the change to the journal.
 
-    The journal keeps the removed messages, marked as excluded.
+    The journal keeps the removed messages, marked as excluded. A `Compacted` event is emitted.
     """
     before, old = state.messages, {message.id for message in state.messages}
     kept = {message.id for message in messages}
@@ -303,7 +303,7 @@ class Summarize:
     max_tokens: int
 
     async def compact(self, messages: Sequence[Message], state: State) -> Sequence[Message] | None:
-        """Return a summary of the old messages, then the recent messages; or None to keep all.
+        """Return a summary that a model writes, then the recent messages; or None to keep all.
 
         If the model writes no summary, return only the recent messages.
         """

@@ -59,13 +59,16 @@ class ToolResult:
             self._check_meta(self.meta)
 
     def _check_meta(self, meta: Any) -> None:
-        wanted = "the meta of a ToolResult must be a mapping of JSON values"
         if not isinstance(meta, Mapping):
-            raise TypeError(f"{wanted}, not {meta!r}")
+            raise TypeError(
+                f"the meta of a ToolResult must be a mapping of JSON values, not {meta!r}"
+            )
         try:
             json.dumps(dict(meta))
         except (TypeError, ValueError) as error:
-            raise TypeError(f"{wanted}; it cannot be written as JSON: {error}") from None
+            raise TypeError(
+                f"the meta of a ToolResult cannot be written as JSON: {error}"
+            ) from None
 
     @property
     def text(self) -> str:

@@ -213,7 +213,7 @@ class MaxTurnsExceeded(RunError):
 
 
 class BudgetExceeded(RunError):
-    """A run spent its budget; `kind` is "tokens", "usd" or "seconds"."""
+    """A run reached a limit of its budget; `kind` is "tokens", "usd" or "seconds"."""
 
     def __init__(self, kind: str, limit: float, used: float, *, sent: bool = True) -> None:
         amount = _amount(used, kind)

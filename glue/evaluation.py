@@ -168,7 +168,10 @@ def _name(model: Model) -> str:
 def _variants(
     agent: Agent[Any, Any], models: Sequence[Model | Mapping[str, Any]] | None
 ) -> dict[str, dict[str, Any]]:
-    """Return the settings of each model by the name that the table shows."""
+    """Return the settings of each model, by the name that the table of results shows for it.
+
+    Raise ConfigError if there is no model, or if two names are too similar.
+    """
     given = [agent.settings.model or ""] if models is None else models
     variants = {}
     for model in given:
@@ -182,8 +185,8 @@ def _variants(
         raise ConfigError("models is empty; name at least one model")
     if len({file_name(name) for name in variants}) < len(given):
         raise ConfigError(
-            "each model needs a name of its own, with other letters of a-z or digits;"
-            ' add "name" to its settings'
+            "each model needs a name of its own that differs in letters a-z or digits;"
+            ' add a "name" to its settings'
         )
     return variants
 
@@ -218,7 +221,10 @@ def _check_cases(
 
 
 def _home(state: str | os.PathLike[str], *, resume: bool, overwrite: bool = False) -> Path:
-    """Return the folder that stores the progress, which is created if needed."""
+    """Create and return the folder that stores the progress. If `overwrite`, empty it first.
+
+    Raise ConfigError if the folder exists, unless `resume` or `overwrite`.
+    """
     home = Path(state).absolute()
     if home.exists() and overwrite:
         shutil.rmtree(home)
@@ -232,7 +238,7 @@ def _home(state: str | os.PathLike[str], *, resume: bool, overwrite: bool = Fals
 
 @dataclass(slots=True, kw_only=True)
 class _Runner:
-    """The state of an evaluation in progress: what is run, how, and with which rest of a budget."""
+    """The state of an evaluation in progress: its trials, how they are run, and the budget left."""
 
     agent: Agent[Any, Any]
     planned: Sequence[tuple[Case, int]]  # the trials of each model: cases with their repeats
@@ -298,7 +304,7 @@ class _Runner:
         return found
 
     async def _rows(self, label: str, job: MapRun) -> list[MapRow]:
-        """Run a map, and return its rows that ended; subtract the costs from the budget."""
+        """Run a map, return its finished rows, and subtract their costs from the budget."""
         rows: list[MapRow] = []
         job.cancel = self.cancel
         async with job:
@@ -319,13 +325,13 @@ class _Runner:
 
 
 def _input(number: int, case: Case) -> Json:
-    """Return the input of a map for a trial. Its ids are stable, so that the map can resume."""
+    """Return a case as a row of a map. The message ids are stable, so that the map can resume."""
     messages = [replace(each, id=f"{number}/{at}") for at, each in enumerate(case.messages)]
     return {"id": case.id, "messages": messages_to_json(messages)}
 
 
 def _working_folder(case: Case, folder: Path) -> Path:
-    """Create the working folder of a trial with the files of its case, unless it exists."""
+    """Return the working folder of a trial. If it is missing, create it with the case's files."""
     if not folder.exists():
         draft = folder.with_name(f"{folder.name}.draft")  # so that no half of it is ever used
         shutil.rmtree(draft, ignore_errors=True)
@@ -373,7 +379,7 @@ def _trial(
 
 
 async def _judge(runner: _Runner, judge: Model, trials: list[CaseTrial]) -> list[CaseTrial]:
-    """Ask the judge about each criterion of each trial, and return the trials with its verdicts.
+    """Ask the judge about each criterion of each trial, and return the trials with the verdicts.
 
     A trial is left out if the judge has not answered all of its criteria.
 
@@ -416,7 +422,7 @@ def _verdict(case: Case, result: RunResult[Any]) -> bool | str:
 
 
 def _judged(trial: CaseTrial, verdicts: Sequence[CaseTrial]) -> CaseTrial:
-    """Return a copy of a trial with the verdicts of the judge, which may set its score to 0."""
+    """Return a copy of a trial with the judge's verdicts; a negative one sets the score to 0."""
     if not verdicts:
         return trial
     judged = min(verdict.score for verdict in verdicts)

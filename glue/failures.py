@@ -30,10 +30,10 @@ _shows_notices = False  # whether the program shows `result.notice` itself
 
 
 def failure_result(error: Exception, what: str = "") -> ToolResult:
-    """Return the error result that the model gets for an exception of a tool or hook.
+    """Report an exception of a tool or hook, and return the error result that the model gets.
 
-    The exception is also passed to `report_bug`. `what` names the function that raised the
-    exception, as in "tool divide".
+    `report_bug` logs or prints the exception. `what` names the function that raised the exception,
+    as in "tool divide".
     """
     cause = innermost(error)
     result = error_result(str(cause) if isinstance(cause, ToolError) else cause)
@@ -92,7 +92,7 @@ def show_notices_yourself() -> None:
 
 
 def warn_of_notice(text: str) -> None:
-    """Warn once of a notice of a reply, for example that no model wrote the reply.
+    """Log or print the notice of a reply once in a process, such as: no model wrote the reply.
 
     Do nothing if the program shows `result.notice` itself, as the command `glue` does.
     """

@@ -167,7 +167,7 @@ def _component(part: str, strict: bool) -> re.Pattern[str] | str:
 
 
 def _bracket(part: str, spot: int) -> tuple[str, int] | None:
-    """Return the regex of the bracket expression at `spot` and its end; None if malformed.
+    """Return a regex for the bracket expression at `spot`, and where it ends; None if malformed.
 
     `spot` is the position after the opening bracket, such as that of `a-z]` in `[a-z]`. The end is
     the position after the closing bracket.

@@ -50,7 +50,7 @@ def command_for(direct_url: str, extra: str) -> str:
 
 
 def _checkout_url(folder: Path) -> str:
-    """Return a text in the form of `direct_url.json` for a checkout that was never installed.
+    """Return what `direct_url.json` would contain if a checkout were installed.
 
     Return "" if the folder is not a checkout of a package.
     """

@@ -66,7 +66,7 @@ class Outcome(StrEnum):
 
     @property
     def chain_end(self) -> str:
-        """The `reason` of `ContinuationTerminated`, if the run ends while a reply is continued."""
+        """The `reason` in a `ContinuationTerminated` event, if a run ends during a continuation."""
         return _OUTCOMES[self][2]
 
 
@@ -187,7 +187,7 @@ _default = cache(Limits)
 
 
 def read_limits(source: LimitsSource | None) -> Limits:
-    """Return the limits `source`, or `source()` if it is a function, or else the default limits.
+    """Return `source`, or `source()` if it is a function, or the default limits if it is None.
 
     Raise TypeError if the result is not a Limits.
     """

@@ -314,7 +314,7 @@ class Messages(Sequence[Message]):
         self._items, self._size = items, len(items)
 
     def grew_from(self, earlier: Messages) -> bool:
-        """Return whether this view shows the list of `earlier`, and no fewer of its messages."""
+        """Return whether both views show the same list, and `earlier` is not the longer view."""
         return self._items is earlier._items and self._size >= earlier._size
 
     def __len__(self) -> int:

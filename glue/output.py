@@ -109,7 +109,7 @@ def _json_inside(text: str) -> Iterator[Json]:
 
 
 class Answer(Generic[T]):
-    """The search for a valid answer in one run: the answer, if found, and the refused answers."""
+    """The answer of one run: its value, if found, and the number and faults of invalid answers."""
 
     def __init__(self, output: Output[T], *, native: bool, taken: Sequence[str] = ()) -> None:
         self.output, self.native = output, native
@@ -189,7 +189,7 @@ class FinalTool:
 
 
 class Reask(Policy):
-    """A policy that reports the faults of an invalid answer to the model, at most twice."""
+    """A policy that reports the faults of an invalid answer to the model, at most twice a run."""
 
     place = "output"
 

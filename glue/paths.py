@@ -29,7 +29,7 @@ def _home(environ: Mapping[str, str], name: str, usual: str) -> Path:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a settings file. Raise ConfigError if the file cannot be read."""
+    """Return the text of a UTF-8 file. Raise ConfigError if the file cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

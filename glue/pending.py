@@ -88,7 +88,7 @@ def _plain(value: Any) -> Any:
 
 
 def waiting_records(reply: AssistantMessage | None) -> dict[str, dict[str, Json]]:
-    """Return the records of a reply's pending calls, by call id, except for started calls."""
+    """Return the records of a reply's pending calls that have not started yet, by call id."""
     meta = (reply.meta if reply is not None else None) or {}
     started = meta.get(STARTED, ())
     records = meta.get(PENDING, {})
@@ -142,7 +142,7 @@ def _pending(call: ToolCall, record: Mapping[str, Json]) -> list[PendingCall]:
 def rejections(
     messages: Sequence[Message], reason: str = ""
 ) -> list[tuple[ToolMessage, str | None]]:
-    """Return an error result for each pending call, with the id of the message after the result.
+    """Return an error result for each pending call, and the id of the message that follows it.
 
     The id is None if the result belongs at the end of the transcript. Calls that were to run after
     the pending calls get an error result too.

@@ -158,8 +158,8 @@ class Rules:
                 )
             if rule in self.denied and asks.get(action) == "":
                 raise ConfigError(
-                    f"the rule {rule!r} has no effect: {action} does not ask for permission;"
-                    " remove the tool instead"
+                    f"the rule {rule!r} has no effect: {action} runs without permission;"
+                    " remove this tool from the agent instead"
                 )
         inner = getattr(self.otherwise, "check", None)
         if inner is not None:
@@ -170,7 +170,11 @@ class Rules:
         remember_decision(self.otherwise, request, decision)
 
     def needs_person(self, request: PermissionRequest) -> bool:
-        """Return whether no rule decides or may forbid the call, and `otherwise` asks a person."""
+        """Return whether a person must be asked: no rule applies, and `otherwise` asks a person.
+
+        If a rule of `deny` may apply, return False, so that the call is not tried in a sandbox
+        before the person is asked.
+        """
         decision, doubt, _, policy = self._follow(request)
         return decision is None and not doubt and needs_person(policy, request)
 
@@ -187,7 +191,7 @@ class Rules:
         return answer
 
     def _follow(self, request: PermissionRequest) -> tuple[Decision | None, str, str, Permission]:
-        """Return the decision of the rules on a request, and details for the case of no decision.
+        """Return the decision of the rules on a request, or None and why the rules do not decide.
 
         If these rules do not decide, those of `otherwise` are applied, if it is a `Rules` too.
 
@@ -242,7 +246,7 @@ def _matching(
 
 
 def names_special(action: str, rule: str) -> bool:
-    """Return whether `action` is not a tool, as in `mcp-question:files`, and `rule` names it.
+    """Return whether `rule` names an `action` that is not a tool, such as `mcp-question:files`.
 
     Only the part of the rule after the colon may have wildcards, so that a rule about tools such as
     `*` never matches.
@@ -329,11 +333,11 @@ class _Command:
         ):
             return f"the line contains {' and '.join([program, *required])}"
         if variable := shellwords.code_variable(self.text):
-            return f"it sets {variable}, which can make a program run code"
+            return f"the line sets {variable}, so a program may run code"
         if self.words is None and not required:
             return "the line is not one plain command"
         if shellwords.may_hide(self.words or self.text, program.rpartition("/")[2]):
-            return "its special characters may hide a command"
+            return "special characters may hide a command"
         return False
 
 

@@ -389,7 +389,7 @@ def _unescape(token: str) -> str:
 
 
 def _projections(text: str) -> list[View]:
-    """Return the letters and digits of a text in lower case, once for each copy from `_views`.
+    """Return each copy of a text that `_views` makes, with only its letters and digits.
 
     Two further copies leave out `0x` prefixes and tags, which may separate the characters of a
     secret.

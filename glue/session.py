@@ -73,7 +73,7 @@ class _Turn:
     ended: bool = False
 
     def is_running_in(self, session: Session[Any, Any]) -> bool:
-        """Return whether this prompt still runs, in the same conversation as `session`."""
+        """Return whether this prompt still runs, and belongs to the conversation of `session`."""
         same = self.store is session.store or repr(self.store) == repr(session.store)
         return not self.ended and self.id == session.id and same
 
@@ -486,7 +486,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
             return ()
 
     async def fork(self, at: int | None = None, id: str = "") -> Session[DepsT, OutputT]:
-        """Return a new session with a copy of the first `at` messages, or of all messages."""
+        """Store a copy of the first `at` messages, or of all, and return a session for the copy."""
         if not self._turns:
             # Creates the conversation in the store, if it does not exist yet.
             async with self._turn(Cancel()):
@@ -499,7 +499,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
         return Session(self.agent, id, store=store, queue=self.queue, settings=self._own)
 
     async def clone(self, id: str = "") -> Session[DepsT, OutputT]:
-        """Return a new session with a copy of all messages of this session."""
+        """Store a copy of all messages of this session, and return a session for the copy."""
         return await self.fork(id=id)
 
     async def disconnect(self) -> None:

@@ -117,11 +117,13 @@ def check_model(model: object) -> None:
     if isinstance(model, str) and model.strip():
         return
     if not is_provider(model):
-        wanted = "a name such as 'openai:gpt-5.4-nano', or a provider"
         hint = ""
         if isinstance(model, (list, tuple)) and all(isinstance(name, str) for name in model):
             hint = f"; write several names as one text: {','.join(model)!r}"
-        raise TypeError(f"model must be {wanted}, not {show(model)}{hint}")
+        raise TypeError(
+            "model must be a name such as 'openai:gpt-5.4-nano', or a provider, "
+            f"not {show(model)}{hint}"
+        )
 
 
 def is_provider(value: object) -> bool:
@@ -215,11 +217,15 @@ def _check_max_tokens(number: object) -> None:
 
 
 def _check_temperature(number: object) -> None:
-    wanted = "or None for the model's default"
     if isinstance(number, bool) or not isinstance(number, (int, float)):
-        raise TypeError(f"temperature must be a number, {wanted}, not {show(number)}")
+        raise TypeError(
+            f"temperature must be a number, or None for the model's default, not {show(number)}"
+        )
     if not 0 <= number < float("inf"):
-        raise ValueError(f"temperature must be a number of 0 or more, {wanted}, not {number!r}")
+        raise ValueError(
+            "temperature must be a number of 0 or more, or None for the model's default, "
+            f"not {number!r}"
+        )
 
 
 def _check_reasoning(effort: object) -> None:
@@ -381,7 +387,7 @@ def _is_type(value: object) -> bool:
 
 
 def tool_table(tools: Iterable[AnyTool]) -> dict[str, AnyTool]:
-    """Return a mapping of names to tools.
+    """Return a mapping of the names of the tools to the tools.
 
     Raise TypeError if a value is not a tool, and ValueError if two tools have the same name.
     """
@@ -472,7 +478,7 @@ def check_history(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def with_meta(messages: Sequence[Message], identity: Mapping[str, str]) -> tuple[Message, ...]:
-    """Return the messages; add `identity` to the meta of the last message if it is a prompt.
+    """Return the messages with `identity` in the meta of the last message, if this is a prompt.
 
     `identity` is the name and version of the instructions, or {}.
     """

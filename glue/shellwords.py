@@ -76,7 +76,7 @@ def _split(line: str) -> list[str]:
 
 
 def may_hide(command: str | Sequence[str], program: str) -> bool:
-    """Return whether a command may run `program` although its name is not in the text.
+    """Return whether a command may run `program` although the name of the program is not in it.
 
     In a shell line, quotes, escapes, wildcards and expansions can hide the name. The words of a
     plain command hide nothing from the shell. But `sh -c` and `env -S` read a word as code, so

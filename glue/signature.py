@@ -97,7 +97,7 @@ def hinted(function: F) -> F:
 
 
 def hinted_as(name: str) -> Callable[[F], F]:
-    """Return the decorator `hinted` for a function that users call by another name, `name`."""
+    """Return a decorator like `hinted`, whose error messages call the function `name`."""
 
     def decorate(function: F) -> F:
         check = partial(_check, name, _parameters(function))
@@ -235,7 +235,7 @@ def _rename(function: Any, name: str, returns: str, summary: str) -> None:
 
 
 def _name(function: Callable[..., Any], name: str = "") -> str:
-    """Return a function's name with its class, such as "Agent.run". `name` replaces "run"."""
+    """Return a function's name with its class, such as "Agent.run"; `name` replaces "run"."""
     full = function.__qualname__.removesuffix(".__init__")
     if not name:
         return full

@@ -39,9 +39,11 @@ COMMANDS = (
     SlashCommand("undo", "Remove the last prompt and its answer, and edit the prompt."),
     SlashCommand("copy", "Copy the last answer to the clipboard."),
     SlashCommand(
-        "fork", "Continue in a copy, with the first N prompts; -1 leaves out the last prompt.", "N"
+        "fork",
+        "Continue in a copy of all prompts, or of the first N; -1 leaves out the last prompt.",
+        "N",
     ),
-    SlashCommand("save", "Keep this conversation under a name.", "NAME"),
+    SlashCommand("save", "Save this conversation under a name.", "NAME"),
     SlashCommand("new", "Start a new conversation.", "NAME"),
     SlashCommand("resume", "Continue a saved conversation.", "NAME"),
     SlashCommand("tree", "List the saved conversations, forks below their parents."),

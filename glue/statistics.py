@@ -28,7 +28,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the smallest value that is not exceeded by `share` of all values.
+    """Return a percentile: the smallest value that is not below the given `share` of values.
 
     >>> percentile([4, 1, 3, 2], 0.5)
     2
@@ -40,7 +40,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 def interval(
     scores: Sequence[float], *, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[float, float]:
-    """Return a 95 % interval of the mean score. Cases are resampled as a whole.
+    """Return a 95 % confidence interval of the mean score. Cases are resampled as a whole.
 
     A perfect case and a failed one are added first. Otherwise ten passed cases would have an
     interval without any width.
@@ -74,14 +74,14 @@ class Comparison:
 
     @property
     def significant(self) -> bool:
-        """Whether the sample distinguishes the two models."""
+        """Whether the difference is statistically significant: `p` is below 0.05."""
         return self.p < SIGNIFICANT
 
 
 def compare(
     scores: Mapping[str, float], others: Mapping[str, float], first: str = "", second: str = ""
 ) -> Comparison:
-    """Compare the scores of the model `first` with those of the model `second`, each by case.
+    """Compare the scores of two models, given by case. `first` and `second` name the models.
 
     >>> pair = compare({"a": 1, "b": 1, "c": 0}, {"a": 0, "b": 1, "c": 1})
     >>> pair.better, pair.worse, pair.p
@@ -133,7 +133,7 @@ def sign_flip_p(differences: Sequence[float]) -> float:
 
 
 def cases_needed(differences: Sequence[float]) -> int | None:
-    """Return how many cases an evaluation needs to find this mean difference; None if it is 0.
+    """Return how many cases an evaluation needs to find this mean difference; None if equal.
 
     With so many cases, four of five evaluations find the difference (80 % power, p below 0.05).
     """

@@ -123,7 +123,7 @@ async def background() -> AsyncIterator[TaskGroup]:
 
 
 def caller() -> Callable[[Callable[[], object]], None]:
-    """Return a function that schedules the call of a function in the current event loop.
+    """Return a function that schedules calls of other functions in the current event loop.
 
     Any thread or signal handler may call the returned function.
     """
@@ -293,7 +293,7 @@ _busy: set[_Worker] = set()
 
 @atexit.register
 def _stop_workers() -> None:
-    """Raise SystemExit in workers that still run, and wait briefly, before the interpreter ends.
+    """Raise SystemExit in worker threads that still run, and wait briefly for their end.
 
     The interpreter stops daemon threads at any point of their code. A thread that is stopped while
     it prints never releases the lock of stdout, and the interpreter aborts with a fatal error when

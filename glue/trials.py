@@ -131,7 +131,7 @@ class Evaluation:
         return [replace(pair, p=p) for pair, p in zip(found, corrected, strict=True)]
 
     def agreement(self) -> tuple[int, int]:
-        """Return in how many trials judge and plain checks agree, and how many trials have both."""
+        """Return in how many trials judge and plain checks agree, and in how many both exist."""
         both = [
             (trial.plain >= 1) == (trial.judged >= 1)
             for trial in self.trials
@@ -140,7 +140,7 @@ class Evaluation:
         return sum(both), len(both)
 
     def assert_passed(self, at_least: float = 1.0) -> None:
-        """Raise AssertionError if a score is below `at_least`, or the evaluation is unfinished."""
+        """Raise AssertionError if a model scored below `at_least`, or some trials were not run."""
         for summary, model in zip(self.summaries(), self.models, strict=True):
             if summary.score < at_least or self.unfinished:
                 trials = count(summary.trials, "trial")
@@ -178,15 +178,16 @@ def load(path: Path) -> Evaluation:
 
 
 def load_as(kind: type[EvaluationT], trial: type[CaseTrial], path: Path) -> EvaluationT:
-    """Read an evaluation as a subclass, whose trials have the class `trial`.
+    """Read an evaluation that `save` wrote, as a `kind` whose trials have the class `trial`.
 
-    Fields that the classes do not have, such as those of another subclass, are ignored.
+    Fields that the classes do not have, such as those of another subclass, are ignored. Raise
+    ConfigError if the file is not such an evaluation.
     """
     text = read_text(path)
     try:
         head, *lines = map(json.loads, text.rstrip("\n").split("\n"))
         if head["type"] != "eval" or head["schema"] > SCHEMA:
-            raise ValueError("it has another type or a newer schema")
+            raise ValueError("the first line has another type or a newer schema")
         trials = tuple(_read(trial, line) for line in lines)
         return replace(_read(kind, head), trials=trials)
     except (ValueError, TypeError, LookupError, AttributeError, StoreError) as error:

@@ -163,14 +163,14 @@ def test_an_exception_of_a_function_is_a_failure() -> None:
     [
         ("{", "not valid JSON"),
         ("[]", "must be a JSON object or a string, not list"),
-        ('"Which team?"', "it has no check; add one"),
-        ({"prompt": "hi"}, "it has no check; add one"),
-        ({"contains": "x"}, 'it needs a "prompt" or "messages"'),
+        ('"Which team?"', "the case has no check; add one"),
+        ({"prompt": "hi"}, "the case has no check; add one"),
+        ({"contains": "x"}, 'the case needs either a "prompt" or "messages"'),
         ({"prompt": " ", "contains": "x"}, 'prompt: got " ", expected a string that matches'),
         ({"prompt": "hi", "contain": "x"}, "contain: unknown name; there are: id"),
         ({"prompt": "hi", "contains": 7}, "contains: got 7, expected a string"),
         ({"prompt": "hi", "contains": []}, "contains: got [], expected a list of strings"),
-        ({"prompt": "hi", "matches": "("}, "a wrong pattern: "),
+        ({"prompt": "hi", "matches": "("}, "a pattern is not a valid regular expression: "),
         ({"prompt": "hi", "outcome": "finished"}, 'outcome: got "finished", expected'),
         ({"prompt": "hi", "max_cost": "x"}, 'max_cost: got "x", expected a number'),
         (

@@ -40,10 +40,13 @@ def test_the_content_of_a_result_must_be_parts(content: Any) -> None:
 
 @pytest.mark.parametrize(
     ("meta", "why"),
-    [([1], r", not \[1\]"), ({"a": object()}, "; it cannot be written as JSON: .*object")],
+    [
+        ([1], r"must be a mapping of JSON values, not \[1\]"),
+        ({"a": object()}, "cannot be written as JSON: .*object"),
+    ],
 )
 def test_the_meta_of_a_result_must_be_a_mapping_of_json_values(meta: Any, why: str) -> None:
-    with pytest.raises(TypeError, match=f"must be a mapping of JSON values{why}"):
+    with pytest.raises(TypeError, match=f"the meta of a ToolResult {why}"):
         ToolResult(content=(), meta=meta)
 
 

@@ -720,12 +720,12 @@ def test_a_denied_pattern_of_several_words_asks_if_all_occur(
         (
             {"deny": ["shell:git push*"]},
             "ls '$x'",
-            "the rule 'shell:git push*' may forbid it: its special characters may hide a command",
+            "the rule 'shell:git push*' may forbid it: special characters may hide a command",
         ),
         (
             {"deny": ["shell:rm *"]},
             "env PAGER=x git log",
-            "the rule 'shell:rm *' may forbid it: it sets PAGER, which can make a program run code",
+            "the rule 'shell:rm *' may forbid it: the line sets PAGER, so a program may run code",
         ),
         (
             {"allow": ["shell:git log *"]},

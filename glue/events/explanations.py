@@ -133,7 +133,7 @@ class GateApplied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateConflict:
-    """Gates that allow no tool in common. The request offers the tools that the winner allows."""
+    """Gates that allow no tool in common. The request offers the tools of the gate `winner`."""
 
     winner: str
     gates: tuple[str, ...]
