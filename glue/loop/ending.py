@@ -153,7 +153,7 @@ async def drop_prompts(state: State) -> list[UserMessage]:
 
 
 async def _tag(state: State, outcome: Outcome) -> StopReason | None:
-    """Return the stop reason of the run. If `outcome` has a stop reason, the last reply gets it."""
+    """Return the run's stop reason. If `outcome` has a stop reason, store it in the last reply."""
     tag = outcome.tag
     if (last := state.last_reply) is None:
         return tag

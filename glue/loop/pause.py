@@ -64,10 +64,10 @@ async def apply_decision(
     record: Mapping[str, Json],
     context: Context[Any],
 ) -> tuple[ToolResult | None, Context[Any]]:
-    """Apply the decision on a pending call. Return its result, or None if it has to run now.
+    """Apply the decision on a pending call. Return its result (None: run the call) and its context.
 
-    The second value is the context with which the call has to run. The permission policy remembers
-    the decision. Raise CallDeferred if the decision is to wait longer.
+    The context is the one with which the call has to run. The permission policy remembers the
+    decision. Raise CallDeferred if the decision is to wait longer.
     """
     # Start-up: few runs have pending calls.
     from glue.decision import Decision, PermissionRequest
@@ -128,7 +128,7 @@ async def record_pending(
 
 
 async def stop_paused(state: State) -> Stop:
-    """Record the spending of the run in the journal, and return the Stop that ends the run."""
+    """Record the spending of the run in the journal, and return the Stop that pauses the run."""
     reply = last_reply_of(state)
     spent: dict[str, Json] = {name: getattr(state, name) for name in _COUNTERS}
     spent["run_id"] = state.host.run_id
@@ -142,7 +142,7 @@ async def stop_paused(state: State) -> Stop:
 def restore(state: State) -> None:
     """Set the counters, the spending and the id of a run to those of the run that was paused.
 
-    Do nothing if the journal has no record of them.
+    Do nothing if the last reply has no record of them.
     """
     spent = (last_reply_of(state).meta or {}).get(SPENT)
     if not spent:

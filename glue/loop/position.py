@@ -100,7 +100,7 @@ OVER = Position(step="over")
 
 
 def say(prompts: Sequence[UserMessage]) -> Position:
-    """Return the position of a run whose prompts were removed, as they had no reply yet.
+    """Return the position of a run from which `prompts` were removed because they had no reply.
 
     A resumed run stores `prompts` again, and then sends a request.
     """

@@ -111,9 +111,9 @@ class RunRecorder:
         await self.finish(work())
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await `work` and return its result.
+        """Await `work` and return its result. If the journal does I/O, delay a cancellation.
 
-        If the journal does I/O, a cancellation is delayed until `work` is done.
+        The cancellation takes effect when `work` is done.
         """
         return await (complete(work) if self._blocks else work)
 

@@ -2,7 +2,7 @@
 
 READY -> REQUEST -> JUDGE -> TOOLS or SETTLE -> READY ... END. Each step is a function below, in
 the order of use. SETTLE follows a reply without tool calls. Policies answer hooks, wrappers wrap a
-provider, listeners receive events: none of them is a branch here.
+provider, listeners receive events. The loop has no branch for any of these.
 """
 
 from __future__ import annotations
@@ -364,10 +364,10 @@ async def _begin(state: State, prompt: Sequence[Message] | None, keep: bool) -> 
 
 
 async def _begin_calls(state: State) -> None:
-    """Prepare the calls that have no result, in a run that is continued.
+    """Store an error result for each call of a continued run that may have run already.
 
-    A call that may have run already gets an error result. But a call of an idempotent tool runs
-    again. If the run was paused, its counters are restored.
+    A call of an idempotent tool runs again instead. If the run was paused, its counters are
+    restored.
     """
     if state.position.step == "await":
         restore(state)
@@ -561,7 +561,10 @@ async def _tools(state: State) -> Stop | None:
 
 
 async def _pause(state: State, batch: Batch) -> Stop:
-    """Record the pending calls, store the results of other calls, and return the Stop `paused`."""
+    """Record the pending calls, store the results of other calls, and return the Stop `paused`.
+
+    The event ToolPending is emitted for each pending call.
+    """
     waiting = {batch.calls[index].id: record for index, record in sorted(batch.waiting.items())}
     await record_pending(
         state, waiting, [batch.calls[index].id for index in batch.later], batch.votes

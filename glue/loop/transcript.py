@@ -56,11 +56,11 @@ class History:
         self._last: Messages | None = None
 
     def begin(self, messages: Sequence[Message], *, resumed: bool) -> list[Message]:
-        """Return `messages` as a list that a run may change: the last run's list, or a new one.
+        """Return `messages` in a list that the run may change: that of the last run, or a new list.
 
         If the transcript has only grown since the last run began, and the new messages are those of
         that run, return the list of that run. Otherwise return a new list, as for a resumed run,
-        which may change earlier messages.
+        which may change earlier messages. `align` is called with the list.
         """
         last, low = self._last, 0
         self._last = messages if isinstance(messages, Messages) and not resumed else None
@@ -72,7 +72,7 @@ class History:
         return self._transcript
 
     def align(self, messages: list[Message], low: int = 0) -> None:
-        """Discard the repaired messages from the first position at which `messages` has changed.
+        """Find the first message that has changed, and discard the repaired messages from there.
 
         A message changes if it is dropped, excluded, amended or compacted. The first `low`
         messages are known to be unchanged.
@@ -156,10 +156,7 @@ def repair_transcript(messages: Iterable[Message]) -> list[Message]:
 def answer_calls(
     calls: Iterable[ToolCall], results: Sequence[ToolMessage], reason: str = NO_RESULT
 ) -> list[ToolMessage]:
-    """Return one result for each call, in the order of the calls.
-
-    The result is taken from `results`. If it is not there, it is an error result with `reason`.
-    """
+    """Return a result for each call, in order: from `results`, or an error result with `reason`."""
     left = list(results)
     answers: list[ToolMessage] = []
     for call in calls:

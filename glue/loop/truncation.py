@@ -34,7 +34,7 @@ class Verdict(NamedTuple):
 
 
 def is_whole(call: ToolCall) -> bool:
-    """Return whether a call is complete and its arguments are a JSON object."""
+    """Return whether a call is complete and its arguments are empty or a JSON object."""
     if not call.complete:
         return False
     try:
@@ -44,7 +44,10 @@ def is_whole(call: ToolCall) -> bool:
 
 
 def judge_cut(state: State, reply: AssistantMessage) -> Verdict:
-    """Return the verdict on a cut reply: run its whole calls, ask for the rest, or end the run."""
+    """Return the verdict on a cut reply: run its complete calls, ask for the rest, or end the run.
+
+    The continuation or the repair is counted, and its events are emitted.
+    """
     whole = [call for call in reply.calls if is_whole(call)]
     partial = [call for call in reply.calls if not is_whole(call)]
     if whole and not (partial and state.limits.truncated_batch == "void"):

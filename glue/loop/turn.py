@@ -47,7 +47,7 @@ MAX_NAMES = 40  # tools that a message about an unknown tool lists
 
 
 class Answered(NamedTuple):
-    """The reply to a request; or the error, or the Stop, that came instead of the reply."""
+    """The reply to a request or the error of the request, and the Stop if the run has to end."""
 
     message: AssistantMessage | None = None
     error: ProviderError | None = None
@@ -55,7 +55,7 @@ class Answered(NamedTuple):
 
 
 async def send(state: State, request: Request) -> Answered:
-    """Send one request; return the reply, or the error or Stop that came instead."""
+    """Send one request; return its reply or its error, and a Stop if the run has to end."""
     if not state.turn_open:
         state.turn_open = state.turns + 1
         state.emit(TurnStart(turn=state.turn_open))
@@ -80,7 +80,7 @@ async def send(state: State, request: Request) -> Answered:
 
 
 def cut_short(state: State) -> Stop:
-    """Return the Stop for a `watched` block that was cancelled by the caller or the time limit."""
+    """Return the Stop for a run that was cancelled or is out of time (which emits LimitReached)."""
     if state.cancel.cancelled:
         return Stop(Outcome.CANCELLED, Cancelled())
     return Stop(Outcome.BUDGET, out_of_time(state))
