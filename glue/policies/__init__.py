@@ -91,7 +91,8 @@ def start_policies(given: Iterable[Policy]) -> list[Policy]:
             raise TypeError(f"policies must be glue.policies.Policy objects, not {policy!r}{hint}")
         if policy.place not in ORDER:
             raise ValueError(
-                f"the place of {policy!r} must be one of {', '.join(ORDER)}, not {policy.place!r}"
+                f"the attribute `place` of {policy!r} must be one of {', '.join(ORDER)},"
+                f" not {policy.place!r}"
             )
     policies.sort(key=lambda policy: ORDER.index(policy.place))
     return [policy.start() for policy in policies]

@@ -32,7 +32,7 @@ class Poll:
     sent: Callable[[UserMessage], object] | None = None
 
     def say(self, waiting: Waiting) -> Say:
-        """Return a Say with the messages in `waiting`, which the source returned."""
+        """Return a Say with the messages in `waiting`, the value that `source` returned."""
         given = (waiting,) if isinstance(waiting, str | UserMessage) else waiting or ()
         messages = [user(each) if isinstance(each, str) else each for each in given]
         # Only the prompt of a run has the origin "user".

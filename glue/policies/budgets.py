@@ -107,7 +107,7 @@ def check_price(provider: Provider, prices: Prices) -> None:
 
 
 def priced(message: AssistantMessage, prices: Prices) -> AssistantMessage:
-    """Return a reply with its cost, which is computed from `prices`.
+    """Return a reply with its cost computed from `prices`, or unchanged if it cannot be computed.
 
     A price that the user has set replaces the cost of the provider, whether the provider computed
     it from the known prices or the server sent it. Cached tokens cost as much as other tokens.

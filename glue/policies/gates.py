@@ -102,11 +102,11 @@ def _drop_overruled(votes: Sequence[Vote], tools: frozenset[str]) -> list[Vote]:
 
 
 def join(votes: Sequence[Vote]) -> tuple[frozenset[str], str]:
-    """Return the allowed tools, and the name of the gate that decided alone, or "".
+    """Return the tools that all gates allow, and ""; or the tools of one gate, and its name.
 
-    The allowed tools are those that all gates allow. If the gates have no tool in common, one gate
-    decides alone: the gate with the highest priority, then with the fewest tools, then with the
-    first name in the alphabet. If no gate allows any tool, return no tools and "".
+    If the gates have no tool in common, one gate decides alone: the gate with the highest priority,
+    then with the fewest tools, then with the first name in the alphabet. If no gate allows any
+    tool, return no tools and "".
     """
     allowed = frozenset.intersection(*(allow for _, allow in votes))
     if allowed or not any(allow for _, allow in votes):

@@ -93,15 +93,15 @@ class Policy:
         return copy.copy(self)
 
     def before_request(self, state: State, request: Request) -> Hook:
-        """Return an action before `request` is sent, or None."""
+        """Return an action before `request` is sent, or None to send it unchanged."""
         return None
 
     def on_reply(self, state: State, reply: AssistantMessage) -> Hook:
-        """Return an action after a reply of the model, before its calls are run, or None."""
+        """Return a Stop after a reply of the model, before its calls run, or None to continue."""
         return None
 
     def after_tools(self, state: State, results: Sequence[ToolMessage]) -> Hook:
-        """Return an action after the calls of a reply were run, or None.
+        """Return an action after the calls of a reply were run, or None to continue.
 
         `results` is in the order of the calls.
         """
