@@ -79,10 +79,10 @@ def pread(fd: int, start: int, stop: int) -> bytes:
 
 
 def read_only_reason(id: str, path: os.PathLike[str], error: OSError) -> str:
-    """Return why a session is read-only, after its file could not be opened for writing.
+    """Return why a session can only be read, or raise StoreError if `error` has another reason.
 
-    `error` is the error of opening the file. Raise StoreError if its reason is neither a missing
-    permission nor a read-only filesystem.
+    `error` is the error of opening the file for writing. A session can only be read if the reason
+    is a missing permission or a read-only filesystem.
     """
     if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
         raise cannot_open(id, path, error) from error

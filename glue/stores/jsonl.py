@@ -125,10 +125,10 @@ class FileStore(BlockingStore):
     async def fork(
         self, id: str, new_id: str, *, at: int | None = None, live: bool = False
     ) -> None:
-        """Copy a session to the new id `new_id` in this store, like the function `copy`.
+        """Copy the session `id` of this store to a new session `new_id` of this store.
 
-        The lines are copied without decoding them, unless `live` is set, or messages were inserted
-        or removed.
+        `at` and `live` are those of the function `copy`. The lines are copied without decoding
+        them, unless `live` is set, or messages were inserted or removed.
         """
         await self._in_thread(self._fork, id, new_id, at, live)
 
@@ -335,11 +335,11 @@ def records_in(data: bytes) -> Iterator[tuple[Record, int]]:
 
 
 def lines_of_fork(data: bytes, at: int | None) -> tuple[list[bytes], int] | None:
-    """Return the lines of a session file to copy to a fork, and the number of all its messages.
+    """Return the lines of a session file that a fork copies, and the number of messages in it.
 
-    The lines are the first `at` messages, and the records that change fields of messages or exclude
-    messages. Return None if a record inserts or removes messages: then the session has to be
-    decoded.
+    `data` is the content of the file. The lines are the first `at` messages, and the records that
+    change fields of messages or exclude messages. Return None if a record inserts or removes
+    messages: then the session has to be decoded.
     """
     lines, count = list[bytes](), 0
     for line in data.split(b"\n")[1:-1]:  # without the header and an incomplete line
@@ -411,7 +411,10 @@ def search_file(path: Path, query: Query) -> list[SearchHit]:
 
 
 def _changes(data: bytes) -> tuple[bool, set[str]]:
-    """Return whether a record in `data` changes a text, and the ids of dropped messages."""
+    """Return whether a record amends the content of a message, and the ids of dropped messages.
+
+    If one of these records is damaged, return True and no ids.
+    """
     marks = (b'"type":"amend"', b'"type":"drop"')
     changes: list[Record] = []
     for mark in marks:
@@ -434,11 +437,11 @@ def _messages_in(records: Iterator[Record], dropped: set[str]) -> Iterator[tuple
 
 
 def _needles(query: Query, *, only_ascii: bool) -> list[tuple[bytes, re.Pattern[bytes]]]:
-    """Return the byte strings that every matching line contains, each with a regular expression.
+    """Return byte strings and patterns, all of which occur in each line that matches the query.
 
-    The byte strings are parts of the words of the query. They and the expressions are for lines
-    whose ASCII letters are in lower case. A part with other letters is left out if the letters have
-    two cases, or if `only_ascii` is true.
+    The byte strings are parts of the words of the query. A pattern also requires that a word begins
+    or ends there. Both are for lines whose ASCII letters are in lower case. A part with other
+    letters is left out if the letters have two cases, or if `only_ascii` is true.
     """
     needles = []
     words = [(word, prefix and word is term[-1]) for term, prefix in query.terms for word in term]

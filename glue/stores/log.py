@@ -14,7 +14,7 @@ from glue.tasks import finish_in_thread
 
 
 class Writer(Protocol):
-    """The protocol of writers: a log calls the writer of its store to lock and change a session."""
+    """The protocol of writers. A log uses the writer of its store to lock and change a session."""
 
     @property
     def blocks(self) -> bool:

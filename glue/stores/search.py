@@ -59,7 +59,7 @@ class Query:
 
     @functools.cached_property
     def terms(self) -> tuple[tuple[list[str], bool], ...]:
-        """The terms of the query: for each its words in order, and whether the last is a prefix."""
+        """The terms of the query. A term is its words, and whether its last word is a prefix."""
         found = _QUERY.findall(self.text.replace("\0", " "))
         terms = [
             (WORD.findall(split_words(phrase or word)), word.endswith("*"))

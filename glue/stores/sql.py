@@ -173,9 +173,10 @@ class SQLStore(BlockingStore):
     async def fork(
         self, id: str, new_id: str, *, at: int | None = None, live: bool = False
     ) -> None:
-        """Copy a session to the new id `new_id` in this store, like the function `copy`.
+        """Copy the session `id` of this store to a new session `new_id` of this store.
 
-        The messages are copied inside the database, without loading them.
+        `at` and `live` are those of the function `copy`. The messages are copied inside the
+        database, without loading them.
         """
         check_id(new_id)
 
@@ -323,10 +324,7 @@ class SQLStore(BlockingStore):
         return position, number, at, message
 
     def _place_before(self, connection: Connection, session: int, id: str) -> float:
-        """Return a free position in front of the message `id`.
-
-        If there is no free position, the messages of the session are renumbered first.
-        """
+        """Return a free position before the message `id`; renumber the messages if none is free."""
         after = self._message(connection, session, id)[0]
         sql = "SELECT max(position) FROM glue_messages WHERE session = ? AND position < ?"
         (before,) = self.execute(connection, sql, session, after).fetchone()

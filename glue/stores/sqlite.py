@@ -380,9 +380,9 @@ class Database:
             raise self._failed from error
 
     def _run_job(self, connection: Connection, job: Job) -> None:
-        """Run one of several jobs of a transaction.
+        """Run one of several jobs of a transaction. If it fails, roll back only its changes.
 
-        If the job fails, only its changes are rolled back, and the job stores the error.
+        The job stores its result or its error.
         """
         connection.execute("SAVEPOINT job")
         try:
@@ -403,9 +403,9 @@ _guard = threading.RLock()
 
 @contextlib.contextmanager
 def using(path: Path, sync: bool) -> Iterator[Database]:
-    """Yield the `Database` of a file, which all blocks in this process with equal `sync` share.
+    """Yield the `Database` of a file. Blocks with the same file and `sync` share one Database.
 
-    The end of the last of these blocks closes the database.
+    The end of the last of these blocks closes the database. Only blocks of this process count.
     """
     # A forked child must not use the connection of its parent, so the key has the process id.
     key = (os.path.realpath(path), sync, os.getpid())
