@@ -97,11 +97,11 @@ class MapRun:
 
     @property
     def stopped(self) -> bool:
-        """Whether the map starts no more rows."""
+        """True if the map starts no more rows."""
         return self.error is not None or self.cancel.cancelled
 
     def stop(self) -> None:
-        """Cancel the running rows and start no more; the iteration ends after them."""
+        """Cancel the running rows and start no more. The iteration ends when they have ended."""
         self.cancel.cancel()
 
     def check(self, row: MapRow) -> None:
@@ -205,7 +205,7 @@ class MapRun:
     async def _record(
         self, receive: MemoryObjectReceiveStream[Result], out: MemoryObjectSendStream[MapRow]
     ) -> None:
-        """Store results, several with one commit, and then return them to the caller."""
+        """Store results, several with one commit, and then send them to the caller."""
         stored = 0
         with receive:
             async for first in receive:
@@ -224,7 +224,10 @@ class MapRun:
                     await self._send_in_order(row, out)
 
     async def _send_in_order(self, row: MapRow, out: MemoryObjectSendStream[MapRow]) -> None:
-        """Send a stored row to the caller when all earlier rows were sent, or if unordered."""
+        """Send `row` and the rows that waited for it to the caller, or keep it until its turn.
+
+        If not `ordered`, send it at once.
+        """
         if not self.ordered:
             self._pending.clear()
             await out.send(row)

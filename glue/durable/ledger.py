@@ -61,7 +61,7 @@ class Hold:
 
 @dataclass(slots=True)
 class Balance:
-    """The budget of a map: its limits, what was spent, and what is reserved."""
+    """The budget of a map: its limits, its spending, and the sum of its reservations."""
 
     usd_budget: float | None = None
     token_budget: float | None = None
@@ -72,7 +72,7 @@ class Balance:
     held_tokens: float = 0.0
 
     def expected(self, usd: float = 0.0, tokens: float = 0.0) -> Hold:
-        """Return the expected cost of a request: the mean, but at least the given amounts."""
+        """Return the expected cost of a request: the mean so far, at least `usd` and `tokens`."""
         count = max(self.requests, 1)
         return Hold(max(usd, self.usd / count), max(tokens, self.tokens / count))
 
@@ -86,7 +86,7 @@ class Balance:
         return None
 
     def add(self, usage: Usage, requests: int) -> None:
-        """Count what was spent on a number of requests."""
+        """Add the usage and the number of requests to the spending of the map."""
         self.usd += usage.cost or 0.0
         self.tokens += usage.total
         self.requests += requests
@@ -132,11 +132,14 @@ class MapBudget:
         return self.balance.usd_budget is not None or self.balance.token_budget is not None
 
     async def change(self, row: str, hold: Hold, work: Callable[[Balance, Hold], T]) -> T | None:
-        """Call `work` with the balance of the map and the reservation of a row, to change them."""
+        """Call `work`, which changes the balance and the reservation of a row; return its result.
+
+        Return None if the change was stored, but its result was lost with the connection.
+        """
         return work(self.balance, hold)
 
     def add_earlier(self, usage: Usage, requests: int) -> None:
-        """Add what a row used in earlier processes. Each call adds, so call it once for a row."""
+        """Add the usage of earlier processes to the balance; a second call would add it again."""
         self.balance.add(usage, requests)
 
 
@@ -199,11 +202,14 @@ class RowBudget(Policy):
         return None
 
     def begin(self, usage: Usage) -> None:
-        """Begin a run that starts with `usage`, which is not counted again."""
+        """Begin a run. `usage` is the part of its usage that has been counted already."""
         self._counted = usage
 
     async def end(self, usage: Usage | None) -> None:
-        """Count the usage of a run that has ended, and release a reservation that is left."""
+        """Count the usage of a run that has ended, and release its reservation if it still has one.
+
+        If `usage` is None, count nothing.
+        """
         if usage is not None and self.budget.is_limited:
             await self._settle(usage)
         if self._is_reserved:
@@ -213,7 +219,7 @@ class RowBudget(Policy):
             )
 
     async def _settle(self, usage: Usage) -> None:
-        """Count the usage of the run that was added since the last call."""
+        """Replace the reservation by the usage of the run since the last call, if it used any."""
         more, self._counted = difference(usage, self._counted), usage
         if more.total or more.cost:
             requests, self._is_reserved = int(self._is_reserved), False
@@ -378,14 +384,17 @@ class Ledger:
             await gate.changed.wait()
 
     async def probe(self, gate: RateGate) -> float:
-        """Return the seconds before a request may test a provider after its cooldown: here 0.
+        """Return the seconds until a request may test a provider after its cooldown, always 0 here.
 
         `SharedLedger` returns more if another worker tests the provider.
         """
         return 0.0
 
     async def refuse(self, gate: RateGate, number: int, advised: float | None) -> None:
-        """Begin a cooldown, because the provider refused a request of round `number`."""
+        """Begin a cooldown, because the provider refused a request sent after cooldown `number`.
+
+        If a later cooldown has begun and the provider advises no time, do nothing.
+        """
         if number != gate.round and advised is None:
             return  # sent before the cooldown, which has begun already
         if number == gate.round:
@@ -395,9 +404,9 @@ class Ledger:
         gate.close(self.clock() + delay)
 
     async def passed(self, gate: RateGate, number: int) -> None:
-        """Allow one more parallel request, after a reply to a request of round `number`.
+        """Admit one more parallel request, after a reply to a request sent after cooldown `number`.
 
-        A reply of an earlier round, which was requested before the last cooldown, is ignored.
+        A reply to a request that was sent before the last cooldown is ignored.
         """
         if gate.width is not None and number == gate.round:
             gate.failures = 0
@@ -432,7 +441,7 @@ class SharedLedger(Ledger):
             await finish_in_thread(self.tables.cool_down, gate.name, None)
 
     def learn(self, cooldowns: Mapping[str, float]) -> None:
-        """Begin the cooldowns that other workers found: seconds by the name of the provider."""
+        """Begin the cooldowns that other workers reported: seconds by the name of the provider."""
         for name, seconds in cooldowns.items():
             gate, until = self.gate(name), self.clock() + seconds
             if gate.width is None and until > gate.until:

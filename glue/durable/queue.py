@@ -97,7 +97,7 @@ class QueueEngine:
         job.unfinished = job.unfinished or more or bool(self._out)
 
     async def _check_budget(self, job: MapRun) -> None:
-        """Read the spending of the map; if its budget is spent, remove rows that have not begun."""
+        """Read the balance of the map. If its budget is spent, remove rows that have not begun."""
         job.budget.balance = await self._call(self.tables.balance, job.state.id)
         if job.budget.balance.over() is not None:
             job.over_budget = True
@@ -107,7 +107,7 @@ class QueueEngine:
                 job.unfinished = True
 
     async def _enqueue(self, job: MapRun, lines: AsyncIterator[InputLine], put: Put) -> bool:
-        """Put some more rows on the queue. Return False if there are no more."""
+        """Put further rows on the queue. Return False if the input has no more rows."""
         batch: list[Row] = []
         line: InputLine | None = None
         room = min(_BATCH, self.window - len(self._out))
@@ -134,7 +134,7 @@ class QueueEngine:
         return line is not None
 
     async def _check_workers(self) -> None:
-        """Adapt the number of rows on the queue to its workers; report a queue without workers."""
+        """Adapt the number of rows on the queue to its workers. If it has none, call `notice`."""
         slots = await self._call(self.tables.slots, self.queue)
         self.window = max(_LEAST, _AHEAD * slots)
         if not slots and not self._unattended and self._out:

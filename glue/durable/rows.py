@@ -137,7 +137,7 @@ class Row:
         return self.result.tries if self.result is not None else 0
 
     def ended(self, outcome: str, **values: Any) -> MapRow:
-        """Return a result of the row, without a further try unless `values` say otherwise."""
+        """Return the result of the row with this outcome. `values` replaces its other fields."""
         known = {"number": self.number, "id": self.key, "session": self.id, "lost": self.lost}
         return MapRow(outcome=outcome, **{**known, "tries": self.tries, **values})
 
@@ -186,7 +186,7 @@ class Reader:
     attach: Callable[[str], Part] | None = None
 
     def read(self, line: InputLine) -> tuple[Json, tuple[Message, ...]]:
-        """Return the id of the row, if it has one, and its prompt. Raise ValueError if invalid."""
+        """Return the id of the row (or None) and its prompt. Raise ValueError if it is invalid."""
         row = parse_row(line.text)
         if "messages" in row and not self.template:
             return row.get("id"), _messages(row["messages"])
@@ -206,9 +206,9 @@ class Reader:
 
 
 def parse_row(text: str) -> dict[str, Json]:
-    """Return the fields of an input line, in which a plain string is a prompt.
+    """Return the fields of a line of JSON. A string is returned as the field "prompt".
 
-    Raise ValueError if the line is not valid JSON, or another JSON value.
+    Raise ValueError if the line is not valid JSON, or neither an object nor a string.
     """
     try:
         row = json.loads(text.encode("utf-8", "surrogateescape").decode())
@@ -231,7 +231,7 @@ def _prompt(row: Mapping[str, Json]) -> str:
         if prompt is not None:
             fault = f"'prompt' must be a string, not {type(prompt).__name__}"
         raise ValueError(
-            f"{fault}; the row has: {_names(row)}. A template makes a prompt of other fields"
+            f"{fault}; the row has: {_names(row)}; use a template to make a prompt of other fields"
         )
     return prompt
 
@@ -291,7 +291,7 @@ def error_kind(error: BaseException | None) -> str:
 def row_from_transcript(
     row: Row, session: str, messages: Sequence[Message], output: Any = None
 ) -> MapRow:
-    """Return the result of a row as the transcript of its session shows it.
+    """Return the result of a row, computed from the transcript of its session.
 
     The transcript of a run that was killed may be complete, although its result was not stored.
     """
@@ -319,12 +319,12 @@ def row_from_transcript(
 
 
 def waiting_text(messages: Sequence[Message]) -> str:
-    """Return for what a paused row waits: the summaries of its pending calls."""
+    """Return the text "waits for ..." with the summaries of the pending calls of a row."""
     return f"waits for {', '.join(call.summary for call in pending_calls(messages))}"
 
 
 def row_result(row: MapRow, messages: Sequence[Message]) -> RunResult[Any]:
-    """Return the result of a run again, from its row and the transcript of its session."""
+    """Return the RunResult of a run, computed from its row and the transcript of its session."""
     reply = last_reply(messages)
     return RunResult(
         messages=messages,
@@ -393,9 +393,10 @@ class MapState:
 
     @contextlib.contextmanager
     def opened(self, *, resume: bool, overwrite: bool = False) -> Iterator[None]:
-        """Open or create the file, and lock it for this process, during a block.
+        """Open or create the map's file, and lock it for this process, during a `with` block.
 
-        Raise ConfigError if the file exists, unless `resume` or `overwrite` is set.
+        If `overwrite` is set, delete an existing file first. Raise ConfigError if the file exists,
+        unless `resume` or `overwrite` is set.
         """
         try:
             lock = hold(self.path, "map")
@@ -476,7 +477,7 @@ class MapState:
         return Usage(input=int(given), output=int(said), cost=cost), int(requests)
 
     async def checkpoint(self) -> None:
-        """Move the write-ahead log into the database file, so that it can be reused.
+        """Move the write-ahead log into the database file, so that SQLite can reuse the log.
 
         A thread with a connection of its own moves most of the log and waits for the disk, while
         rows write on. SQLite reuses the log only if all of it was moved, so the event loop moves

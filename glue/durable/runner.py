@@ -113,9 +113,9 @@ class Runner:
         on_lost: Callable[[int], Awaitable[object]],
         on_event: Listener | None = None,
     ) -> tuple[MapRow, RunResult[Any] | None]:
-        """Run a row to its end, and return its result with that of its last run.
+        """Run a row to its end; return the result of the row and the RunResult of its last run.
 
-        The latter is None if the transcript already had the answer, or if a bug failed the row.
+        The RunResult is None if the transcript already had the answer, or if a bug failed the row.
 
         Args:
             row: the row.
@@ -169,7 +169,7 @@ class Runner:
         return replace(row, result=ended, run=run), ended
 
     async def _past(self, row: Row, store: Store) -> tuple[MapRow, tuple[Message, ...], bool]:
-        """Return the result that earlier processes stored, its transcript, and whether it is final.
+        """Return the result of a row so far, its transcript, and whether the result is final.
 
         If the last run of a session failed or was cancelled and cannot be resumed, the row has a
         further session. The result has the usage and the requests of all its sessions.
@@ -264,7 +264,7 @@ def _decisions(row: Row, messages: Sequence[Message]) -> dict[str, Any]:
 
 
 def _carried(messages: Sequence[Message]) -> tuple[Usage, int] | None:
-    """Return the usage and the requests of a paused run, which its resumed run includes."""
+    """Return the usage and requests before a pause, which the resumed run counts too, or None."""
     reply = last_reply(messages)
     if reply is None or position_of(messages).step != "await":
         return None

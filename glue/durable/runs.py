@@ -155,7 +155,7 @@ class Durable(Generic[DepsT, OutputT]):
         unwrap: bool,
         states: tuple[str, ...] = (),
     ) -> RunResult[OutputT]:
-        """Run a row here if it may run, or wait until another process has ended it."""
+        """Run a row here, or wait until another process has ended it; return its result."""
         if not self._is_entered:
             raise RuntimeError("enter the agent first: async with agent.durable(...) as durable")
         worker = self._worker
@@ -176,7 +176,10 @@ class Durable(Generic[DepsT, OutputT]):
         return result.unwrap() if unwrap else result
 
     async def _ended(self, id: str) -> Row | None:
-        """Return a run if it has ended, in this process or in another one, or None."""
+        """Return the row of a run that has ended in any process, or None if it has not ended.
+
+        If the worker of this process has failed, raise its error.
+        """
         found = await finish_in_thread(self._worker.tables.find, id)
         if found is not None and found.state in ("ended", "returned"):
             return found

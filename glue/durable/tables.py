@@ -88,10 +88,10 @@ def check_queue(name: str) -> str:
 async def when_available(
     tables: Tables, notice: Callable[[str], None], work: Callable[..., T], *values: Any
 ) -> T:
-    """Call `work`, which uses the database, and return its result; wait while the database is away.
+    """Call `work` and return its result; call it again while the database does not respond.
 
-    If the database was there before and does not respond now, `work` is called again until it
-    does. `notice` receives a message for each failed call.
+    This waits only for a database that responded before. `notice` receives a message for each
+    failed call.
     """
     failures = 0
     while True:
@@ -132,14 +132,17 @@ class Transaction:
         return sql.replace("$now", self.store.now)
 
     def lock(self, number: int, name: str = "", *, wait: bool = True) -> bool:
-        """Lock a name until the end of the transaction; return False if that is not possible."""
+        """Lock a name until the transaction ends. Without `wait`, return False if it is locked.
+
+        With SQLite, do nothing and return True.
+        """
         if not self.store.notifies:
             return True
         function = "pg_advisory_xact_lock" if wait else "pg_try_advisory_xact_lock"
         return self(f"SELECT {function}(?, hashtext(?))", number, name)[0][0] is not False
 
     def notify(self, *message: object) -> None:
-        """Send a message to all workers when the transaction is committed; not with SQLite."""
+        """Send a message to all workers when the transaction is committed, but not with SQLite."""
         if self.store.notifies:
             self("SELECT pg_notify(?, ?)", CHANNEL, json.dumps(message))
 
@@ -247,11 +250,11 @@ class Tables:
         most: int | None = None,
         claim: str = "",
     ) -> list[Row]:
-        """Store results, let the rows `back` wait again, and claim up to `free` waiting rows.
+        """Store results, put the rows `back` on the queue, and claim and return up to `free` rows.
 
-        Return the claimed rows. `most` limits the running rows of the queue. A call that repeats
-        the `claim` of a failed call returns the rows that the failed call may have claimed. A
-        result is stored only if the row still has the claim of the worker.
+        `most` limits the running rows of the queue. A call that repeats the `claim` of a failed
+        call returns the rows that the failed call may have claimed. A result is stored only if the
+        row still has the claim of the worker.
         """
         store = """
             UPDATE glue_rows SET state = 'ended', outcome = ?, cost = ?, result = ?, run = ?,
@@ -282,7 +285,7 @@ class Tables:
 
     @transaction
     def find(self, run: Transaction, id: str) -> Row | None:
-        """Return a row, or None if there is none."""
+        """Return the row with this id, or None if there is none."""
         found = run(_FIND, id)
         return _record(found[0]) if found else None
 
@@ -307,7 +310,7 @@ class Tables:
 
     @transaction
     def add_lost(self, run: Transaction, id: str) -> None:
-        """Count a request of a row that had no reply when its worker died."""
+        """Add 1 to the lost requests of a row: those that had no reply when a worker died."""
         run("UPDATE glue_rows SET lost = lost + 1 WHERE id = ?", id)
 
     @transaction
@@ -339,9 +342,9 @@ class Tables:
     def heartbeat(
         self, run: Transaction, worker: str, queue: str, concurrency: int, lease: float
     ) -> tuple[bool, dict[str, float]]:
-        """Store that a worker is alive.
+        """Store that a worker is alive; return whether another one is dead, and the cooldowns.
 
-        Return whether another worker of the queue is dead, and the cooldowns of providers.
+        A dead worker is one of this queue. The cooldowns are seconds by the name of the provider.
         """
         sql = """
             INSERT INTO glue_workers VALUES (?, ?, ?, ?, ?, ?, $now)
@@ -358,10 +361,10 @@ class Tables:
 
     @transaction
     def recover(self, run: Transaction, queue: str) -> int:
-        """Put the rows of dead workers back on their queue, or give them up; return their number.
+        """Put rows of dead workers back on their queue, or end them as failed; return their number.
 
-        A row that has lost too many workers is given up: it ends as failed. If another worker is
-        recovering rows at the moment, do nothing.
+        A row ends as failed if it has lost too many workers. If another worker is recovering rows
+        at the moment, do nothing and return 0.
         """
         find = """
             SELECT id, losses, held_usd, held_tokens, map FROM glue_rows
@@ -394,7 +397,7 @@ class Tables:
 
     @transaction
     def workers(self, run: Transaction, queue: str) -> list[dict[str, Any]]:
-        """Return the workers of a queue; "silent" is the age of the last heartbeat."""
+        """Return the workers of a queue; "silent" is the seconds since the last heartbeat."""
         names = ("id", "queue", "host", "pid", "concurrency", "lease", "silent")
         sql = """
             SELECT id, queue, host, pid, concurrency, lease, $now - seen
@@ -402,7 +405,7 @@ class Tables:
         return [dict(zip(names, row, strict=True)) for row in run(sql, queue)]
 
     def slots(self, queue: str) -> int:
-        """Return how many rows the living workers of a queue run at the same time."""
+        """Return how many rows the living workers of a queue can run at the same time."""
         workers = self.workers(queue)
         return sum(each["concurrency"] for each in workers if each["silent"] < each["lease"])
 
@@ -508,7 +511,10 @@ class Tables:
 
     @transaction
     def probe(self, run: Transaction, name: str) -> float:
-        """Return the seconds until the caller may test a provider after its cooldown, or 0."""
+        """Return 0 and reserve the test of a provider for the caller, or return seconds to wait.
+
+        Another caller may test the provider PROBE_SECONDS later. Without a cooldown, return 0.
+        """
         test = f"""
             UPDATE glue_cooldowns SET until = $now + {PROBE_SECONDS}
             WHERE name = ? AND until <= $now RETURNING name"""
@@ -569,7 +575,7 @@ def _store_balance(run: Transaction, map: str, balance: Balance) -> None:
 
 
 def _marks(values: Sequence[object]) -> str:
-    """Return the placeholders for values, or a value that equals no other."""
+    """Return the SQL between the brackets of `IN (...)`: a `?` for each value, or NULL for none."""
     return ", ".join("?" for _ in values) or "NULL"
 
 

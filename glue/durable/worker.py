@@ -110,7 +110,9 @@ class Worker:
             self.tables.exchange(self.id, self.queue, ended=self._ended)
             self.tables.deregister(self.id)
         except StoreError as error:
-            log.warning("the worker could not sign off; others wait for its lease: %s", error)
+            log.warning(
+                "the worker could not sign off; its rows wait until its lease ends: %s", error
+            )
         for thread in self._threads:
             thread.join(2.0)
         for tables in (self.tables, self._own):
@@ -183,7 +185,7 @@ class Worker:
             raise
 
     def put_back(self, id: str) -> None:
-        """Let a row wait on the queue again, because this worker claimed it but does not run it."""
+        """Put a row back on the queue, because this worker claimed it but does not run it."""
         self._back.append(id)
         self._wake()
 
@@ -199,7 +201,7 @@ class Worker:
             return ended
         except StoreError as error:
             # The database is away, or another writer has the session: not a fault of the row.
-            log.warning("row %s is put back: %s", row.id, error)
+            log.warning("row %s is put back on the queue: %s", row.id, error)
             await anyio.sleep(_BUSY_SECONDS)
             self._back.append(row.id)
             return None
@@ -218,7 +220,7 @@ class Worker:
             try:
                 is_dead, cooldowns = self._beat()
             except Exception as error:
-                log.warning("no heartbeat: %s", error)
+                log.warning("the heartbeat of the worker failed: %s", error)
                 continue
             self._learn(cooldowns)
             now = time.monotonic()
@@ -231,15 +233,18 @@ class Worker:
                 self._dead.set()
 
     def _recover(self) -> None:
-        """Put back the rows of dead workers, whenever a heartbeat has found one."""
+        """Put rows of dead workers back on the queue, whenever a heartbeat finds a dead worker."""
         tables = Tables(self.store.twin())
         while self._dead.wait() and not self._ending.is_set():
             self._dead.clear()
             try:
                 if count := tables.recover(self.queue):
-                    log.info("%d rows lost their worker and were put back", count)
+                    log.info(
+                        "%d rows lost their worker; they are put back on the queue or given up",
+                        count,
+                    )
             except Exception as error:
-                log.warning("no recovery: %s", error)
+                log.warning("the rows of dead workers could not be put back: %s", error)
         tables.close()
 
     def _receive_notices(self) -> None:
