@@ -114,7 +114,8 @@ def user_errors(path: str) -> Iterator[None]:
         where = ""
         for frame, line in walk_tb(error.__traceback__):
             if frame.f_code.co_filename == path:
-                where = f", line {line}"  # the last line of this file in the traceback
+                where = f" in line {line}"  # the last line of this file in the traceback
         raise ConfigError(
-            f"{path}{where}: {type(error).__name__}: {error}; GLUE_DEBUG=1 shows the traceback"
+            f"{path} fails{where}: {type(error).__name__}: {error}; "
+            "GLUE_DEBUG=1 shows the traceback"
         ) from error

@@ -38,7 +38,7 @@ from glue.text import one_line
 def pending(session: str | None, store: str | None, as_json: bool) -> None:
     """List the tool calls that wait for an answer, in all sessions or in SESSION.
 
-    With SESSION, show what a person has to decide: the command, the change of a file, the
+    With SESSION, show the question of each call: the command, the change of a file, the
     arguments.
     """
     found = {session: load_session(store, session)} if session else _all_sessions(store)
@@ -215,14 +215,14 @@ def _command(
         return {"folder": found["folder"]} if found is not None else {}
     if found is None:
         raise ConfigError(
-            f"session {session} does not say which agent continues it, because `glue run` did not "
+            f"session {session} names no agent that can continue it, because `glue run` did not "
             "start the run; add --agent FILE.py, or --model NAME with --tools LIST"
         )
     source = settings({"store": store}).get("store")
     if source is not None and source.source.endswith("pyproject.toml"):
         raise ConfigError(
             f"the project's pyproject.toml selects the store of session {session}, so the agent "
-            f"that the session names is not trusted; add {_agent_of(found)} if it is right"
+            f"that the session names is not trusted; to use it, add {_agent_of(found)}"
         )
     return found
 
@@ -247,7 +247,9 @@ def _enter_folder(command: Mapping[str, Any], *, must_exist: bool) -> None:
     if os.path.isdir(folder):
         os.chdir(folder)
     elif must_exist:
-        raise ConfigError(f"the run was started in {folder}, which does not exist any more")
+        raise ConfigError(
+            f"the run was started in the folder {folder}, which does not exist any more"
+        )
 
 
 def _absolute(store: str) -> str:

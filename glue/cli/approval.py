@@ -46,7 +46,7 @@ def question(request: PermissionRequest, screen: Screen) -> str:
 
 
 def _is_command(request: PermissionRequest, value: object) -> bool:
-    """Return whether an argument's value is the command that the target already shows in full."""
+    """Return whether a value is the command of the request and its target contains all of it."""
     command = request.touched.command if request.touched is not None else None
     return isinstance(command, str) and command == value and command in request.target
 
@@ -81,7 +81,7 @@ def _coloured(change: list[str], screen: Screen) -> list[str]:
         lines.append(screen.paint(text, colours[line[0]]) if line[:1] in colours else text)
     if len(change) > _MAX_DIFF:
         lines.append(f"    … {len(change) - _MAX_DIFF} more lines of the change")
-    return lines or ["    (nothing changes)"]
+    return lines or ["    (the call changes nothing)"]
 
 
 def _cut(line: str) -> str:
@@ -103,7 +103,9 @@ def ask_yes_or_no(call: PendingCall, screen: Screen) -> Decision | str | None:
     result that the user types.
     """
     if call.request is None:
-        screen.write(screen.paint("  the result (an empty line decides later) > ", "yellow"))
+        screen.write(
+            screen.paint("  result of the call (an empty line decides later) > ", "yellow")
+        )
         return sys.stdin.readline().rstrip("\n") or None
     screen.write(screen.paint("  [y]es, [n]o, [l]ater > ", "yellow"))
     return parse_late_answer(sys.stdin.readline())

@@ -75,7 +75,9 @@ def chat(file: str | None, **given: Any) -> None:
     agent = open_agent(file) if file is not None else None
     check_session(given)
     if given["no_save"] and (given["session"] or given["resume"]):
-        raise click.UsageError("--no-save excludes --session and --continue, which save")
+        raise click.UsageError(
+            "--no-save excludes --session and --continue, which store the chat; leave out one"
+        )
     if given["project"] is None and (agent is None or agent.project is None):
         top = find_checkout()
         given["project"] = top is not None and bool(load_project(top).prompt)
@@ -108,7 +110,10 @@ class Chat:
                 # Loads prompt_toolkit and rich, optional dependencies.
                 from glue.cli.console import Editor, MarkdownPrinter
             except ImportError:
-                self.notes.append(f"{install_command('chat')} adds history, completion, Markdown")
+                self.notes.append(
+                    "history, completion and Markdown are not installed; "
+                    f"{install_command('chat')} adds them"
+                )
             else:
                 self.reader = Editor(
                     out, self.status, lambda: [each.id for each in portal.call(self.store.list)]
@@ -170,7 +175,9 @@ class Chat:
         else:
             await self._keep_chat()
         if self.sources.project:
-            self.notes.append(f"{self.sources.project} are used; --no-project leaves them out")
+            self.notes.append(
+                f"the model gets {self.sources.project}; --no-project leaves out these files"
+            )
         if self.session.settings.tools and await knows_tools(provider) is False:
             model = one_line(slash.model_name(self.session))
             self.notes.append(
@@ -272,9 +279,9 @@ class Chat:
             parts = [read_part(str(path)) for path in named if path.is_file()]
             for path in named:
                 if not path.is_file():
-                    name = one_line(str(path))
                     why = "is not a file" if path.exists() else "does not exist"
-                    self.note(f"@{name} is sent as text, because {name} {why}", "yellow")
+                    name = one_line(str(path))
+                    self.note(f"@{name} is sent as text, because this path {why}", "yellow")
         except ConfigError as error:
             self.fail(error)
             return 2
@@ -307,7 +314,7 @@ class Chat:
         return 1
 
     def answer_waiting(self, later: Collection[str] = ()) -> int | None:
-        """Ask the user about the waiting calls and continue the run; return the exit code.
+        """Ask the user about waiting calls, if any, and continue the run; return the exit code.
 
         Calls whose ids are in `later` are not asked about. Without a terminal, print the commands
         that answer the calls. Return None after two Ctrl-C.
@@ -337,8 +344,8 @@ class Chat:
         if decisions:
             undecided = [call.id for call in calls if call.id not in decisions]
             return self._turn(self._resume, decisions, later=undecided)
-        waits = "call waits" if len(calls) == 1 else "calls wait"
-        self.note(f"{len(calls)} {waits} for an answer; the next prompt asks again", "yellow")
+        waiting = count(len(calls), "call")
+        self.note(f"you have not decided about {waiting}; the next prompt asks again", "yellow")
         return Outcome.PAUSED.exit_code
 
     def _wait(self, work: Callable[..., Awaitable[T]], *args: Any) -> T | None:
@@ -412,7 +419,7 @@ class Chat:
             self.printer.note("(cancelled; you can continue from here)", "yellow")
         elif result.error is not None and result.outcome is not Outcome.PAUSED:
             limit = reached_limit(result.error)
-            advice = f"/limits {limit}=N raises it, /continue resumes the run"
+            advice = f"/limits {limit}=N raises the limit, /continue resumes the run"
             self.fail(explain(result.error, advice))
         if result.notice and result.notice != self.notice:
             self.note(f"glue: {result.notice}", "yellow")
@@ -494,7 +501,10 @@ class Chat:
         self.note(f"copied {count(len(replies[-1]), 'character')} ({used})")
 
     def do_fork(self, rest: str) -> None:
-        """Continue in a copy of the session, with all of its prompts or the first N."""
+        """Continue in a copy of the session, with all of its prompts or the first N.
+
+        A negative N leaves out the last -N prompts.
+        """
         before = self.session
         messages = self.portal.call(before.load)
         at = [index for index, message in enumerate(messages) if _is_prompt(message)]
@@ -520,7 +530,11 @@ class Chat:
         )
 
     def do_save(self, name: str) -> None:
-        """Copy the session to the store, under a name."""
+        """Copy the session to the store under a name, and continue the chat in the copy.
+
+        The session is deleted if its name was automatic. If no name is given and the session is
+        stored already, only print its name.
+        """
         if self.saved_as and not name:
             self.note(f"saved as {one_line(self.saved_as)}")
             return
@@ -611,5 +625,5 @@ class Chat:
 
 
 def _is_prompt(message: Message) -> bool:
-    """Return whether a message is a prompt that the user wrote and that is still sent."""
+    """Return whether a message is a prompt of the user that is not excluded from requests."""
     return isinstance(message, UserMessage) and message.origin == "user" and not message.excluded

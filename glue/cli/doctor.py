@@ -112,10 +112,13 @@ def _package() -> Iterator[Check]:
         yield Check("glue", f"{versions['glue-agents']} in {folder}")
     else:
         advice = f"pip install -e '{folder.parent}'"
-        yield Check("glue", f"not installed, run from {folder}", advice, False)
+        yield Check("glue", f"glue-agents is not installed, it runs from {folder}", advice, False)
     other = next((name for name in ("glue-core", "glueviz") if name in versions), "")
     if other:
-        advice = "both contain a package `glue`; install each in its own virtual environment"
+        advice = (
+            f"{other} and glue-agents both contain a package `glue`; "
+            "install each in its own virtual environment"
+        )
         yield Check("clash", f"{other} {versions[other]} is installed here", advice)
     engine = "httpcore2" if "httpcore2" in versions else "httpcore"
     if engine in versions:
@@ -184,7 +187,9 @@ def _sandbox() -> Check:
         return Check("sandbox", found, install or "use glue.tools.shell.docker", False)
     if not best.note:
         return Check("sandbox", best.name)
-    return Check("sandbox", f"{best.name}: {best.note}", f"{install} for a stricter sandbox", False)
+    return Check(
+        "sandbox", f"{best.name}: {best.note}", f"for a stricter sandbox, {install}", False
+    )
 
 
 def _store() -> Check:

@@ -54,7 +54,7 @@ async def _ask_page(
     question: Question, head: str, read_line: ReadLine, screen: Screen
 ) -> dict[str, Any] | None:
     lines = (head, f"  page: {clean_text(question.url)}", f"  at:   {question.origin}")
-    shown = screen.paint("  open it in the browser? [y]es, [n]o > ", "yellow")
+    shown = screen.paint("  open the page in the browser? [y]es, [n]o > ", "yellow")
     answer = await read_line("\n".join((*lines, shown)))
     if answer.strip().lower() not in _YES:
         return None

@@ -71,7 +71,9 @@ def eval() -> None:  # noqa: A001
     type=click.IntRange(min=1),
     help="How often each case is run on each model.",
 )
-@click.option("--judge", metavar="NAME", help="Model that checks cases with a judge's criterion.")
+@click.option(
+    "--judge", metavar="NAME", help='Model that grades the answers of cases with a "judge" check.'
+)
 @click.option(
     "-o",
     "--output",
@@ -217,7 +219,7 @@ def parse_model(text: str) -> dict[str, Any]:
             found["model"] = word
             continue
         if name not in _SETTINGS or not equals:
-            raise click.UsageError(f"--model: unknown {name!r}; {suggest(name, _SETTINGS)}")
+            raise click.UsageError(f"--model: unknown setting {name!r}; {suggest(name, _SETTINGS)}")
         try:
             found[name] = _SETTINGS[name](value)
         except ValueError:
@@ -301,7 +303,7 @@ def _changes(pairs: Sequence[Comparison], old: str) -> list[str]:
             if cases:
                 lines.append(f"  {word}: {one_line(', '.join(cases), 400)}")
         if pair.unpaired:
-            lines.append(f"  {count(len(pair.unpaired), 'case')} in only one of the evaluations")
+            lines.append(f"  in only one of the evaluations: {count(len(pair.unpaired), 'case')}")
     return lines
 
 

@@ -42,7 +42,7 @@ def parse_header(text: str, name: str = "the file") -> dict[str, Any]:
         raise ConfigError(f"{name} has several `# /// script` blocks; keep one of them")
     lines = found[0]["content"].splitlines(keepends=True)
     block = "".join(line[2:] if line.startswith("# ") else line[1:] for line in lines)
-    return parse_toml(block, f"{name}: the `# /// script` block")
+    return parse_toml(block, f"the `# /// script` block of {name}")
 
 
 def glue_section(data: Mapping[str, Any]) -> Any:

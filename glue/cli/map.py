@@ -46,8 +46,8 @@ _MAX_SHOWN = 20  # incomplete rows that are listed one by one; the output file h
 question_option = click.option(
     "--on-question",
     type=click.Choice(["defer", "deny"]),
-    help="Without a rule for a tool: defer the decision to `glue sessions answer`, and the row is "
-    "paused; or deny, which is the default.",
+    help="If no rule allows or denies a call: deny (the default), or defer, which pauses the row "
+    "until `glue sessions answer` decides.",
 )
 
 
@@ -81,7 +81,7 @@ question_option = click.option(
     "--patience",
     default=PATIENCE,
     type=click.FloatRange(min=0),
-    help="Seconds that rows wait for a provider that refuses requests (HTTP 429).",
+    help="Maximum seconds that a row waits for a provider that refuses requests (HTTP 429).",
 )
 @click.option(
     "--queue", metavar="NAME", help="Put the rows on this queue for workers; needs --engine."
@@ -313,7 +313,7 @@ class Progress:
         if self.incomplete:
             pieces.append(f"{self.incomplete:,} not complete")
         for name, seconds in self.job.ledger.cooling().items():
-            pieces.append(f"{name} refuses requests for {format_seconds(seconds)}")
+            pieces.append(f"{name} refuses requests, rows wait {format_seconds(seconds)}")
         if self.total is not None and fresh:
             pieces.append(f"{format_seconds((self.total - self.rows) / rate)} left")
         full = min(20 * self.rows // self.total, 20) if self.total else 0
@@ -339,8 +339,8 @@ class Progress:
             self.note(f"{count(number, 'row')}: {text}")
         if self.lost:
             self.note(
-                f"{count(self.lost, 'request')} had no reply when a process was killed;"
-                " the provider may have charged anyway"
+                f"a killed process left {count(self.lost, 'request')} without a reply; "
+                "the provider may have charged anyway"
             )
         if self.job.unfinished:
             budget = " with a larger budget" if self.job.over_budget else ""

@@ -80,7 +80,7 @@ def list_models(
         for alias, model in sorted(aliases().items()):
             click.echo(f"{alias} = {model}")
     click.echo(
-        f"Prices in USD per million tokens, list prices of {date()}. "
+        f"Prices in USD per million tokens: list prices as of {date()}. "
         "You can use any other model by its name; its cost is then unknown."
     )
 

@@ -36,7 +36,7 @@ def new(name: str, template: str, force: bool) -> None:
     """Write a single-file agent that is ready to run.
 
     On a terminal you can try it without an API key: a stand-in, which is not a model, then answers
-    and says so. In a pipe, and if the agent has an output type, a missing key is an error.
+    and announces this. In a pipe, and if the agent has an output type, a missing key is an error.
     """
     path = Path(name if name.endswith(".py") else f"{name}.py")
     if path.name.strip(".") in ("", "py"):
@@ -63,8 +63,8 @@ def new(name: str, template: str, force: bool) -> None:
         model = f"{default()} (-m or GLUE_MODEL selects another)"
     except ConfigError:
         model = (
-            "none, because no key is set: on a terminal a stand-in answers; for a model set a "
-            "key such as ANTHROPIC_API_KEY, or GLUE_MODEL=ollama:qwen3:0.6b"
+            "none, because no key is set; set a key such as ANTHROPIC_API_KEY, or "
+            "GLUE_MODEL=ollama:qwen3:0.6b. Until then a stand-in answers, on a terminal only"
         )
     click.echo(f"the model:  {model}", err=True)
 

@@ -56,7 +56,7 @@ NO_LIMIT = "none"  # the value of a budget option that switches a limit off
 
 
 def _budget(number: type[int] | type[float]) -> dict[str, Any]:
-    """Return the click settings of a budget option: its value is a number from 0, or none."""
+    """Return the click settings of a budget option: a number of 0 or more, or the word none."""
     kind = "a whole number" if number is int else "a number"
 
     def convert(text: str) -> int | float | str:
@@ -117,8 +117,8 @@ _SANDBOX: tuple[Callable[[Any], Any], ...] = (
 _QUESTION = click.option(
     "--on-question",
     type=click.Choice(ON_QUESTION),
-    help="Without a rule for a tool: ask on the terminal, defer the decision to `glue sessions "
-    "answer` (needs --session), or deny. By default ask, or deny without a terminal.",
+    help="If no rule allows or denies a call: ask on the terminal, defer the decision to `glue "
+    "sessions answer` (needs --session), or deny. By default ask, or deny without a terminal.",
 )
 _SETTINGS: tuple[Callable[[Any], Any], ...] = (
     click.option(
@@ -277,6 +277,7 @@ def batch_options(unit: str, batch: str) -> Callable[[F], F]:
     `unit` is the name of one item of the batch in the help texts, such as "row", and `batch` that
     of the whole, such as "a map".
     """
+    units = f"{unit}s"
     return _decorator(
         (
             click.option(
@@ -293,7 +294,7 @@ def batch_options(unit: str, batch: str) -> Callable[[F], F]:
                 "--concurrency",
                 default=8,
                 type=click.IntRange(min=1),
-                help=f"{unit.capitalize()}s that run at once.",
+                help=f"Maximum number of {units} that run at once.",
             ),
             click.option(
                 "--retries",
@@ -304,12 +305,12 @@ def batch_options(unit: str, batch: str) -> Callable[[F], F]:
             click.option(
                 "--usd-budget",
                 type=click.FloatRange(min=0),
-                help=f"Maximum cost of all {unit}s together, in US dollars.",
+                help=f"Maximum cost of all {units} together, in US dollars.",
             ),
             click.option(
                 "--token-budget",
                 type=click.IntRange(min=0),
-                help=f"Maximum number of tokens for all {unit}s together.",
+                help=f"Maximum number of tokens for all {units} together.",
             ),
             rate_options,
             click.option(
@@ -328,9 +329,12 @@ def batch_options(unit: str, batch: str) -> Callable[[F], F]:
 
 
 def check_output(given: Mapping[str, Any], *paths: Path) -> None:
-    """Refuse to run a batch if one of its files exists, unless --resume or --overwrite is given."""
+    """Raise ConfigError if a file of a batch exists, unless --resume or --overwrite is given.
+
+    Raise UsageError if both options are given.
+    """
     if given["resume"] and given["overwrite"]:
-        raise click.UsageError("--resume and --overwrite exclude each other")
+        raise click.UsageError("--resume and --overwrite exclude each other; use one of them")
     existing = next((path for path in paths if path.exists()), None)
     if existing is not None and not given["resume"] and not given["overwrite"]:
         raise ConfigError(
@@ -508,7 +512,7 @@ class Sources:
         return override_limits(own, **changed) if changed else None
 
     def budgets(self, own: LimitsSource | None) -> dict[str, Any]:
-        """Return the limits that the sources set; `own` are the limits of the agent's code.
+        """Return the limits that the sources set, by name, without the limits `own` of the agent.
 
         If the agent's code has limits, GLUE_ variables and configuration files are ignored.
         """
@@ -530,7 +534,7 @@ class Sources:
     def _permission(
         self, own: Permission | None, ask: Callable[[PermissionRequest], Any] | None
     ) -> Permission:
-        """Return the permission policy: rules first, then --yes, the agent's policy or the user."""
+        """Return the policy: rules decide first, then --yes, the agent's own policy or the user."""
         wanted = self._on_question(own, ask)
         if self.given.get("yes"):
             own = AllowAll()
@@ -596,5 +600,5 @@ def describe_confinement(confinement: str) -> str:
         return confinement
     return (
         "no sandbox: an allowed command can do what you can do, and read the keys of this program; "
-        "`glue doctor` says why"
+        "`glue doctor` prints the reason"
     )

@@ -89,7 +89,7 @@ class Printer:
             fault = f"{one_line(attempt.provider, 80)}: failed again"
         else:
             self._faults.add(fault)
-        self.note(f"! {fault}; next attempt {when}", "yellow")
+        self.note(f"! {fault}; the next attempt starts {when}", "yellow")
 
     def note(self, text: str, colour: str = "dim") -> None:
         """Write a line on stderr; end an unfinished line first."""

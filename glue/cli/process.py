@@ -28,7 +28,7 @@ def live_threads() -> frozenset[threading.Thread]:
 
 
 def exit_code_despite_threads(code: int, before: Collection[threading.Thread]) -> int:
-    """Return `code` if all new threads end within GRACE seconds; otherwise exit with `code`.
+    """Wait up to GRACE seconds for new threads; return `code`, or exit with it if one still runs.
 
     A thread is new if it is not in `before`.
     """

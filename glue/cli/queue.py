@@ -47,20 +47,20 @@ engine_option = click.option(
     "--concurrency",
     default=8,
     type=click.IntRange(min=1),
-    help="Rows that this worker runs at once.",
+    help="Maximum number of rows that this worker runs at once.",
 )
 @click.option(
     "--global-concurrency",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Rows that all workers together run at once.",
+    help="Maximum number of rows that all workers together run at once.",
 )
 @rate_options
 @click.option(
     "--patience",
     default=PATIENCE,
     type=click.FloatRange(min=0),
-    help="Seconds that rows wait for a provider that refuses requests (HTTP 429).",
+    help="Maximum seconds that a row waits for a provider that refuses requests (HTTP 429).",
 )
 @click.option(
     "--poll",
@@ -163,11 +163,12 @@ def list_(name: str | None, engine: str, as_json: bool, watch: bool, every: floa
             held = state["held"].pop(worker["id"], 0)
             if worker["silent"] < worker["lease"]:
                 heartbeat = f"last heartbeat {format_seconds(worker['silent'])} ago"
-                click.echo(f"  {worker['id']}  runs {held} of {worker['concurrency']}, {heartbeat}")
+                rows = f"{count(held, 'row')}, at most {worker['concurrency']}"
+                click.echo(f"  {worker['id']}  runs {rows}, {heartbeat}")
             else:
-                click.echo(f"  {worker['id']}  stopped, had {count(held, 'row')}")
+                click.echo(f"  {worker['id']}  stopped; it held {count(held, 'row')}")
         for worker_id, held in state["held"].items():
-            click.echo(f"  {worker_id}  stopped, had {count(held, 'row')}")
+            click.echo(f"  {worker_id}  stopped; it held {count(held, 'row')}")
         if not state["slots"]:
             click.echo("  no worker is running; `glue worker AGENT.py --queue ...` starts one")
 
@@ -201,7 +202,7 @@ def _line(state: dict[str, Any]) -> str:
     if state["usd_reserved"] > 0:
         text += f" and {cost_text(state['usd_reserved'])} reserved"
     for name, seconds in state["cooldowns"].items():
-        text += f"; {name} refuses requests for {format_seconds(seconds)}"
+        text += f"; {name} refuses requests, rows wait {format_seconds(seconds)}"
     return text
 
 

@@ -17,7 +17,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 class Age(click.ParamType[float]):
-    """An age such as 30d, 12h or 90m; the value is in seconds."""
+    """The click type of an age such as 30d, 12h or 90m, which it converts to seconds."""
 
     name = "age"
 

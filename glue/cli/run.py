@@ -127,7 +127,7 @@ def execute(
     *,
     path: str | None = None,
 ) -> int:
-    """Run an agent with a prompt and return the exit code.
+    """Run an agent with a prompt, print the result and return the exit code.
 
     If `agent` is None, the options name a model and tools.
     """
@@ -373,7 +373,7 @@ class Run:
         """Return the advice for a run that reached a limit: how to continue it, or to store it."""
         option = f"--{reached_limit(error).replace('_', '-')}"
         if not self.session_id:
-            return f"{option} N raises it; a run with -s NAME is stored and can be continued"
+            return f"{option} N raises the limit; a run with -s NAME is stored and can be continued"
         name = shlex.quote(one_line(self.session_id))
         return f'continue with -s {name} {option} N "Continue."'
 

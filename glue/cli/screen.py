@@ -83,7 +83,7 @@ class ProgressLine:
             self._is_shown = True
 
     def hide(self) -> None:
-        """Erase the line until it is drawn again."""
+        """Erase the progress line, if it is shown; the next `draw` or `tick` shows it again."""
         if self._is_shown:
             self.screen.write("\r\x1b[K")
             self._is_shown = False

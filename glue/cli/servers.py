@@ -77,7 +77,7 @@ def acp(
 
 
 def _set_up(model: str) -> None:
-    """Ask for the API key of a model's provider and store it; without a model, ask for both."""
+    """Ask for an API key and store it; if no model is named, first ask which provider it is for."""
     names = [name for name in known() if lookup(name).key and not lookup(name).quirks.local]
     provider = split(model)[0].partition(":")[0] if model else ""
     if not provider:

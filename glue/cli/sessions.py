@@ -100,7 +100,7 @@ def show(name: str, store: str | None) -> None:
             lines += [f"({text})" for text in thinking if text]
             lines += [message.text] if message.text else []
             for call in message.calls:
-                waits = " (waits for an answer)" if call.id in waiting else ""
+                waits = " (this call waits for an answer)" if call.id in waiting else ""
                 lines.append(f"-> {call.name} {call.arguments}{waits}")
         else:
             author = "user" if message.origin == "user" else f"user ({message.origin})"
@@ -153,7 +153,7 @@ def search(words: tuple[str, ...], store: str | None, as_json: bool, **options: 
 )
 @click.option("-o", "--output", **FILE_TO_WRITE, help="Write to this file instead of stdout.")
 def export(name: str, store: str | None, form: str, output: str | None) -> None:
-    """Print a session as JSON, JSON lines or Markdown."""
+    """Print a session as JSON, JSON lines or Markdown, or write it to a file."""
     messages = load_session(store, name)
     rows = [message_to_json(message) for message in messages]
     if form == "md":
@@ -176,7 +176,7 @@ def _markdown(message: Message, waiting: Collection[str]) -> str:
     if isinstance(message, AssistantMessage):
         text = f"## Assistant\n\n{message.text}"
         for call in message.calls:
-            waits = " (waits for an answer)" if call.id in waiting else ""
+            waits = " (this call waits for an answer)" if call.id in waiting else ""
             text += f"\n\n### Call of {call.name}{waits}\n\n{code_block(call.arguments)}"
         return text
     return f"## User\n\n{message.text}"
@@ -227,4 +227,6 @@ def prune(older: float, outcomes: tuple[str, ...], dry_run: bool, store: str | N
     if skipped:
         names = ", ".join(one_line(name) for name in skipped[:8])
         more = f" and {len(skipped) - 8} more" if len(skipped) > 8 else ""
-        click.echo(f"glue: not deleted, because in use or unreadable: {names}{more}", err=True)
+        click.echo(
+            f"glue: sessions in use or unreadable, which were not deleted: {names}{more}", err=True
+        )

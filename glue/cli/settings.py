@@ -219,7 +219,10 @@ def write_setting(name: str, value: Any, table: str = "") -> None:
 
 
 def _remove_assignment(lines: list[str], name: str, start: int) -> int:
-    """Delete the first assignment of a name at or after line `start`; return its line number."""
+    """Delete the first assignment of a name at or after line `start`; return its line number.
+
+    If there is none, delete nothing and return the number of lines.
+    """
     assignment = re.compile(rf"\s*[\"']?{re.escape(name)}[\"']?\s*=")
     numbers = range(start, len(lines))
     at = next((number for number in numbers if assignment.match(lines[number])), len(lines))

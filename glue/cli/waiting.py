@@ -54,7 +54,7 @@ def with_command(prompt: Any, sources: Sources) -> tuple[Message, ...]:
 
 
 def command_of(messages: Iterable[Message]) -> Mapping[str, Any] | None:
-    """Return the command in the `meta` of the newest prompt that has one, or None."""
+    """Return the newest command that a prompt stores in its `meta`, or None if no prompt does."""
     found: Mapping[str, Any] | None = None
     for message in messages:
         if isinstance(message, UserMessage) and isinstance(message.meta, Mapping):
@@ -64,7 +64,7 @@ def command_of(messages: Iterable[Message]) -> Mapping[str, Any] | None:
 
 
 def shown(call: PendingCall, screen: Screen) -> str:
-    """Return the question about a pending call, with its sub-agents and the reason to ask."""
+    """Return the question about a pending call: names of sub-agents, the call, and the reason."""
     request = call.request or PermissionRequest(
         tool=call.tool, action=call.tool, arguments=call.arguments
     )

@@ -19,7 +19,7 @@ _CURL_HEADERS = ("host", "content-length", "accept-encoding", "user-agent")  # c
 
 @contextmanager
 def print_requests(write: Callable[[str], object], *, curl: bool = False) -> Iterator[list[Sent]]:
-    """Write every HTTP request that is sent during a `with` block, with keys masked.
+    """Pass the text of each HTTP request in a `with` block to `write`, with keys masked.
 
     The yielded list collects the requests.
     """

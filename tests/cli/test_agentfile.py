@@ -24,7 +24,7 @@ Cli = Callable[..., Any]
             "import nonsense_package",
             "needs 'nonsense_package', which is not installed; `uv run bad.py`",
         ),
-        ("\n\n1 / 0", "bad.py, line 3: ZeroDivisionError"),
+        ("\n\n1 / 0", "bad.py fails in line 3: ZeroDivisionError"),
         (
             "# /// script\n# x =\n# ///\nfrom glue import Agent\nagent = Agent('offline')",
             "not valid TOML",
@@ -71,7 +71,7 @@ def test_a_file_with_a_null_byte_is_refused_without_a_line_number(cli: Cli) -> N
         ("", "'' is not the name of a module; give a dotted name or a .py file"),
         (".relative", "'.relative' is not the name of a module; give a dotted name or a .py file"),
         ("needs_absent", "needs_absent needs 'absent_one', which is not installed; install the"),
-        ("adds_wrongly", "adds_wrongly: TypeError: unsupported operand"),
+        ("adds_wrongly", "adds_wrongly fails: TypeError: unsupported operand"),
     ],
 )
 def test_a_module_that_cannot_be_imported_is_refused_in_one_line(

@@ -279,7 +279,7 @@ def test_the_agent_that_a_project_store_names_is_not_trusted(cli: Cli) -> None:
     named = cli("sessions", "answer", "r", "--allow", "--agent", "agent.py")
 
     assert refused.code == 2
-    assert f"add --agent {os.getcwd()}/agent.py if it is right" in refused.err
+    assert f"to use it, add --agent {os.getcwd()}/agent.py" in refused.err
     assert (named.code, deployed()) == (0, "1.4\n")
 
 
@@ -328,9 +328,9 @@ def test_s154_a_paused_session_is_shown_searched_exported_and_viewed_as_waiting(
     paused("view", "release", "-o", "page.html")
     page = Path("page.html").read_text()
 
-    assert '-> deploy {"version": "1.4", "notes": "safe"} (waits for an answer)' in shown
+    assert '-> deploy {"version": "1.4", "notes": "safe"} (this call waits for an answer)' in shown
     assert "release" in found
-    assert "### Call of deploy (waits for an answer)" in exported
+    assert "### Call of deploy (this call waits for an answer)" in exported
     assert list(raw["messages"][-1]["meta"]["pending"]) == ["c1"]
     assert "waits for an answer" in page
     assert "1 waiting" in page

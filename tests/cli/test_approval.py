@@ -152,7 +152,7 @@ def test_a_diff_in_a_question_is_cut_after_60_lines_and_replaces_its_arguments()
 
     long = shown("", "x\n" * 61)
 
-    assert shown("x", "x") == ["? edit a", "    (nothing changes)", "  n:", "    1"]
+    assert shown("x", "x") == ["? edit a", "    (the call changes nothing)", "  n:", "    1"]
     assert long[:3] == ["? edit a", "    @@ -0,0 +1,61 @@", "    +x"]
     assert long[-3:] == ["    … 2 more lines of the change", "  n:", "    1"]
     assert len(long) == 1 + 60 + 3

@@ -240,7 +240,7 @@ def test_a_judge_has_a_column_and_its_agreement_is_printed(cli: Cli, cases: str)
         (("none.py", "cases.jsonl"), "the file none.py does not exist"),
         (("agent.py", "none.jsonl"), "none.jsonl cannot be read"),
         (("agent.py",), "Missing argument"),
-        (("agent.py", "cases.jsonl", "-m", "good temp=1"), "unknown 'temp'; there are:"),
+        (("agent.py", "cases.jsonl", "-m", "good temp=1"), "unknown setting 'temp'; there are:"),
         (("agent.py", "cases.jsonl", "-m", "good temperature=x"), "must be a number, not 'x'"),
         (("agent.py", "cases.jsonl", "--resume", "--overwrite"), "exclude each other"),
         (("agent.py", "cases.jsonl", "--record", "a", "--resume"), "--record needs a new"),

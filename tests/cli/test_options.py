@@ -209,7 +209,7 @@ def test_a_budget_smaller_than_the_prompt_is_reported_as_too_small(cli: Cli) -> 
     assert ran.code == 3
     assert ran.err == (
         "glue: the budget of 0 tokens is too small: the prompt has 5 tokens; --token-budget N "
-        "raises it; a run with -s NAME is stored and can be continued\n"
+        "raises the limit; a run with -s NAME is stored and can be continued\n"
     )
 
 
@@ -380,7 +380,9 @@ def test_a_chat_inside_a_checkout_uses_the_project_and_says_so(cli: Cli, project
     without = cli("chat", "agent.py", "--no-project", input="hi\n")
 
     assert "Answer in rhyme." in used.out
-    note = f"AGENTS.md and 1 skill of {project} are used; --no-project leaves them out\n"
+    note = (
+        f"the model gets AGENTS.md and 1 skill of {project}; --no-project leaves out these files\n"
+    )
     assert used.err.count(note) == 1
     assert without.out == "'Be brief.' []\n"
     assert "AGENTS.md" not in without.err

@@ -113,7 +113,10 @@ def test_a_failed_attempt_is_printed() -> None:
     view(Attempt(provider="groq", kind="rate_limited", detail="groq: slow\ndown", delay=2))
     view(Attempt(provider="groq", kind="auth"))
 
-    assert err.getvalue() == "! groq: slow down; next attempt in 2.0 s\n! auth; next attempt now\n"
+    assert err.getvalue().splitlines() == [
+        "! groq: slow down; the next attempt starts in 2.0 s",
+        "! auth; the next attempt starts now",
+    ]
 
 
 def test_a_failure_that_is_repeated_in_a_run_is_printed_in_full_once() -> None:
@@ -129,9 +132,9 @@ def test_a_failure_that_is_repeated_in_a_run_is_printed_in_full_once() -> None:
     view(failed)
 
     assert err.getvalue().splitlines() == [
-        "! groq: cannot connect; next attempt in 2.0 s",
-        "! groq: failed again; next attempt in 4.0 s",
-        "! groq: cannot connect; next attempt in 2.0 s",
+        "! groq: cannot connect; the next attempt starts in 2.0 s",
+        "! groq: failed again; the next attempt starts in 4.0 s",
+        "! groq: cannot connect; the next attempt starts in 2.0 s",
     ]
 
 

@@ -48,7 +48,7 @@ def test_a_queue_shows_its_rows_money_and_cooldowns(cli: Callable[..., Any]) -> 
     found = json.loads(cli("queue", "rows", "--engine", ENGINE, "--json").out)["rows"]
 
     assert "rows: 1 waiting, 0 running, 2 done, 1 paused, 1 failed; 4/min; $2.00" in shown
-    assert "acme refuses requests for 1 m" in shown
+    assert "acme refuses requests, rows wait 1 m" in shown
     assert "no worker is running" in shown
     assert (found["usd"], found["last_minute"], found["slots"]) == (2.0, 4, 0)
     assert found["cooldowns"]["acme"] == pytest.approx(90, abs=5)

@@ -67,8 +67,8 @@ def test_prune_names_the_first_skipped_sessions_and_counts_the_others(
         ran = cli("sessions", "prune", "--store", "sessions", "--older", "0s")
 
     assert ran.out == "deleted 0 sessions\n"
-    named = ran.err.partition("unreadable: ")[2]
-    assert ran.err.startswith("glue: not deleted, because in use or unreadable: ")
+    named = ran.err.partition("not deleted: ")[2]
+    assert ran.err.startswith("glue: sessions in use or unreadable, which were not deleted: ")
     assert named.count(", ") == 7
     assert named.endswith(" and 2 more\n")
 
