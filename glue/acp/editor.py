@@ -295,7 +295,10 @@ def plan_tool() -> Tool[..., Any]:
 
 
 async def _request(editor: EditorConnection, method: str, params: dict[str, Any]) -> dict[str, Any]:
-    """Send a request to the editor and return its result; raise ToolError if it fails."""
+    """Send a request to the editor and return its result; raise ToolError if it fails.
+
+    A result that is not an object is returned as {}.
+    """
     try:
         answer = await editor.peer.request(method, params)
     except RpcError as error:
@@ -356,7 +359,7 @@ class EditorPermission:
         return mode != "read" and self._policy(mode).needs_person(request)
 
     async def decide(self, request: PermissionRequest) -> Decision:
-        """Decide on a call, asking the user if needed; tell the editor if the call may run."""
+        """Decide on a call, asking the user if needed; show an allowed call as running."""
         mode = self._mode()
         if mode == "read":
             return deny("the session is read-only")

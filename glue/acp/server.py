@@ -125,10 +125,11 @@ class Server:
         return found
 
     def _on_request(self, method: str, params: Params) -> Work:
-        """Queue a prompt, or forget a closed session; return the function that answers a request.
+        """Queue the prompt or forget the session of a request; return the function that answers it.
 
-        A request with another method changes nothing before that function runs. Raise RpcError for
-        an unknown method, an unknown session or an invalid prompt.
+        A session is forgotten if the request closes it. A request with another method changes
+        nothing before the function runs. Raise RpcError for an unknown method, an unknown session
+        or an invalid prompt.
         """
         if method == "session/prompt":
             opened = self._session(params)
@@ -337,7 +338,7 @@ class Server:
         """Show a question from an MCP server in the editor; return the answer, or None if declined.
 
         If the editor cannot show a form or a page, the question becomes a permission request, which
-        can confirm a page or a form of yes-or-no fields.
+        can confirm a page or a form of yes-or-no fields. Return None also if the request fails.
         """
         mode = "url" if question.url else "form"
         if self.offers("elicitation", mode) is None:

@@ -201,7 +201,10 @@ class OpenSession:
         self.session.configure(model=name)
 
     def set_limits(self, given: Any) -> None:
-        """Set limits from a mapping of names to values; raise RpcError if a limit is invalid."""
+        """Set limits from a mapping of names to values; raise RpcError if a limit is invalid.
+
+        A value that is not a mapping changes nothing.
+        """
         changes = given if isinstance(given, dict) else {}
         try:
             self.session.limits = change_limits(self.session.limits, changes)
@@ -229,8 +232,8 @@ class OpenSession:
         """Ask a question from an MCP server as a permission request; return the answer or None.
 
         This is for an editor without forms. If the user allows it, return {} for a page, and for a
-        form the value true for every required field. Return None if the user declines, or if a
-        required field is not a yes-or-no field.
+        form the value true for every required field. Return None if the user declines. Also return
+        None, and add a line to `problems`, if a required field is not a yes-or-no field.
         """
         properties = question.schema.get("properties") or {}
         wanted = {name: properties.get(name, {}) for name in question.schema.get("required") or ()}
@@ -316,7 +319,10 @@ class OpenSession:
             return f"{text.split()[0]}: {error}"
 
     async def run_servers(self, configs: Sequence[ServerConfig], elicit: Any = None) -> None:
-        """Connect to the MCP servers, and stay connected until the session is closed."""
+        """Connect to the MCP servers, and stay connected until the session is closed.
+
+        An error is added to `problems`, not raised.
+        """
         from glue.tools.mcp import connect  # slow to load, and most sessions have no servers
 
         options = {"on_error": lambda _, error: self.problems.append(str(error)), "elicit": elicit}

@@ -163,7 +163,10 @@ class ShownCall:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The parsed arguments as a dict; invalid JSON or another value becomes its only value."""
+        """The parsed arguments, or {"text": ...} if they are not valid JSON.
+
+        JSON that is not an object is returned as {"value": ...}.
+        """
         try:
             arguments = json.loads(self.call.arguments or "{}", parse_constant=str)
         except (ValueError, RecursionError):
@@ -409,7 +412,10 @@ class Reporter:
         self.send({"sessionUpdate": "tool_call", **tool_call(shown, status)})
 
     def _tools_at(self, key: tuple[str, ...]) -> Sequence[AnyTool]:
-        """Return the tools of the agent or sub-agent that makes the call with this key."""
+        """Return the tools of the agent or sub-agent that made a call, or () if they are unknown.
+
+        `key` contains the ids of the calls around it, the outermost first, and its own id.
+        """
         parent = self.ids.open.get(key[:-1])
         if parent is None:
             return self.tools
@@ -434,7 +440,7 @@ class Reporter:
             self.send(tool_update(shown.id, status="in_progress", content=[content]))
 
     def _send_usage(self, message: AssistantMessage) -> None:
-        """Add the cost of a reply, and send the used tokens if the context window is known.
+        """Add the cost of a reply to `cost`; send the usage if the context window is known.
 
         If the provider reports no usage, the number of tokens is estimated.
         """
@@ -563,7 +569,7 @@ def replay(
 
 
 def _without_refused(messages: Sequence[Message]) -> Iterator[Message]:
-    """Yield the messages of a conversation, except the messages of refused runs.
+    """Yield the messages of a conversation, except those of runs that were refused.
 
     Messages that a compaction has excluded are yielded. A result that a policy delivered in place
     of a tool is left out, because no call belongs to it.
