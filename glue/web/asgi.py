@@ -1,4 +1,4 @@
-"""The names of Starlette that glue uses; if Starlette is missing, ConfigError names the extra."""
+"""Imports from Starlette. Without Starlette, importing this module raises ConfigError."""
 
 from __future__ import annotations
 

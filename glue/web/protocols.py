@@ -107,7 +107,7 @@ def _start(
     store: Store | None,
     session: str,
 ) -> Events[Any]:
-    """Return the events of a run of the last message, or of a run that continues with `decisions`.
+    """Return the events of a run that answers the last message, or that resumes with `decisions`.
 
     The run starts when the events are read. Raise ValueError if the request is invalid.
     """

@@ -267,7 +267,7 @@ class _Site:
         return _SiteResponse(events, live, lambda: self._ended(name, live))
 
     def _permission(self, live: _LivePage) -> Permission:
-        """Return the permission policy of a run: `rules`, then questions in the page.
+        """Return the permission policy of a run: the page asks about calls that no rule decides.
 
         A policy that is not a `Rules` is returned unchanged.
         """
@@ -310,7 +310,7 @@ class _Site:
 
 
 class _SiteResponse(RunResponse):
-    """A response that streams a run to the live page, and calls `ended` when it is over."""
+    """A response that streams a run to the live page, and calls `ended` at the end of the run."""
 
     def __init__(self, events: Events[Any], live: _LivePage, ended: Callable[[], None]) -> None:
         super().__init__(events, live)
@@ -412,7 +412,7 @@ def _text(given: Mapping[str, Any], name: str) -> str:
 
 
 def _decision(given: Mapping[str, Any]) -> Decision | str:
-    """Return the decision about a call that the page sends, or the result of the call as text."""
+    """Return the user's answer about a call: a Decision, or the result of the call as text."""
     answer, text = given.get("answer"), str(given.get("text") or "")
     scopes = {"allow": "call", "target": "target", "session": "session"}
     if answer in scopes:
@@ -481,8 +481,8 @@ def _question_article(key: str, request: PermissionRequest) -> str:
     """Return the HTML of a permission question of a running prompt, with its buttons."""
     choices = (
         ("allow", "allow"),
-        ("target", "always for this target"),
-        ("session", f"every {request.action} in this conversation"),
+        ("target", "always allow this target"),
+        ("session", f"allow every {request.action} in this conversation"),
         ("deny", "deny"),
     )
     buttons = "".join(
