@@ -86,17 +86,19 @@ def sentence(pair: Comparison) -> str:
     if not pair.cases:
         return f"{names}: no case was run on both"
     if not pair.better and not pair.worse:
-        return f"{names}: the same in all {count(pair.cases, 'case')}"
+        return f"{names}: the same score in all {count(pair.cases, 'case')}"
     better, worse = count(len(pair.better), "case"), len(pair.worse)
     text = f"{names}: better in {better}, worse in {worse} (p = {pair.p:.2g})"
     if pair.significant:
         return text
-    text += f"; {count(pair.cases, 'case')} cannot distinguish them"
+    text += f"; {count(pair.cases, 'case')} cannot distinguish the models"
     if pair.needed is None:
-        return f"{text}: they passed equally often"
+        return f"{text}: both passed equally often"
     points = 100 * abs(pair.difference)
     wanted = max(pair.needed, pair.cases + 1)
-    return f"{text}: about {wanted:,} are needed to detect a difference of {points:.2g} points"
+    return (
+        f"{text}: about {wanted:,} cases are needed to detect a difference of {points:.2g} points"
+    )
 
 
 def comparison_page(evaluation: Evaluation, title: str) -> str:

@@ -112,7 +112,8 @@ def part(item: Part) -> str:
     if isinstance(item, Opaque):
         return fold("odd", f"kept for {escape(item.wire)}", literal(pretty(item.data)))
     if isinstance(item, Unknown):
-        title = f"{brief(str(item.data.get('type')), 40)} of a newer version"
+        kind = brief(str(item.data.get("type")), 40)
+        title = f"part of the type {kind}, from a newer version of glue"
         return fold("odd", title, literal(pretty(item.data)))
     return ""
 

@@ -59,7 +59,7 @@ def usage_of(value: Json) -> Usage | None:
 
 
 def _numbers(values: Mapping[str, Json], *names: str) -> dict[str, Any]:
-    """Return the values of the given names that are numbers; skip NaN and very large numbers."""
+    """Return those `names` of a mapping whose values are numbers; skip NaN and huge numbers."""
     found: dict[str, Any] = {name: values.get(name) for name in names}
     return {
         name: value
@@ -225,7 +225,7 @@ class EventReader:
         self._children: dict[str, list[Mapping[str, Json]]] = {}
 
     def add(self, event: Mapping[str, Json], at: float | None = None) -> None:
-        """Add an event in JSON form; `at` is the time of the event, or None if it is unknown."""
+        """Update `items` for an event in JSON form; `at` is its time, or None if it is unknown."""
         kind = str(event["type"])
         if kind == "prompt" and isinstance(event.get("message"), Mapping):
             self.items.append(shown_message(message_from_json(event["message"]), at))
@@ -339,7 +339,7 @@ def _end(event: Mapping[str, Json], attempts: tuple[Attempt, ...]) -> Note:
 
 @dataclass(slots=True)
 class _Conversation:
-    """One conversation of a cassette: its messages and failures, collected from the exchanges."""
+    """A conversation in a cassette: the messages and failures of the requests that belong to it."""
 
     system: str
     tools: tuple[ToolSpec, ...]
@@ -348,7 +348,7 @@ class _Conversation:
     unmatched: bool = False  # the last reply has not been in a request yet
 
     def add_request(self, request: Mapping[str, Json]) -> None:
-        """Add the messages of a request, except messages that an earlier exchange contains."""
+        """Add the messages of a recorded request that the conversation does not contain yet."""
         for value in request["messages"]:
             message = message_from_json(value)
             if message.id in self.ids:
@@ -360,7 +360,7 @@ class _Conversation:
             self.items.append(shown_message(message))
 
     def add_reply(self, exchange: Mapping[str, Json]) -> None:
-        """Add the reply of an exchange, or a note if the request failed."""
+        """Add the reply of a recorded exchange, or a note if the request failed."""
         events = exchange["events"]
         attempts = attempts_of([event for event in events if event["type"] == "attempt"])
         done = next((event for event in events if event["type"] == "done"), None)

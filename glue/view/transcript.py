@@ -98,14 +98,17 @@ class ShownReply:
 
     @property
     def model_seconds(self) -> float | None:
-        """Seconds of the reply: measured, or since the message before it; None if unknown."""
+        """Seconds that the reply took: measured, or since the message before; None if unknown."""
         if self.shown.seconds is not None:
             return self.shown.seconds
         return _between(self.before, self.shown)
 
     @property
     def tool_seconds(self) -> float | None:
-        """Seconds of the slowest measured call, else from the reply to its last result, or None."""
+        """Seconds of the slowest call, or until the last result; None if unknown.
+
+        The time until the last result is used if no call was measured.
+        """
         measured = [result.seconds for result in self.results if result.seconds is not None]
         if measured or not self.results:
             return max(measured, default=None)
@@ -113,7 +116,7 @@ class ShownReply:
 
     @property
     def seconds(self) -> float:
-        """Seconds of the model and its calls together; an unknown time counts as zero."""
+        """Seconds that the reply and its calls took together; an unknown time counts as zero."""
         return (self.model_seconds or 0.0) + (self.tool_seconds or 0.0)
 
 
@@ -121,8 +124,9 @@ Block: TypeAlias = ShownReply | ShownMessage | Note
 
 
 def arrange(items: Sequence[ShownMessage | Note]) -> tuple[Block, ...]:
-    """Group each reply with the results of its calls; set `waited` in the other messages.
+    """Group each reply with the results of its calls; add the waiting time to other messages.
 
+    The waiting time of a message is `waited`, the seconds since the message before.
     For example, the items `user, reply with call c1, result of c1, reply` become the blocks
     `user, (reply with call c1, result of c1), reply`.
     """
@@ -163,7 +167,7 @@ def _call_id(item: ShownMessage) -> str | None:
 
 
 def _between(before: ShownMessage | None, after: ShownMessage) -> float | None:
-    """Return the seconds between two messages, or None if unknown or too short to be real."""
+    """Return the seconds between two messages, or None if unknown or less than `_SHORTEST`."""
     if before is None or before.at is None or after.at is None:
         return None
     seconds = after.at - before.at

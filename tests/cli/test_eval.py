@@ -100,7 +100,7 @@ def test_settings_of_the_own_model_are_compared(cli: Cli, cases: str) -> None:
     ran = cli("eval", "agent.py", cases, "-m", "temperature=0", "-m", "temperature=1", "-y", "-q")
 
     assert ran.code == 0, ran.err
-    assert "temperature=0 against temperature=1: the same in all 10 cases" in ran.out
+    assert "temperature=0 against temperature=1: the same score in all 10 cases" in ran.out
 
 
 def test_the_model_of_the_header_of_an_agent_file_is_used(cli: Cli, cases: str) -> None:
@@ -130,8 +130,8 @@ def test_a_small_sample_is_said_to_be_too_small(cli: Cli, cases: str) -> None:
 
     ran = cli("eval", "agent.py", cases, "-m", "good", "-m", "poor", "--yes", "-q")
 
-    wanted = "better in 1 case, worse in 0 (p = 1); 3 cases cannot distinguish them: "
-    assert f"{wanted}about 24 are needed to detect a difference of 33 points" in ran.out
+    wanted = "better in 1 case, worse in 0 (p = 1); 3 cases cannot distinguish the models: "
+    assert f"{wanted}about 24 cases are needed to detect a difference of 33 points" in ran.out
     assert ran.err == ""
 
 
@@ -165,7 +165,7 @@ def test_the_exit_code_is_1_if_a_case_became_worse(cli: Cli, cases: str) -> None
     better = cli("eval", "diff", "new.jsonl", "old.jsonl")
 
     assert (same.code, worse.code, diff.code, better.code) == (0, 1, 1, 0)
-    assert "good against the baseline: the same in all 10 cases" in same.out
+    assert "good against the baseline: the same score in all 10 cases" in same.out
     assert "poor against the baseline: better in 0 cases, worse in 8" in worse.out
     assert "  worse: team-0, team-1" in diff.out
     assert "  better: team-0, team-1" in better.out

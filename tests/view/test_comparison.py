@@ -90,13 +90,14 @@ def test_a_sentence_says_if_the_sample_is_too_small() -> None:
         return sentence(evaluation(*trials).pairs()[0])
 
     assert pair([1.0] * 8, [0.0] * 8) == "a against b: better in 8 cases, worse in 0 (p = 0.0078)"
-    assert pair([1.0] * 8, [1.0] * 8) == "a against b: the same in all 8 cases"
+    assert pair([1.0] * 8, [1.0] * 8) == "a against b: the same score in all 8 cases"
     assert pair([1.0, 0.0], [0.0, 1.0]) == (
-        "a against b: better in 1 case, worse in 1 (p = 1); 2 cases cannot distinguish them: "
-        "they passed equally often"
+        "a against b: better in 1 case, worse in 1 (p = 1); 2 cases cannot distinguish the models: "
+        "both passed equally often"
     )
     assert pair([1.0, 0.0, 1.0], [0.0, 0.0, 1.0]).endswith(
-        "3 cases cannot distinguish them: about 24 are needed to detect a difference of 33 points"
+        "3 cases cannot distinguish the models: "
+        "about 24 cases are needed to detect a difference of 33 points"
     )
 
 
