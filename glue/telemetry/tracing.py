@@ -163,9 +163,9 @@ class OpenTelemetry:
                 _fail(span, str(kind))
 
     def _listen(self, span: Span, otel_names: Mapping[str, str], event: Event) -> None:
-        """Record an event of a run in its span: explanations, and the totals at the end of the run.
+        """Record an event of the loop, such as a compaction, or the totals of the run in its span.
 
-        Continued replies are also counted in the metrics.
+        Continued replies are also counted in the metrics. Other events are ignored.
         """
         if isinstance(event, events.Explanation):
             data = event_to_json(event)

@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    cassette = "answer requests to models that are given by name from recorded cassettes"
+    cassette = "replay a recorded cassette for each model that the test opens by name"
     live = "the test may send requests to real models"
     cases = "run the test once for each case in a JSONL file in its folder, as its argument `case`"
     config.addinivalue_line("markers", f"glue_cassette(folder=None, by='order'): {cassette}")
