@@ -173,7 +173,7 @@ async def supplied_result(tool: Any, value: Any) -> ToolResult:
 
 
 def _clean(result: ToolResult, limit: int | None) -> ToolResult:
-    """Replace characters of a result that UTF-8 cannot encode, and cut longer texts to `limit`.
+    """Replace characters of a result that UTF-8 cannot encode; cut texts above `limit` characters.
 
     `cap` cuts a text, and saves the whole text in the spool. If `limit` is None, no text is cut.
     """

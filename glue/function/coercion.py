@@ -104,7 +104,7 @@ def _from_text(kind: Any, text: str) -> Json:
 
 
 def _to_text(validator: Validator, schema: Schema, number: float) -> Json:
-    """Return a number as text for the schema of a decimal or a duration, else the number.
+    """Convert a number to text if the schema is for a decimal or a duration; else return it.
 
     A duration is in seconds.
     """

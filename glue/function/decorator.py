@@ -194,7 +194,10 @@ class Tool(Generic[P, R]):
         return self.spec.name
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickle a tool by its name, like a function, if its module contains it by this name."""
+        """Pickle a tool by its name, like a function, if its module contains it by this name.
+
+        Otherwise, pickle its attributes.
+        """
         module, name = getattr(self, "__module__", ""), getattr(self, "__qualname__", "")
         found: Any = sys.modules.get(module)
         for part in name.split("."):

@@ -60,7 +60,7 @@ async def run_guarded(
 
 
 async def _ask_permission(tool: Tool[..., Any], step: Step) -> ToolResult | None:
-    """Ask for permission; return None if the tool must run now, or the result of the call.
+    """Ask for permission; return None to run the tool, or a result to use in place of the tool's.
 
     The result reports that the call was denied or failed, or comes from a confined trial.
 
@@ -105,10 +105,7 @@ async def _ask_permission(tool: Tool[..., Any], step: Step) -> ToolResult | None
 
 
 async def _try_confined(tool: Tool[..., Any], step: Step) -> ToolResult | None:
-    """Run a call confined and without permission; return its result, or None.
-
-    None means that the call needs permission after all.
-    """
+    """Try a call confined, without asking; return its result, or None if it needs permission."""
     assert tool.trial is not None
     try:
         value = await tool.trial(step.arguments)

@@ -67,7 +67,7 @@ def is_quick(pattern: str) -> bool:
 
 
 class _Counts:
-    """Counts of a pattern: the ways to match its limited parts, and its unlimited repetitions."""
+    """Totals of a pattern: in how many ways its parts can match, and its unlimited repetitions."""
 
     def __init__(self) -> None:
         self.ways = 1
@@ -199,9 +199,9 @@ class _Parser:
         return _CHARACTER, None if char.isalnum() else char
 
     def _set(self) -> str | None:
-        """Skip a set such as `[a-z]`; return "[]" if it surely has several characters, else None.
+        """Skip a set such as `[a-z]`; return "[]", or None if the set may have only one character.
 
-        The closing bracket is skipped, too.
+        The closing bracket is skipped, too. The result is the value of the token.
         """
         is_negated = self.pattern.startswith("^", self.at)
         if is_negated:
@@ -231,9 +231,9 @@ class _Parser:
         return _OPENINGS.get(opening) or _GROUP, inner
 
     def _bounds(self) -> tuple[int, float] | None:
-        """Read a quantifier such as `{2,3}`; return its least and greatest count, or None.
+        """Read a quantifier such as `{2,3}`; return its bounds, or None if no quantifier follows.
 
-        Return None if no quantifier follows. `+` is read as `*`, which takes the same time.
+        `+` is read as `*`, which takes the same time.
         """
         char = self.pattern[self.at : self.at + 1]
         if char and char in "*+?":

@@ -110,7 +110,7 @@ class Field:
         for name, bound in self.bounds.items():
             keywords = [_keyword_for(option.get("type"), name) for option in options]
             if not any(keywords):
-                raise CannotDescribe(f"{name} does not apply to {show_json(schema)}")
+                raise CannotDescribe(f"{name} does not apply to the schema {show_json(schema)}")
             for option, keyword in zip(options, keywords, strict=True):
                 if keyword:
                     option[keyword] = bound
@@ -224,7 +224,7 @@ class Describer:
         self._validator: Validator  # set by `close`; unions use it to choose an option
 
     def close(self, schema: dict[str, Json], build: Build | None) -> Shape:
-        """Return the Shape of a schema and its builder.
+        """Return a Shape made of a schema and its builder.
 
         The definitions of recursive types are added to the schema as `$defs`. The describer must
         not be used again afterwards.

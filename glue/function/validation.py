@@ -126,7 +126,7 @@ def _check_schema(text: str, references: bool) -> None:
         try:
             resolver.lookup(ref)
         except referencing.exceptions.Unresolvable:
-            raise ValueError(f"wrong at $ref: there is no {ref}") from None
+            raise ValueError(f"wrong at $ref: the target {ref} does not exist") from None
 
 
 def _reject(value: Any) -> bool:
@@ -134,7 +134,7 @@ def _reject(value: Any) -> bool:
 
 
 class Validator:
-    """A schema and the compiled quick checks of its parts."""
+    """A validator of values against one schema, with a quick check for each part of the schema."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
@@ -190,10 +190,10 @@ class Validator:
         return bool(self.load_jsonschema().evolve(schema=schema).is_valid(value))
 
     def check(self, schema: Any) -> Check:
-        """Return the quick check of `schema`, which is a part of the whole schema.
+        """Return the quick check of `schema`, a function that returns True only for a valid value.
 
-        The check returns True only if jsonschema accepts the value too. If the check returns False,
-        jsonschema has to decide.
+        `schema` is a part of the whole schema. If the check returns False, jsonschema has to
+        decide.
         """
         known = self._checks.get(id(schema))
         if known is None:
@@ -234,7 +234,10 @@ class Validator:
         return counted
 
     def errors(self, value: Json) -> ValidationError | None:
-        """Return the faults of a value as one error, or None if the value fits."""
+        """Return the faults of a value as one error, or None if the value fits.
+
+        Raise ValidationError if the check takes too many steps.
+        """
         if self.check(self.schema)(value):
             return None
         found: dict[tuple[Path, str], None] = {}  # without repeats, in order
@@ -271,7 +274,7 @@ class Validator:
         return found
 
     def _compile(self, schema: Any) -> Check:
-        """Return the quick check of a schema. Raise an exception for an unknown keyword."""
+        """Compile a schema to a quick check; raise an exception for an unknown keyword."""
         if isinstance(schema, bool):
             return lambda value: schema
         if not isinstance(schema, Mapping):
@@ -316,7 +319,7 @@ class Validator:
         return lambda value: type(value) in kinds and holds(value, bound)
 
     def _compile_list(self, keywords: dict[str, Any]) -> Check:
-        """Return the quick check of a list, and remove `"type": "array"` from `keywords`.
+        """Compile the keywords for lists to a quick check; drop "type" from `keywords`.
 
         The returned check includes the check of that keyword.
         """
@@ -342,7 +345,7 @@ class Validator:
         return check_list
 
     def _compile_object(self, keywords: dict[str, Any]) -> Check:
-        """Return the quick check of an object, and remove `"type": "object"` from `keywords`.
+        """Compile the keywords for objects to a quick check; drop "type" from `keywords`.
 
         The returned check includes the check of that keyword.
         """

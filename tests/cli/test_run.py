@@ -262,7 +262,7 @@ def test_continue_without_a_session_is_refused(cli: Cli, agent: str) -> None:
         ),
         (
             ("run", "-m", "offline", "--schema", '{"$ref": "#/nowhere"}', "hi"),
-            "--schema must be a JSON schema; wrong at $ref: there is no #/nowhere",
+            "--schema must be a JSON schema; wrong at $ref: the target #/nowhere does not exist",
         ),
         (("run", "-m", "offline", "--schema", "", "hi"), "--schema: '' is not 'name: type'"),
         (("run", "-m", "offline", "-s", "", "hi"), "--session needs a name"),
