@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
@@ -282,7 +283,7 @@ class Peer:
             logger.debug("the editor has closed the connection")
 
 
-_ID = rb'"id"\s*:\s*(-?\d+|"(?:[^"\\\\]|\\\\.)*")'
+_ID = rb'"id"\s*:\s*(-?\d+|"(?:[^"\\]|\\.)*")'
 _METHOD = rb'"method"\s*:\s*"'
 
 
@@ -297,7 +298,9 @@ def _outer_fields(head: bytes, tail: bytes) -> tuple[str | int | None, bool]:
     """
     outer = _outer_level(head) + b" " + _outer_level(tail[::-1], backwards=True)[::-1]
     found = re.search(_ID, outer)
-    number = json.loads(found[1]) if found else None
+    number = None
+    with contextlib.suppress(ValueError):  # such as 007, or bytes that are not UTF-8
+        number = json.loads(found[1]) if found else None
     return number, re.search(_METHOD, outer) is not None
 
 
@@ -311,8 +314,7 @@ def _outer_level(text: bytes, *, backwards: bool = False) -> bytes:
     depth, kept, is_string = 0, bytearray(), False
     for index, code in enumerate(text):
         char = bytes((code,))
-        before = text[index + 1 : index + 2] if backwards else text[index - 1 : index]
-        if char == b'"' and before != b"\\":
+        if char == b'"' and not _is_escaped(text, index, 1 if backwards else -1):
             is_string = not is_string
         elif not is_string and char in opening:
             depth += 1
@@ -323,6 +325,14 @@ def _outer_level(text: bytes, *, backwards: bool = False) -> bytes:
         if depth == 1:
             kept += char
     return bytes(kept)
+
+
+def _is_escaped(text: bytes, index: int, step: int) -> bool:
+    """Return whether an odd number of backslashes is beside a byte, in the direction of `step`."""
+    at = index + step
+    while 0 <= at < len(text) and text[at : at + 1] == b"\\":
+        at += step
+    return (at - index) % 2 == 0
 
 
 def _refuse_constant(text: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import anyio.to_thread
 import pytest
 from fakes.editor import Open, words
 
-from glue.acp.rpc import MAX_BACKLOG, Peer, Work
+from glue.acp.rpc import MAX_BACKLOG, MAX_LINE, Peer, RpcError, Work
 
 
 class Pipes:
@@ -29,6 +30,18 @@ class Pipes:
         for file in (self.source, self.sink):
             file.close()
         os.close(self.back)
+
+
+def refuse_all(method: str, params: dict[str, Any]) -> Work:
+    raise RpcError(-32601, method)
+
+
+async def frames_for(line: bytes) -> list[dict[str, Any]]:
+    """Return the messages that a peer sends for a line, before its input ends."""
+    sink = io.BytesIO()
+    peer = Peer(io.BytesIO(line), sink, refuse_all, lambda method, params: None)
+    await peer.serve()
+    return [json.loads(frame) for frame in sink.getvalue().splitlines()]
 
 
 async def test_drain_waits_for_a_slow_reader_and_no_message_is_lost() -> None:
@@ -152,6 +165,45 @@ def test_a_prompt_with_a_picture_that_is_too_large_is_answered_by_its_id(
 
     assert "longer than 16 MiB" in client.answer(id)["error"]["message"]
     assert client.prompt(session)["stopReason"] == "end_turn"
+
+
+@pytest.mark.parametrize("id_last", [False, True])
+@pytest.mark.parametrize(
+    ("id", "answered"),
+    [
+        (rb'"a\"7"', 'a"7'),
+        (rb'"a\\"', "a\\"),
+        (rb'"a\\\""', 'a\\"'),
+        (b"-7", -7),
+        (b"007", None),
+        (b'"\xff"', None),
+        (rb'"\x"', None),
+        (b"[7]", None),
+    ],
+    ids=lambda value: repr(value),
+)
+async def test_a_line_that_is_too_long_is_refused_by_its_id_if_the_id_is_valid(
+    id: bytes, answered: object, id_last: bool
+) -> None:
+    fields = [b'"id": ' + id, b'"method": "x"', b'"params": {"id": 1, "text": "%s"}']
+    line = b"{%s}\n" % b", ".join(reversed(fields) if id_last else fields)
+
+    frames = await frames_for(line % (b"}" * MAX_LINE))
+
+    assert [frame["id"] for frame in frames] == [answered]
+    assert "longer than 16 MiB" in frames[0]["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("surplus", "code"), [(0, -32601), (1, -32600)], ids=["16 MiB", "one byte more"]
+)
+async def test_a_line_may_have_16_mebibytes(surplus: int, code: int) -> None:
+    line = b'{"id": 1, "method": "%s"}\n'
+    line %= b"x" * (MAX_LINE + surplus - len(line) + len("%s"))
+
+    frames = await frames_for(line)
+
+    assert [(frame["id"], frame["error"]["code"]) for frame in frames] == [(1, code)]
 
 
 @pytest.mark.parametrize("id_last", [False, True])
