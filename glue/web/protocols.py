@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -152,14 +151,7 @@ def _ag_ui_message(given: Mapping[str, Any]) -> Iterator[Message]:
     if role == "user":
         yield UserMessage(id=key, content=_parts(content))
     elif role == "assistant":
-        calls = [
-            ToolCall(
-                id=str(call.get("id")),
-                name=str((call.get("function") or {}).get("name")),
-                arguments=str((call.get("function") or {}).get("arguments") or "{}"),
-            )
-            for call in _list(given, "toolCalls")
-        ]
+        calls = [_ag_ui_call(call) for call in _list(given, "toolCalls")]
         text = (Text(text=content),) if isinstance(content, str) and content else ()
         if text or calls:
             yield AssistantMessage(id=key, content=(*text, *calls))
@@ -171,6 +163,14 @@ def _ag_ui_message(given: Mapping[str, Any]) -> Iterator[Message]:
             content=_parts(content),
             is_error=bool(given.get("error")),
         )
+
+
+def _ag_ui_call(given: Mapping[str, Any]) -> ToolCall:
+    function = given.get("function")
+    if not isinstance(function, Mapping):
+        raise ValueError("the function of a tool call must be an object")
+    arguments = str(function.get("arguments") or "{}")
+    return ToolCall(id=str(given.get("id")), name=str(function.get("name")), arguments=arguments)
 
 
 def _ag_ui_decision(entry: Mapping[str, Any]) -> Any:
@@ -227,7 +227,7 @@ def _media(url: str, media_type: str, name: str) -> Part:
         return Image(media_type=media_type, url=url)
     try:
         data = base64.b64decode(url.partition(",")[2], validate=True)
-    except binascii.Error:
+    except ValueError:  # also for characters that are not ASCII
         raise ValueError("a data URL must be encoded as base64") from None
     if is_image:
         return Image(media_type=media_type, data=data)

@@ -280,6 +280,26 @@ async def test_a_bad_request_is_a_400_with_a_reason(endpoint: Endpoint, body: An
     assert answer.json["error"]
 
 
+@pytest.mark.parametrize("function", ["weather", ["weather"], None])
+async def test_a_call_whose_function_is_not_an_object_is_refused(function: Any) -> None:
+    reply = {"id": "a1", "role": "assistant", "toolCalls": [{"id": "c1", "function": function}]}
+
+    answer = await post(ag_ui, ag_ui_body(reply, said("hi")), agent("never"))
+
+    assert answer.status == 400
+    assert answer.json == {"error": "the function of a tool call must be an object"}
+
+
+@pytest.mark.parametrize("data", ["?", "\u00fc"])
+async def test_a_picture_that_is_not_base64_is_refused(data: str) -> None:
+    picture = {"type": "image", "source": {"type": "data", "value": data, "mimeType": "image/png"}}
+
+    answer = await post(ag_ui, ag_ui_body({"role": "user", "content": [picture]}), agent("never"))
+
+    assert answer.status == 400
+    assert answer.json == {"error": "a data URL must be encoded as base64"}
+
+
 async def test_an_approval_without_a_store_is_refused_with_advice() -> None:
     entry = {"interruptId": "c1", "status": "resolved", "payload": True}
 
