@@ -29,7 +29,7 @@ from glue.session import Session
 from glue.stores.memory import MemoryStore
 from glue.stores.store import Store
 from glue.streams import Events
-from glue.text import one_line
+from glue.text import count, one_line
 from glue.view.html import brief, escape, literal
 from glue.view.page import EMPTY, articles, content_policy, document, header, moment, pretty
 from glue.view.sources import EventReader, read_session
@@ -329,7 +329,7 @@ class _Question:
     def __init__(self, key: str, request: PermissionRequest) -> None:
         self.key, self.request = key, request
         self.done = anyio.Event()
-        self.decision = deny("nobody answered")
+        self.decision: Decision  # set before `done`
 
 
 class _LivePage:
@@ -460,7 +460,7 @@ def _question_body(request: PermissionRequest) -> str:
             f'<span class="{kinds.get(line[:1], "same")}">{escape(line)}\n</span>'
             for line in change[:MAX_DIFF]
         )
-        more = f"… {len(change) - MAX_DIFF} more lines" if len(change) > MAX_DIFF else ""
+        more = f"… {count(len(change) - MAX_DIFF, 'more line')}" if len(change) > MAX_DIFF else ""
         parts.append(f'<pre class="code diff" dir="auto">{rows}{more}</pre>')
     in_diff = ("old", "new", "content", "edits") if change is not None else ()
     for name, value in request.arguments.items():

@@ -148,6 +148,123 @@ async def test_rules_decide_before_the_page_is_asked() -> None:
     assert "question" not in kinds(answer)
 
 
+async def test_a_policy_that_has_no_rules_is_used_as_it_is() -> None:
+    class OnlyText:
+        def decide(self, request: glue.PermissionRequest) -> glue.Decision:
+            return glue.allow() if request.target.endswith(".txt") else glue.deny("no text")
+
+    answer = await run(site(permission=OnlyText()), "save it")
+
+    assert ran == ["a.txt"]
+    assert "question" not in kinds(answer)
+
+
+async def test_the_policy_of_the_agent_is_kept() -> None:
+    rules = glue.Rules(allow=["save"])
+
+    answer = await run(site(permission=rules, agent_permission=DeferAll("later")), "save it")
+
+    assert ran == []
+    assert answer.data[-1] == {"type": "end", "outcome": "paused", "notice": ""}
+
+
+@glue.tool(needs_permission=True, target="path")
+def patch(path: str, old: str = "", new: str = "", lines: list[int] | None = None) -> str:
+    """Replace a text."""
+    return "patched"
+
+
+async def question_about(**arguments: Any) -> str:
+    """Return the HTML of the question whether `patch` may run."""
+    script = Script(calls(call("patch", arguments, id="c1")), "done")
+    made = app(glue.Agent(script, tools=[patch]), store=MemoryStore())
+    shown: list[str] = []
+
+    async def refuse(message: Any) -> None:
+        if message["type"] == "question":
+            shown.append(message["html"])
+            await fetch(made, "/answer", {"question": message["id"], "answer": "deny"})
+
+    await run(made, "patch it", on_data=refuse)
+    [html] = shown
+    return html
+
+
+async def test_a_question_offers_four_answers() -> None:
+    html = await question_about(path="a.txt", lines=[3, 4])
+
+    labels = re.findall(r'data-answer="(\w+)">([^<]+)</button>', html)
+    assert labels == [
+        ("allow", "allow"),
+        ("target", "always allow this target"),
+        ("session", "allow every patch in this conversation"),
+        ("deny", "deny"),
+    ]
+    assert '<pre class="raw" dir="auto">\na.txt</pre>' in html
+    assert re.findall("<h4>(.+?)</h4>", html) == ["lines"]
+    assert '<h4>lines</h4><pre class="raw" dir="auto">\n[\n  3,\n  4\n]</pre>' in html
+
+
+async def test_a_question_shows_a_change_as_a_diff_and_not_as_arguments() -> None:
+    html = await question_about(path="a.txt", old="same\n<a>", new="same\n<b>")
+
+    rows = re.findall(r'<span class="(\w+)">(.*?)\n</span>', html)
+    assert rows == [
+        ("hunk", "@@ -1,2 +1,2 @@"),
+        ("same", " same"),
+        ("minus", "-&lt;a&gt;"),
+        ("plus", "+&lt;b&gt;"),
+    ]
+    assert "<h4>" not in html
+    assert "more line" not in html
+
+
+@pytest.mark.parametrize(("added", "note"), [(199, ""), (200, "… 1 more line<")])
+async def test_a_question_shows_200_lines_of_a_diff(added: int, note: str) -> None:
+    html = await question_about(path="a.txt", old="", new="x\n" * added)
+
+    assert html.count('<span class="plus">') == 199
+    assert note in html
+    assert ("more line" in html) == bool(note)
+
+
+async def test_a_question_names_the_characters_that_reorder_a_target() -> None:
+    html = await question_about(path="a\u202egpj.exe")
+
+    assert "a⟨U+202E⟩gpj.exe" in html
+
+
+async def test_a_question_whose_run_has_ended_cannot_be_answered() -> None:
+    made = site()
+    asked: list[str] = []
+
+    async def stop(message: Any) -> None:
+        if message["type"] == "question":
+            asked.append(message["id"])
+            await fetch(made, "/stop", {"session": "s"})
+
+    await run(made, "save it", on_data=stop)
+    late = await fetch(made, "/answer", {"question": asked[0], "answer": "allow"})
+
+    assert late.status == 409
+    assert ran == []
+
+
+async def test_a_transcript_says_whether_its_session_is_running() -> None:
+    made = site()
+    seen: list[bool] = []
+
+    async def look(message: Any) -> None:
+        if "waits" in ran and not seen:
+            seen.append((await fetch(made, "/transcript?session=s")).json["running"])
+            await fetch(made, "/stop", {"session": "s"})
+
+    await run(made, "wait", on_data=look)
+
+    assert seen == [True]
+    assert (await fetch(made, "/transcript?session=s")).json["running"] is False
+
+
 async def test_a_running_call_is_shown_as_running() -> None:
     made = site()
 
@@ -227,6 +344,24 @@ async def test_a_request_without_token_or_from_elsewhere_is_refused(
     assert refused.status == 403
     assert b"<html" not in refused.body
     assert good.status == 200
+
+
+async def test_a_refusal_names_the_allowed_hosts_and_shortens_the_given_host() -> None:
+    made = site(hosts=["b.example:80", "a.example:80"])
+
+    refused = await fetch(made, "/", headers={"host": "x" * 100})
+
+    given = "x" * 79 + "\\u2026"
+    known = "use a.example:80, b.example:80"
+    assert refused.body.decode() == f"the host '{given}' is not allowed for this page; {known}\n"
+
+
+async def test_a_refusal_of_a_wrong_token_says_where_the_right_one_is() -> None:
+    refused = await fetch(site(token="secret"), "/?token=wrong")
+
+    assert refused.status == 403
+    assert b"use the address that `glue serve` printed" in refused.body
+    assert b"secret" not in refused.body
 
 
 async def test_a_token_in_the_address_does_not_authorise_a_prompt() -> None:
