@@ -56,10 +56,10 @@ def _pages(section: Any) -> Iterator[Any]:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Return a page with the options of commands, and with links to the files of `on_files`.
+    """Return a page's Markdown with tables of command options and with links to outside files.
 
-    The text is also stored in `pages`. Decisions and the API reference get a lower rank in the
-    search.
+    The Markdown is also stored in `pages`. The links lead to the files that `on_files` adds.
+    Decisions and the API reference get a lower rank in the search.
     """
     if page.file.src_uri.startswith(("adr/", "api.")):  # guides first in the search
         page.meta["search"] = {"boost": 0.3}
@@ -98,7 +98,7 @@ def on_post_build(config: Any, **_: Any) -> None:
     (site / "llms.txt").write_text("".join(index), encoding="utf-8")
     (site / "llms-full.txt").write_text("\n".join(full), encoding="utf-8")
     if leaks := find_leaks(site):
-        raise PluginError(f"the site shows an environment or an address: {', '.join(leaks)}")
+        raise PluginError(f"the site shows the environment or a memory address: {', '.join(leaks)}")
 
 
 def _title(text: str) -> str:
@@ -161,7 +161,7 @@ def _name(path: str) -> str:
 
 
 class Frozen(griffe.Extension):
-    """An extension that shows a dataclass by its constructor, without repeating each field.
+    """A griffe extension that documents a dataclass by its constructor, without its fields.
 
     The tree of errors is shown as a code block.
     """

@@ -69,7 +69,7 @@ def _is_described(value: Any) -> bool:
 
 
 def entry(name: str, value: Any) -> str:
-    """Return the heading, the signature and the docstring of a name, then those of its members."""
+    """Return the heading, signature and docstring of a name, then the signatures of its members."""
     parts = [f"### {name}\n", _block(_head(name, value), value)]
     if inspect.isclass(value):
         for each, member in vars(value).items():

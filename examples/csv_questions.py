@@ -18,7 +18,7 @@ from glue.tools import safe_open
 
 
 def read(file: str, *needed: str) -> list[dict[str, str]]:
-    """Return the rows of a CSV file, which must have the needed columns."""
+    """Return the rows of a CSV file; raise ToolError if a needed column is missing."""
     try:
         content = safe_open(".", file)
     except OSError as error:

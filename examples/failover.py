@@ -26,4 +26,4 @@ agent = Agent(
 )
 
 if __name__ == "__main__":
-    agent.cli("What is the status of all?")
+    agent.cli("What is the status of all services?")

@@ -64,7 +64,7 @@ def main() -> int:
     text = agent.run_sync(source).text
     print(text)
     for term in (terms := missing(source, text, words)):
-        print(f"not as in the glossary: {term}", file=sys.stderr)
+        print(f"the translation lacks a word of the glossary: {term}", file=sys.stderr)
     return 1 if terms else 0
 
 

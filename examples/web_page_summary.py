@@ -28,7 +28,7 @@ class Summary:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Summarise a web page.")
     parser.add_argument("url")
-    parser.add_argument("--private", action="store_true", help="the host is in a private network")
+    parser.add_argument("--private", action="store_true", help="allow a host in a private network")
     given = parser.parse_args()
     host = urlsplit(given.url).hostname
     if not host:

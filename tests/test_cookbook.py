@@ -702,7 +702,7 @@ def test_a_translation_without_a_word_of_the_glossary_is_sent_back_once(
     assert_shown("translation-glossary", good.out)
     assert corrected.requests[1].messages[-1].text.endswith("glossary: transcript -> Protokoll")
     assert (good.code, bad.code) == (0, 1)
-    assert "not as in the glossary: session -> Sitzung" in bad.err
+    assert "the translation lacks a word of the glossary: session -> Sitzung" in bad.err
     assert len(stubborn.requests) == 2
 
 
