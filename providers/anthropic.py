@@ -246,21 +246,19 @@ class ClaudeEncoder(wire.TurnEncoder):
                 "output_config": {"effort": level},
             }
         # Thinking and answer share one cap, so at most half of the cap is used for thinking.
-        most = (request.max_tokens or known.max_output) // 2
+        cap = request.max_tokens or known.max_output
         wanted = BUDGETS.get(effort, 0)
-        budget = min(wanted, most)
+        budget = min(wanted, cap // 2)
         if not wanted:
             return {}
         if budget < BUDGETS["minimal"]:
-            self.notes.append(
-                f"max_tokens={request.max_tokens} leaves no room for thinking, which was left out"
-            )
+            self.notes.append(f"max_tokens={cap} leaves no room for thinking, which was left out")
             return {}
         if self._is_unsigned():
             self.notes.append("this round of tool calls began without thinking; thinking stays off")
             return {}
         if budget < wanted:
-            self.notes.append(f"max_tokens={request.max_tokens} limits thinking to {budget} tokens")
+            self.notes.append(f"max_tokens={cap} limits thinking to {budget} tokens")
         return {"thinking": {"type": "enabled", "budget_tokens": budget}}
 
     def _is_unsigned(self) -> bool:

@@ -386,6 +386,16 @@ def test_thinking_that_is_reduced_or_left_out_is_noted(
     assert encoder.notes == notes
 
 
+def test_a_note_names_the_cap_that_is_sent_if_the_request_sets_none() -> None:
+    request = Request(messages=(user("go"),), reasoning="max")
+    encoder = AnthropicEncoder(request, ENTRY, "claude-haiku-4-5")
+
+    sent = json.loads(encoder.body())
+
+    assert sent["max_tokens"] == 32_000
+    assert encoder.notes == ["max_tokens=32000 limits thinking to 16000 tokens"]
+
+
 @pytest.mark.parametrize(
     ("model", "effort", "kept"),
     [
