@@ -195,7 +195,7 @@ class ClaudeEncoder(wire.TurnEncoder):
         return self.facts.output and output_schema(schema) is not None
 
     def marked_turns(self) -> list[tuple[str, bytes]]:
-        """Return the encoded turns, with cache marks where this and the previous request end."""
+        """Return encoded turns, with cache marks where this and the last request end."""
         turns = self.turns(self.messages)
         wanted, marks = True, 0
         for index in range(len(turns) - 1, -1, -1):
@@ -225,9 +225,9 @@ class ClaudeEncoder(wire.TurnEncoder):
         return message.provider == self.entry.name and family(message.model) == family(self.model)
 
     def thinking(self) -> dict[str, Json]:
-        """Return the request fields that switch thinking on or off; {} for the model's default.
+        """Return the fields that switch thinking on or off; add a note if thinking is reduced.
 
-        If thinking is reduced or left out, a note is added.
+        {} leaves thinking to the default of the model.
         """
         request, known, effort = self.request, self.facts, self.request.reasoning
         # A forced tool and thinking exclude each other; the caller relies on the tool.

@@ -44,7 +44,7 @@ class Login:
         self._end = 0.0
 
     async def headers(self) -> dict[str, str]:
-        """Return the authorization header of a request; get a new token if the last one expires."""
+        """Return the authorization header of a request; renew a token that expires soon."""
         if not self._token or time.time() > self._end - _EARLY:
             # Start-up: listing the providers loads this module, and needs no event loop.
             from glue.tasks import finish_in_thread

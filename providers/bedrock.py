@@ -300,9 +300,10 @@ class BedrockEncoder(anthropic.ClaudeEncoder):
 
 
 def _numbered(blocks: list[dict[str, Json]], owner: str) -> list[dict[str, Json]]:
-    """Append a hash to the name of each document, because Bedrock refuses two equal names.
+    """Append a hash to the name of each document in `blocks`, and return `blocks`.
 
-    The hash depends on the position of the block and on `owner`, the id of its message.
+    Bedrock refuses two documents with equal names. The hash depends on the position of the block
+    and on `owner`, the id of its message.
     """
     for index, block in enumerate(blocks):
         if "document" in block:

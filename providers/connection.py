@@ -173,9 +173,11 @@ class Watch:
     def check(self, now: float) -> None:
         """Raise Broken if the total or the progress deadline has passed."""
         if now >= self.end:
-            raise Broken("the total time for a request is over", "timeout")
+            raise Broken("the request took longer than its total deadline", "timeout")
         if now >= self.progress:
-            raise Broken(f"no content for {self.patience:g} s, only keep-alive", "timeout")
+            raise Broken(
+                f"the server sent no content for {self.patience:g} s, only keep-alive", "timeout"
+            )
 
     def note(self, data: bytes) -> None:
         """Count received bytes and extend the progress deadline; raise Broken above the size limit.
@@ -184,7 +186,7 @@ class Watch:
         """
         self.left -= len(data)
         if self.left < 0:
-            raise Broken("the answer is longer than allowed", "protocol")
+            raise Broken("the response is longer than allowed", "protocol")
         if self.blind or len(data) >= _CONTENT or (b"data:" in data and b'"ping"' not in data):
             self.progress = time.monotonic() + self.patience
 
@@ -356,7 +358,8 @@ async def inflate(
     """
     if encoding.strip().lower() not in ("gzip", "x-gzip", "deflate"):
         raise Broken(
-            f"the response is encoded as {encoding[:40]!r}, which was not asked for", "protocol"
+            f"the response is encoded as {encoding[:40]!r}, which the request does not accept",
+            "protocol",
         )
     engine, begun, whole = zlib.decompressobj(47), False, True
     async for data in blocks:
@@ -374,7 +377,7 @@ async def inflate(
             begun, whole, full = True, engine.eof, len(piece) == _STEP
             limit -= len(piece)
             if limit < 0:
-                raise Broken("the answer is longer than allowed", "protocol")
+                raise Broken("the response is longer than allowed", "protocol")
             if piece:
                 yield piece
             data = engine.unconsumed_tail
@@ -453,7 +456,7 @@ def _malformed(provider: str, url: str) -> ConfigError:
 
 
 def proxy_for(address: Address, environ: Mapping[str, str]) -> str:
-    """Return the URL of the proxy for an address, by the standard variables, or "" for no proxy."""
+    """Return the URL of the proxy that the environment sets for an address, or "" for no proxy."""
 
     def variable(name: str) -> str:
         # Under CGI, HTTP_PROXY comes from a header of the client, so it is not trusted.

@@ -281,7 +281,7 @@ def _renamed(message: Message, names: Mapping[str, str]) -> Message:
 
 
 def merge_users(messages: Sequence[Message]) -> Sequence[Message]:
-    """Return the messages with neighbouring user messages joined and without excluded ones.
+    """Return messages with neighbouring user messages joined; leave out messages marked `excluded`.
 
     The templates of some servers require that roles alternate.
     """
@@ -385,9 +385,9 @@ def is_strict(schema: Json) -> bool:
 def rewritten(
     schema: Json, dropped: Collection[str], finish: Callable[[Mapping[str, Json], Json], Json]
 ) -> Json:
-    """Return a copy of a schema without the `dropped` keywords; `finish` completes each level.
+    """Return a copy of a schema without the `dropped` keywords, changed by `finish` at each level.
 
-    `finish(original, copy)` returns the final form of each subschema.
+    `finish(original, copy)` returns the final form of a subschema, from its shortened copy.
     """
     if isinstance(schema, (list, tuple)):
         return [rewritten(item, dropped, finish) for item in schema]

@@ -157,7 +157,9 @@ def read_body(text: str) -> ErrorBody:
 def _plain(text: str) -> ErrorBody:
     start = text.lstrip()[:15].lower()
     if start.startswith(("<!doctype", "<html")):
-        return ErrorBody(message="an HTML page instead of JSON", text=text[:4000].lower())
+        return ErrorBody(
+            message="the server sent an HTML page instead of JSON", text=text[:4000].lower()
+        )
     return ErrorBody(message=one_line(text[:4000], 300), text=text[:4000].lower())
 
 

@@ -36,7 +36,7 @@ def open_entry(
     transport: Transport | None = None,
     tools: Literal["native", "prompt"] | None = None,
 ) -> Provider:
-    """Return the provider of a catalog entry.
+    """Create the provider of a catalog entry; raise MissingKey if it needs a key and none is set.
 
     Args:
         entry: the catalog entry.

@@ -175,10 +175,10 @@ class Failover(Closeable):
         return (self._on_refusal and is_refusal) or is_empty(done.message)
 
     def _order(self) -> list[int]:
-        """Return the positions of the providers to ask, without providers that are cooling down.
+        """Return the positions of the providers to ask: those that are not cooling down, if any.
 
-        If every provider is cooling down, return the positions of those whose last failure was
-        transient.
+        If every provider is cooling down, return the positions of the providers whose last failure
+        was transient.
         """
         now, every = self._clock(), range(len(self.providers))
         ready = [index for index in every if self._cold_until.get(index, 0.0) <= now]

@@ -189,7 +189,7 @@ def _get(place: Json, step: str | int) -> Json:
     if isinstance(step, str):
         return place.setdefault(step)
     if step > len(place) + _MOST_GAP:
-        raise ValueError(f"a list of {len(place)} has no element {step}")
+        raise ValueError(f"element {step} is too far behind the end of a list of {len(place)}")
     place.extend([None] * (step + 1 - len(place)))
     return place[step]
 
@@ -218,7 +218,7 @@ class GeminiEncoder(wire.TurnEncoder):
 
     @property
     def version(self) -> float:
-        """The version in the model's name, such as 2.5; 3 if it names none; 0 for other models."""
+        """The version in the name of a Gemini model, such as 2.5; 3 if none; 0 for other models."""
         if found := re.search(r"gemini-(\d+(?:\.\d+)?)", self.model):
             return float(found[1])
         # Names without a version, such as gemini-flash-latest, belong to new models. Gemma is not
@@ -266,7 +266,7 @@ class GeminiEncoder(wire.TurnEncoder):
 
     def refused_search(self) -> str:
         if self.request.tools and self.version < 3:
-            return f"{self.model} takes either its own search or other tools, not both"
+            return f"{self.model} does not search the web in a request with other tools"
         return super().refused_search()
 
     def takes_output(self, schema: Json, *, tools: bool = False) -> bool:

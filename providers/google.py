@@ -50,9 +50,9 @@ class Tokens:
         self._delegated: Any = None  # google-auth's credentials, once they are loaded
 
     async def get(self) -> str:
-        """Return the token of an environment variable, or else request a token with the login.
+        """Return the token of an environment variable, or else a stored or new token of the login.
 
-        The requested token is reused until a minute before it expires.
+        A requested token is reused until a minute before it expires.
         """
         given = next((self._environ[name] for name in VARIABLES if self._environ.get(name)), "")
         if given:

@@ -573,7 +573,7 @@ class Delegated(Exchange):
             async for block in blocks:
                 left -= len(block)
                 if left < 0:
-                    raise Broken("the answer is longer than allowed", "protocol")
+                    raise Broken("the response is longer than allowed", "protocol")
                 yield block
         finally:
             if hasattr(blocks, "aclose"):

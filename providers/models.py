@@ -59,7 +59,10 @@ class Model(NamedTuple):
         )
 
     def is_retired(self, today: str = "") -> bool:
-        """Return whether the model is deprecated, or its last day is `today` or earlier."""
+        """Return whether the model is deprecated, or its last day is `today` or earlier.
+
+        An empty `today` means the current day in UTC.
+        """
         return self.deprecated or bool(self.ends and self.ends <= (today or _today()))
 
 

@@ -54,7 +54,7 @@ class ChatDecoder(wire.Decoder):
         StopReason.REFUSAL: "content_filter sensitive",
         StopReason.ERROR: "error network_error insufficient_system_resource",
     }
-    empty = "an empty stream; the prompt may be longer than the server's context"
+    empty = "the stream is empty; the prompt may be longer than the server's context"
     tokens: ClassVar = {
         "input": ("prompt_tokens", "input_tokens"),
         "output": ("completion_tokens", "output_tokens"),
@@ -174,7 +174,7 @@ class ChatDecoder(wire.Decoder):
                 self._add("text", text, events)
 
     def _take_details(self, details: list[dict[str, Json]], thought: Json) -> Json:
-        """Store reasoning details; return `thought` or, if that is empty, the details' text."""
+        """Store reasoning details; return their text if `thought` is empty, else `thought`."""
         texts = []
         for detail in details:
             texts.append(
@@ -268,7 +268,7 @@ class ChatDecoder(wire.Decoder):
         elif reply.get("detail"):
             raise self.error(reply)
         else:
-            raise self.broken("JSON without choices", encoding.dumps(reply))
+            raise self.broken("the JSON has no `choices`", encoding.dumps(reply))
 
     # The complete reply
 
@@ -306,7 +306,7 @@ class ChatDecoder(wire.Decoder):
 
 
 def _indexed(message: dict[str, Json]) -> dict[str, Json]:
-    """Return an unstreamed message, with an index in each tool call, as streamed calls have."""
+    """Return a complete message with an index in each tool call, like the calls of a stream."""
     calls = message.get("tool_calls") or ()
     return {**message, "tool_calls": [{"index": index, **call} for index, call in enumerate(calls)]}
 
@@ -319,7 +319,7 @@ class _ThinkTags:
         self._close: str | None = None  # the tag that ends the thinking; "" after other text
 
     def split(self, text: str, *, is_end: bool = False) -> list[tuple[bool, str]]:
-        """Return the pieces of a text, each as (is thinking, text).
+        """Split the next text of the stream; return its pieces as pairs of (is thinking, text).
 
         Characters that may start a tag are held back until the next call, unless `is_end` is true.
         """
@@ -387,7 +387,7 @@ class OpenAIEncoder(wire.Encoder):
         )
 
     def offered(self, named: Json) -> tuple[list[bytes], Json]:
-        """Return the encoded tools and the tool choice of the request.
+        """Return the encoded tools and tool choice; add a note if the server takes no tools.
 
         `named` is the encoded choice if the request forces one tool by name.
         """

@@ -236,7 +236,7 @@ class ResponsesDecoder(wire.Decoder):
 
     def _stop_reason(self) -> StopReason:
         if self.raw_stop == "failed":
-            raise self.error({"message": "the server failed without a reason"})
+            raise self.error({"message": "the server reported a failure without a reason"})
         self._check_answerable()
         if self.raw_stop == "incomplete":
             return self._known_stop(
@@ -360,7 +360,7 @@ class ResponsesEncoder(OpenAIEncoder):
         return {"type": f"{kind}_output", "call_id": call_id, "output": output or ""}
 
     def _is_custom(self, call_id: str) -> bool:
-        """Return whether the call with this id is a custom call that this model made."""
+        """Return whether this model made a custom tool call (with text as input) with this id."""
         for message in reversed(self.messages):
             if isinstance(message, AssistantMessage) and self._is_own(message):
                 for call in message.calls:
@@ -396,7 +396,9 @@ class ResponsesEncoder(OpenAIEncoder):
         return items
 
     def _reasoning_before(self, sealed: Sequence[tuple[Json, Json]], follower: Json) -> list[Json]:
-        """Return the reasoning items of `sealed` that may be sent back before an item.
+        """Return the reasoning items that the server accepts directly before the item `follower`.
+
+        `sealed` contains reasoning items, each with the item that followed it originally.
 
         The server refuses a reasoning item if the item after it is not the one that followed it
         originally. A server that stores nothing also refuses one without encrypted content.
@@ -480,7 +482,7 @@ class OpenAIResponses(wire.Wire):
 
 
 def _background_id(decoder: wire.Decoder) -> str:
-    """Return the id of a response that the server is still making, or "" if it is complete."""
+    """Return the id of a response that the server is still making, or "" for any other response."""
     if not decoder.parser.is_body:
         return ""
     try:

@@ -110,7 +110,7 @@ class PromptTools(Wrapper):
 
 
 def _plain(request: Request) -> Mapping[str, Json]:
-    """Return fields to replace in a request: no tools, and messages with calls as plain texts."""
+    """Return request fields without tools, and with the calls and results in messages as texts."""
     return {"tools": (), "tool_choice": "auto", "messages": tuple(_texts(request.messages))}
 
 
@@ -208,7 +208,7 @@ class _Splitter:
         self._called = is_forced  # the whole reply is a call
 
     def feed(self, text: str) -> str:
-        """Return the next part of the streamed text that is certainly not a call, or ""."""
+        """Return the part of the streamed text to show now; hold back what may start a call."""
         if self._called:
             return ""
         text = self._held + text

@@ -60,7 +60,9 @@ def register(
     """
     name = name.strip().lower()
     if not name or any(sign in name for sign in ":/, "):
-        raise ValueError(f"a provider's name must not contain ':', '/', ',' or a space: {name!r}")
+        raise ValueError(
+            f"a provider's name must not be empty or contain ':', '/', ',' or a space: {name!r}"
+        )
     _register_built_in()
     if entry is None:
         entry = Entry(name, wire="", base_url="", key=tuple(key), model=model, window=window)
@@ -149,7 +151,7 @@ def split(spec: str) -> list[str]:
 def parse(spec: str) -> tuple[str, str]:
     """Split "name:model" or "name/model" at the first ':' or '/'; return name and model.
 
-    The model may contain these characters; it is "" if the spec has none.
+    The name is in lower case. The model may contain ':' and '/'; it is "" if the spec has neither.
     """
     spec = spec.strip()
     at = min((spec.index(sign) for sign in ":/" if sign in spec), default=len(spec))

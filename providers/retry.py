@@ -198,7 +198,10 @@ def no_reply(
     model = model_of(provider, request)
     if done is not None and done.message.stop_reason is StopReason.REFUSAL:
         error: ProviderError = ProviderError(
-            "refused", kind="content_filter", provider=provider.name, model=model
+            "the model refused to answer",
+            kind="content_filter",
+            provider=provider.name,
+            model=model,
         )
     elif committed:
         return ProviderError(

@@ -1,4 +1,4 @@
-"""Data about the web search of each provider: the fields with which its server is asked.
+"""Data about the web search of each provider: the request fields that switch it on.
 
 A tool of the kind `web_search` (`glue.tools.fetch.web_search`) is not a function: the server
 searches by itself. `quirks.search` of a catalog entry names the form in which its server is asked.
@@ -13,7 +13,7 @@ from glue.messages import Json, ToolSpec
 
 
 class Form(NamedTuple):
-    """The fields with which one server is asked to search the web."""
+    """The request fields that ask one server to search the web."""
 
     tool: Mapping[str, Json]  # the fields that are always sent
     # For each setting of the tool, the path of its field; a setting without a path is left out.

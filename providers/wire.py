@@ -98,9 +98,9 @@ class Encoder(ABC):
         return ()
 
     def level(self) -> str | None:
-        """Return the reasoning level to send, or None if the request should not name a level.
+        """Return the reasoning level to send, or None; add a note if the wanted level is not sent.
 
-        If the model does not have the level that the user wants, add a note.
+        None means that the request names no level.
         """
         effort, levels = self.request.reasoning, self.facts.efforts
         level = encoding.lower(effort, levels)
@@ -115,10 +115,7 @@ class Encoder(ABC):
         return level
 
     def is_forced(self) -> bool:
-        """Return whether the request forces a tool on a model that then cannot think.
-
-        If reasoning that the user wants is left out for this reason, add a note.
-        """
+        """Return whether a forced tool rules out thinking; add a note if reasoning is wanted."""
         request = self.request
         if self.facts.forced_thinking or not request.tools:
             return False
@@ -190,7 +187,8 @@ class Encoder(ABC):
     def turns(self, messages: Iterable[Message]) -> list[tuple[str, bytes]]:
         """Return the role and the encoded content of each message, in order.
 
-        Images of tool results become a user turn after the results.
+        Images of tool results become a user turn after the results. If no message follows the
+        results, their images stay in `waiting`.
         """
         key, waiting = self.key, self.waiting
         turns: list[tuple[str, bytes]] = []
@@ -209,7 +207,7 @@ class Encoder(ABC):
         return turns
 
     def pieces(self, last: Message | None = None) -> list[bytes]:
-        """Return the encoded messages in pieces, which form a JSON array if joined with commas.
+        """Return the encoded messages in pieces, to be joined with commas inside a JSON array.
 
         A piece is one message or several. The message `last` is never joined with others.
         """
@@ -369,7 +367,7 @@ class Decoder:
     wire: ClassVar[str]
     noun: ClassVar[str]  # the name of a complete response, for messages
     end_mark: ClassVar[str]  # the last event of a complete stream, for messages
-    empty: ClassVar[str] = "an empty stream"
+    empty: ClassVar[str] = "the stream is empty"
     done_closes: ClassVar[bool] = False  # whether [DONE] completes a reply
     parse: ClassVar[Any] = Parser  # the parser that splits a body into events
     # For each stop reason, the words by which the server names it, separated by spaces.
@@ -397,7 +395,7 @@ class Decoder:
         self.parser: Any = self.parse(provider)
 
     def feed(self, block: bytes) -> list[ProviderEvent]:
-        """Decode the next bytes of the body and return the events in them."""
+        """Decode the next bytes of the body, and return events; store an error for `finish`."""
         events: list[ProviderEvent] = []
         data: Any = b""
         if self.failure is None and not self.ended:
@@ -410,7 +408,10 @@ class Decoder:
                 self._fail(error)
             except encoding.BAD_SHAPE:
                 self._fail(
-                    self.broken("an event of an unknown shape", getattr(data, "payload", data))
+                    self.broken(
+                        "the server sent an event of an unknown shape",
+                        getattr(data, "payload", data),
+                    )
                 )
         return events
 
@@ -432,7 +433,7 @@ class Decoder:
                 self.failure = error
             except encoding.BAD_SHAPE:
                 self.failure = self.broken(
-                    f"the answer of the server is not a {self.noun}, or is cut off", body or b""
+                    f"the server did not send a {self.noun}, or cut it off", body or b""
                 )
         raise self.failure
 
@@ -444,11 +445,17 @@ class Decoder:
     # For subclasses
 
     def _event(self, event: Json, events: list[ProviderEvent]) -> None:
-        """Decode one event; the caller turns the exceptions in BAD_SHAPE into protocol errors."""
+        """Decode one event, and append the deltas of the reply to `events`.
+
+        The caller turns the exceptions in BAD_SHAPE into protocol errors.
+        """
         raise NotImplementedError
 
     def _whole(self, reply: Json) -> None:
-        """Decode a reply that is one JSON body; by default the body is decoded as an event."""
+        """Decode a reply that is one JSON body, and append its deltas to `late`.
+
+        By default, the body is decoded like an event.
+        """
         self._event(reply, self.late)
 
     def _learn(self, place: Mapping[str, Json], *names: str, **renamed: str) -> None:
@@ -652,7 +659,7 @@ class Decoder:
 
     def _nothing(self) -> ProviderError:
         if stray := self.parser.stray:
-            return self.broken(f"the answer of the server is not a {self.noun}", stray)
+            return self.broken(f"the server did not send a {self.noun}", stray)
         if self.parser.is_body:
             return self.broken("the body is cut off")
         return self.broken(self.empty, kind="empty")
@@ -669,7 +676,7 @@ def _count(raw: Mapping[str, Json], places: Sequence[str]) -> int | None:
 
 
 def _is_amount(value: Json) -> TypeGuard[float]:
-    """Return whether a JSON value is a usable amount: a number from 0 to 1e15, not a bool."""
+    """Return whether a JSON value is a usable amount: a number from 0 to below 1e15."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e15
 
 
@@ -721,7 +728,7 @@ class Wire(Closeable):
         return cls.encoder(request, entry, model).body()
 
     def _notices(self, texts: Iterable[str], model: str) -> list[Notice]:
-        """Return a Notice for each text that is new to this provider, and remember the texts."""
+        """Return a Notice for each text that has not been sent yet; store the text as sent."""
         new = [text for text in dict.fromkeys(texts) if text not in self._noted]
         if not new:
             return []
@@ -792,7 +799,7 @@ class Wire(Closeable):
                         for entry in ENTRIES
                         if entry.is_vendor and encoding.accepts(getattr(entry.quirks, what), kind)
                     ]
-                    hint = f"; these providers do: {', '.join(others)}" if others else ""
+                    hint = f"; these providers accept it: {', '.join(others)}" if others else ""
                     text = f"{model} does not accept {what} of type {kind}{hint}"
                     raise ProviderError(
                         text, kind="invalid_request", provider=self.name, model=model

@@ -68,7 +68,7 @@ def test_providers_of_the_users_config_are_catalog_entries(
         ),
         (
             'base_url = "https://a"\n[providers."a b"]\nbase_url = "https://a"',
-            "must not contain .* a space: 'a b'",
+            "must not be empty or contain .* a space: 'a b'",
         ),
     ],
 )

@@ -291,7 +291,7 @@ def test_the_servers_own_code_is_kept(body: Any, code: str | None) -> None:
         ({"object": "error", "message": "flat", "code": 400}, "acme: HTTP 400: flat"),
         ({"message": "amazon"}, "acme: HTTP 400: amazon"),
         ({"detail": "codex"}, "acme: HTTP 400: codex"),
-        ("<!DOCTYPE html><p>x", "acme: HTTP 400: an HTML page instead of JSON"),
+        ("<!DOCTYPE html><p>x", "acme: HTTP 400: the server sent an HTML page instead of JSON"),
         ("just words", "acme: HTTP 400: just words"),
         ("", "acme: HTTP 400"),
         ({"error": {"message": "out", "metadata": {"raw": "in"}}}, "acme: HTTP 400: out: in"),

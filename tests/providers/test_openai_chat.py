@@ -125,7 +125,7 @@ def test_a_body_may_be_a_list_of_one_completion() -> None:
     body = json.dumps([{"choices": [choice]}]).encode()
 
     assert ChatDecoder(Quirks(), "acme", "acme-1").decode(body).message.text == "hi"
-    with pytest.raises(ProviderError, match="the answer of the server is not a completion"):
+    with pytest.raises(ProviderError, match="the server did not send a completion"):
         ChatDecoder(Quirks(), "acme", "acme-1").decode(b"[]")
 
 
@@ -708,7 +708,7 @@ def test_an_error_field_of_llama_cpp_is_raised() -> None:
 
 def test_plain_text_in_place_of_an_event_is_quoted_in_the_error() -> None:
     with pytest.raises(
-        ProviderError, match=r"an event of an unknown shape: Internal Server Error$"
+        ProviderError, match=r"sent an event of an unknown shape: Internal Server Error$"
     ) as caught:
         decode(b"event: error\ndata: Internal Server Error\n\n")
 

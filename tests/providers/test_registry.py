@@ -171,7 +171,7 @@ def test_a_registered_provider_is_known_by_its_name() -> None:
 
 @pytest.mark.parametrize("name", ["", "a:b", "a/b", "a,b", "a b"])
 def test_a_name_with_separators_cannot_be_registered(name: str) -> None:
-    with pytest.raises(ValueError, match="must not contain"):
+    with pytest.raises(ValueError, match="must not be empty or contain"):
         providers.register(name, lambda model, **options: Script())
 
 

@@ -335,7 +335,7 @@ async def ask(spec: str, *content: Any, server: Any = None) -> list[Any]:
             PIXEL,
             (
                 r"deepseek: deepseek-v4-flash does not accept images of type image/png; "
-                r"these providers do: anthropic, openai"
+                r"these providers accept it: anthropic, openai"
             ),
         ),
         (
