@@ -217,7 +217,7 @@ class _Checkout:
         raise ToolError(f"{show_name(named)} is not an allowed base; allowed: {', '.join(known)}")
 
     async def within(self, job: Callable[[Repo], str]) -> str:
-        """Run a job on the opened repository, in a thread and with a deadline; return its text.
+        """Open the repository, call `job` with it in a thread, and return the text of `job`.
 
         In the text, control characters are replaced with visible characters.
         """
@@ -276,11 +276,12 @@ class _Checkout:
 
 def _no_commits(skip: int, path: str, whole: bool) -> str:
     if skip:
-        return f"no commits from offset {skip + 1} on"
+        return f"no commits: the list ends before offset {skip + 1}"
     if path:
-        where = "no commit" if whole else "no commit of the branch"
-        return f"{where} changes {show_name(path)}" + ("" if whole else "; whole=true shows all")
-    return "no commits: the branch is at its base"
+        if whole:
+            return f"no commit changes {show_name(path)}"
+        return f"no commit of the branch changes {show_name(path)}; whole=true shows all"
+    return "no commits: the base contains all commits of the branch"
 
 
 def _diff_branch(checkout: _Checkout) -> Tool[..., Any]:
@@ -289,8 +290,8 @@ def _diff_branch(checkout: _Checkout) -> Tool[..., Any]:
 
     @tool(max_output=None, read_only=True, kind="read")
     async def git_diff_branch(path: str = "", offset: int = 1) -> str:
-        """Show the changes of the branch since it left its base: a summary, then the patch. Only
-        commits count.
+        """Show the changes of the branch since it left its base: a summary, then the patch.
+        Only commits count.
 
         Args:
             path: only this file or folder, relative to the root
@@ -304,8 +305,8 @@ def _diff_branch(checkout: _Checkout) -> Tool[..., Any]:
 def _diff_branch_with_base(checkout: _Checkout) -> Tool[..., Any]:
     @tool(max_output=None, read_only=True, kind="read")
     async def git_diff_branch(path: str = "", offset: int = 1, base: str = "") -> str:
-        """Show the changes of the branch since it left its base: a summary, then the patch. Only
-        commits count.
+        """Show the changes of the branch since it left its base: a summary, then the patch.
+        Only commits count.
 
         Args:
             path: only this file or folder, relative to the root
@@ -362,8 +363,8 @@ def _show(checkout: _Checkout) -> Tool[..., Any]:
 
     @tool(max_output=None, read_only=True, kind="read")
     async def git_show(revision: str, path: str = "", offset: int = 1) -> str:
-        """Show a file as it was at a revision, or, without a path, a commit with its message and
-        changes.
+        """Show a file as it was at a revision,
+        or, without a path, a commit with its message and changes.
 
         Args:
             revision: a commit, branch, tag or HEAD, also with ~N or ^

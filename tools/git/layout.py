@@ -29,7 +29,7 @@ MAX_LINE = 4096  # bytes of a ref, or of a file that names a directory
 MAX_PACKED = 64 * 1024 * 1024
 MAX_CONFIG = 1024 * 1024
 MAX_JUMPS = 5  # symbolic refs in a row
-NOT_BACK = ".git names a git directory that does not point back here; only linked worktrees"
+NOT_BACK = ".git names a git directory that does not name this checkout"
 # Refs that each worktree has for itself.
 OF_WORKTREE = ("HEAD", "refs/bisect/", "refs/worktree/", "refs/rewritten/")
 
@@ -190,11 +190,11 @@ def _open_linked(
         named = WORKTREE.search(read_small(own, "config", MAX_CONFIG) or b"")
         checkout = _join(target, named[1].strip().strip(b'"')) if named is not None else ""
         if not is_same_file(stat_or_none(checkout), os.stat(path)):
-            raise _unsafe(f"{NOT_BACK} and submodules are read")
+            raise _unsafe(f"{NOT_BACK}; only linked worktrees and submodules are read")
         return own, own
     back = _join(target, read_small(own, "gitdir", MAX_LINE) or b"\0")
     if not is_same_file(stat_or_none(back), gitfile):
-        raise _unsafe(f"{NOT_BACK} are read")
+        raise _unsafe(f"{NOT_BACK}; only linked worktrees and submodules are read")
     common = stack.enter_context(_open_outside(_join(target, shared or b"\0")))
     _check_worktree(common, own, os.path.basename(os.path.realpath(target)))
     return own, common
@@ -219,13 +219,14 @@ def _check_worktree(common: Root, own: Root, name: str) -> None:
     except (OSError, UnsafePath):
         listed = None
     if not is_same_file(listed, os.fstat(own.fd)):
-        raise _unsafe(".git names a git directory that does not know this worktree")
+        raise _unsafe(".git names a git directory of a repository that does not list this worktree")
 
 
 def _check_objects(objects: int, alternates: bool) -> None:
-    """Raise GitError if the object directory contains a link or special file, or uses alternates.
+    """Raise GitError if the object directory contains links, special files or alternates.
 
-    git would follow them to files outside the repository.
+    git would follow them to files outside the repository. If `alternates` is true, alternates are
+    allowed. Too many files are an error too, since they cannot be checked in time.
     """
     budget = Budget(entries=MAX_OBJECT_FILES, deadline=time.monotonic() + SECONDS)
     for folder, kind in scan(objects, budget):

@@ -126,7 +126,7 @@ class ObjectReader:
                 raise
 
     def tree(self, name: str, until: float) -> dict[str, TreeEntry]:
-        """Return a dict from file names to the entries of a tree, which `name` names.
+        """Return the entries of a tree, as a dict by file name.
 
         `name` is the hash of a tree or a commit, or an expression that leads to one.
         """
@@ -228,7 +228,7 @@ class ObjectReader:
 
 
 def parse_tree(found: GitObject) -> list[TreeEntry]:
-    """Parse a tree object and return its entries."""
+    """Return the entries of a tree object; raise GitError if the object is damaged."""
     entries: list[TreeEntry] = []
     content, at, width = found.content, 0, len(found.sha) // 2
     while at < len(content):
@@ -261,7 +261,8 @@ def decode_path(raw: bytes) -> str:
 def parse_changes(out: bytes) -> list[FileChange]:
     """Parse the output of `git diff-tree --raw --numstat -z`; return the changed files.
 
-    The output has the modes and hashes of all files first, then the line counts of all files.
+    The output has the modes and hashes of all files first, then the line counts of all files. Raise
+    GitError if a file changed although none of its lines did.
     """
     fields = iter(out.split(b"\0"))
     found: list[FileChange] = []  # not a dict: a forged tree may contain a name twice

@@ -115,7 +115,7 @@ def commit_page(
         )
     start = commit.parents[0] if commit.parents else EMPTY_TREE[len(commit.sha)]
     if len(commit.parents) > 1:
-        head.append(f"[a merge of {len(commit.parents)} parents; compared with the first]")
+        head.append(f"[a merge commit with {len(commit.parents)} parents, compared with the first]")
     return diff_page(repo, start, commit.sha, "", offset, blocklist, head, scope)
 
 
@@ -169,7 +169,7 @@ def blame_page(repo: Repo, revision: str, path: str, first: int, last: int) -> s
     return (
         text
         if done >= wanted
-        else f"{text}\n[lines {first}-{done} of {total}; continue with first {done + 1}]"
+        else f"{text}\n[lines {first}-{done} of {total}; continue with first={done + 1}]"
     )
 
 

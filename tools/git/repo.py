@@ -253,7 +253,7 @@ class Repo:
         return parse_changes(out)
 
     def spare_memory(self, job: Callable[[], ResultT]) -> ResultT:
-        """Run a job and return its result; if git runs out of memory, run the job once more.
+        """Call `job` and return its result; if git runs out of memory, call `job` once more.
 
         The second time, and for all later commands, git treats large files as binary.
         """

@@ -218,8 +218,8 @@ async def test_git_blame_is_paged(repo: Path, run: Run) -> None:
         text = await blame("long.txt", first=first)
         body, mark, hint = text.rpartition("\n[lines ")
         seen += (body if mark else text).count(") ")
-        assert not mark or f"-{seen} of 2000; continue with first {seen + 1}]" in hint
-        first = int(hint.rpartition(" ")[2][:-1]) if mark else 0
+        assert not mark or f"-{seen} of 2000; continue with first={seen + 1}]" in hint
+        first = int(hint.rpartition("=")[2][:-1]) if mark else 0
 
     assert seen == 2000
     assert "[lines" not in await blame("long.txt", first=5, last=9)
@@ -305,7 +305,7 @@ async def test_the_model_may_name_a_base_that_the_caller_allows(repo: Path, run:
     assert (await diff(base="release/1")).startswith("[release/1 ")
     assert "0 files changed" in await diff(base="release/1")
     assert "second" in await log()
-    assert await log(base="release/1") == "no commits: the branch is at its base"
+    assert await log(base="release/1") == "no commits: the base contains all commits of the branch"
     for name in ("other", "release/1~1", "release/1^", "HEAD"):
         with pytest.raises(ToolError, match=r"not an allowed base; allowed: main, release/\*"):
             await diff(base=name)
@@ -394,7 +394,7 @@ async def test_the_log_is_read_in_pages(repo: Path, run: Run) -> None:
 
     assert [line[-7:] for line in second[:2]] == ["empty 2", "empty 1"]
     assert second[2] == "[commits 3-4; continue with offset 5]"
-    assert await log(offset=100) == "no commits from offset 100 on"
+    assert await log(offset=100) == "no commits: the list ends before offset 100"
 
 
 async def test_the_whole_history_includes_the_base(repo: Path, run: Run) -> None:
@@ -437,7 +437,7 @@ async def test_a_blame_of_a_long_file_is_read_in_pages(repo: Path, run: Run) -> 
     first = await blame(path="long.txt")
 
     assert len(first) < 24_000
-    next_line = int(first.rpartition("continue with first ")[2].rstrip("]"))
+    next_line = int(first.rpartition("continue with first=")[2].rstrip("]"))
     assert f"line {next_line}" in (await blame(path="long.txt", first=next_line)).split("\n")[0]
 
 

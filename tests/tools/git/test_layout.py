@@ -84,7 +84,7 @@ async def test_the_checkout_of_a_submodule_is_read(repo: Path, run: Run, tmp_pat
     (tmp_path / "outer/other").mkdir()
     # This git directory belongs to the checkout `sub`.
     (tmp_path / "outer/other/.git").write_text("gitdir: ../.git/modules/sub\n")
-    with pytest.raises(GitError, match="does not point back"):
+    with pytest.raises(GitError, match="does not name this checkout"):
         Repo(tmp_path / "outer/other")
 
 
@@ -115,7 +115,7 @@ def test_a_worktree_must_be_listed_by_the_repository(repo: Path, run: Run, tmp_p
     # The folder of all worktrees is not a worktree, even if it contains the files of one.
     (tmp_path / "linked/.git").write_text(f"gitdir: {listed}\n")
 
-    with pytest.raises(GitError, match="does not know this worktree"):
+    with pytest.raises(GitError, match="does not list this worktree"):
         Repo(tmp_path / "linked")
 
 
@@ -129,7 +129,7 @@ def test_a_link_in_place_of_a_listed_worktree_is_refused(
     listed.symlink_to("../other/linked")
     (tmp_path / "linked/.git").write_text(f"gitdir: {moved}\n")
 
-    with pytest.raises(GitError, match="does not know this worktree"):
+    with pytest.raises(GitError, match="does not list this worktree"):
         Repo(tmp_path / "linked")
 
 

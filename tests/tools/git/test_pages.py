@@ -173,7 +173,7 @@ def test_a_page_of_authors_has_at_most_200_lines(repo: Path, run: Run) -> None:
         second = blame_page(opened, "HEAD", "long.txt", 201, 0)
 
     assert first.count("\n") == 200
-    assert first.endswith("\n[lines 1-200 of 201; continue with first 201]")
+    assert first.endswith("\n[lines 1-200 of 201; continue with first=201]")
     assert "\n" not in second
 
 
@@ -198,7 +198,7 @@ def test_a_page_of_authors_has_at_most_16_kib(repo: Path, run: Run) -> None:
         several = blame_page(opened, "HEAD", "wide.txt", 1, 0)
         one = blame_page(opened, "HEAD", "wide.txt", 21, 0)
 
-    assert several.endswith("\n[lines 1-15 of 21; continue with first 16]")
+    assert several.endswith("\n[lines 1-15 of 21; continue with first=16]")
     assert len(one.encode()) == 16 * 1024
     assert one.endswith("\n[truncated]")
 
@@ -211,7 +211,7 @@ def test_a_line_that_is_longer_than_a_page_of_authors_is_shown_alone(repo: Path,
     with Repo(repo) as opened:
         page = blame_page(opened, "HEAD", "wide.txt", 1, 0)
 
-    assert page.endswith("\n[truncated]\n[lines 1-1 of 2; continue with first 2]")
+    assert page.endswith("\n[truncated]\n[lines 1-1 of 2; continue with first=2]")
 
 
 def test_lines_past_the_end_have_no_author(repo: Path) -> None:
