@@ -113,7 +113,7 @@ class _Text:
 
     @cached_property
     def unit(self) -> int:
-        """The usual indentation of a block in blanks, such as 4; 0 if no line is indented further.
+        """The number of spaces by which blocks are usually indented, such as 4; 0 if no block is.
 
         A step is the difference between a line and a line after it with more indentation. Lines
         indented with tabs are ignored.
@@ -295,7 +295,7 @@ def _exact(flat: _Text, old: str, new: str) -> list[Span]:
 
 
 def _typographic(flat: _Text, old: str, new: str) -> list[Span]:
-    """Return the spans of a quote that may differ from the file in its marks, dashes and spaces.
+    """Return the spans that match a quote, whatever the kind of quotation marks, dashes, spaces.
 
     Characters that the edit does not change stay as they are in the file.
     """
@@ -308,7 +308,7 @@ def _typographic(flat: _Text, old: str, new: str) -> list[Span]:
 
 
 def _keep_characters(block: list[str], wanted: list[str], lines: list[str]) -> str:
-    """Return the new text, with the file's own characters in the parts that the edit keeps.
+    """Return the new text; the parts that the edit does not change are copied from the file.
 
     `block` has the lines of the file, `wanted` the lines of the quote, and `lines` the new lines.
     """
@@ -334,7 +334,7 @@ def _keep_characters(block: list[str], wanted: list[str], lines: list[str]) -> s
 
 
 def _plain_like(block: list[str], wanted: list[str], lines: list[str]) -> list[str]:
-    """Return the new lines, with plain characters in place of typographic ones that are mistakes.
+    """Return the new lines, without the typographic characters that the model wrote by mistake.
 
     If the quote has “ where the file has ", the model probably means " where the new lines have “.
     A typographic character that the replaced lines of the file contain is not a mistake.
@@ -454,7 +454,7 @@ def _reindent(
 def _map_indentations(
     flat: _Text, known: Mapping[str, str], others: set[str]
 ) -> dict[str, str] | None:
-    """Return a dict from each indentation in `others` to one of the file; None if that is a guess.
+    """Return the file's indentation for each one in `others`, as a dict; None if not certain.
 
     `others` has the indentations that only the new text has. `known` is a dict from each
     indentation of the quote to that of the file. Three rules are tried, in this order:
@@ -497,7 +497,7 @@ def _map_indentations(
 
 
 def _has_same_steps(flat: _Text, quoted: str, own: str, others: set[str]) -> bool:
-    """Return whether one known indentation is enough to derive the indentations in `others`.
+    """Return whether one known pair of indentations is enough to map all of `others`.
 
     The caller knows only one indentation of the quote (`quoted`) and of the file (`own`). They show
     how far the quote was moved, but not how wide its steps are. If both are indented with blanks,

@@ -1,7 +1,7 @@
-"""Read pages of files, guess the encodings of files, and write files in one step.
+"""Read pages of files, guess the encodings of files, and write files atomically.
 
-A page of a file of any size is read without loading the whole file. A write replaces the file in
-one step, or changes nothing. It never leads outside the root or into git's own directory.
+A page of a file of any size is read without loading the whole file. A write replaces the file
+atomically, or changes nothing. It never leads outside the root or into git's own directory.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ def guess_encoding(content: bytes) -> str:
 
 
 def mark_of(found: os.stat_result) -> Mark:
-    """Return a mark from the stat result of a file; a file has another mark after each write."""
+    """Return the mark of a file: four numbers of its stat result, which differ after each write."""
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
@@ -267,7 +267,7 @@ def write(
     mark: Mark | None = None,
     is_new: bool = False,
 ) -> tuple[bool, Mark]:
-    """Write a file in one step and create its folders; return whether it is new, and its mark.
+    """Write a file atomically and create its folders; return whether it is new, and its mark.
 
     A link that stays below the root is followed, and the file that it names is replaced.
 

@@ -70,9 +70,9 @@ class _Permit:
         self.shown: dict[str, list[tuple[str, str]]] = {}
 
     def target(self, given: Mapping[str, Any]) -> PermissionTarget:
-        """Return the permission target of a call that writes a file, and record the shown file.
+        """Return the permission target of a write, and record the state of the file at this time.
 
-        The target contains a diff, unless the edit is not possible.
+        The target contains a diff for the user, unless the edit is not possible.
         """
         path = given["path"]
         with _tool_errors(path):
@@ -92,11 +92,11 @@ class _Permit:
             return found
 
     def guard(self, path: str, content: bytes, mark: Mark | None) -> Guard:
-        """Return a guard that allows a write only to the file that was shown for the path.
+        """Return a function that raises an error if a write goes to a file that was not shown.
 
-        Raise ToolError if another program changed the file after it was shown. The guard refuses a
-        path that leads to another file, because a folder became a link. If no question was asked,
-        the guard checks only the block list.
+        Raise ToolError if another program changed the file after it was shown. The function gets
+        the resolved path, which may lead to another file because a folder became a link. If no
+        question was asked, the function checks only the block list.
         """
         shown = self.shown.pop(path, [])
         digest = _digest(content, mark)
@@ -118,7 +118,7 @@ class _Permit:
 
 
 def _digest(content: bytes, mark: Mark | None) -> str:
-    """Return a hash of the content of a file, or of its mark if the content is empty or unread."""
+    """Return a short hash of the content of a file, or of the mark if the content is empty."""
     return hashlib.sha256(content or repr(mark).encode()).hexdigest()[:16]
 
 
@@ -151,8 +151,8 @@ def functions(
     def read_file(
         path: str, offset: int = 1, limit: int = LINES, start: int = 0, numbers: bool = False
     ) -> str | list[Part] | Awaitable[str]:
-        """Read lines of a text file or PDF, or a picture; a page ends with the next offset. Read a
-        file before you change it; in large files grep first.
+        """Read lines of a text file or PDF, or a picture; a page ends with the next offset.
+        Read a file before you change it; in large files grep first.
 
         Args:
             path: relative to the root
@@ -205,8 +205,8 @@ def functions(
         return "\n".join(text)
 
     def find_files(pattern: str, path: str = ".", ignored: bool = False, limit: int = 200) -> str:
-        """Find files by a glob such as `*.py`, `src/**/*.ts` or `*.{yml,yaml}`; files that
-        .gitignore excludes are left out.
+        """Find files by a glob such as `*.py`, `src/**/*.ts` or `*.{yml,yaml}`;
+        files that .gitignore excludes are left out.
 
         Args:
             pattern: matches the file name, or, if it contains `/`, the path below `path`
@@ -246,8 +246,8 @@ def functions(
         ignored: bool = False,
         limit: int = 100,
     ) -> str:
-        """Search files for a regular expression (Python syntax), line by line; returns
-        `path:line: text`.
+        """Search files for a regular expression (Python syntax), line by line;
+        returns `path:line: text`.
 
         Args:
             pattern: the regular expression
@@ -276,8 +276,8 @@ def functions(
             return await in_stoppable_thread(lambda stop: run_grep(root, query, stop))
 
     def write_file(path: str, content: str) -> str:
-        """Write a whole file and create its folders; an existing file is replaced. To change a part
-        of a file, use edit_file.
+        """Write a whole file and create its folders; an existing file is replaced.
+        To change a part of a file, use edit_file.
 
         Args:
             path: relative to the root
@@ -309,8 +309,8 @@ def functions(
         replace_all: bool = False,
         edits: Sequence[QuotedEdit] = (),
     ) -> str:
-        """Replace text in a file, exactly the quoted text and nothing else; returns the lines
-        removed and added.
+        """Replace text in a file, exactly the quoted text and nothing else;
+        returns the lines removed and added.
 
         Args:
             path: relative to the root
@@ -334,8 +334,8 @@ def functions(
             _, made = files.write(root, path, done.content, guard=guard, mark=mark)
             note(path, made)
         times = "1 replacement" if done.count == 1 else f"{done.count} replacements"
-        loose = "" if done.rung == "exact" else f", matched except for {done.rung}"
-        changed = "; it had changed since it was read" if stale else ""
+        loose = "" if done.rung == "exact" else f", quoted exactly except for {done.rung}"
+        changed = "; the file had changed since it was read" if stale else ""
         diff = done.diff
         if found.st_nlink > 1:
             # The file has another name, perhaps outside the root, so its other lines stay hidden.
@@ -354,7 +354,7 @@ def tools(
     blocklist: Blocklist | None = None,
     pictures: bool = True,
 ) -> list[Tool[..., Any]]:
-    """Return the tools that read the files of a directory, and with `write` also those that write.
+    """Return the tools that read the files of a directory; with `write`, add the writing tools.
 
     >>> [tool.name for tool in tools(".")]
     ['read_file', 'list_dir', 'find_files', 'grep']
@@ -454,7 +454,7 @@ def _similar_paths(root: Root, path: str) -> list[str]:
 def _read_existing(
     root: Root, path: str, blocklist_guard: Guard | None
 ) -> tuple[bytes, Mark | None]:
-    """Return the content of a file that will be replaced, and the mark of its current state.
+    """Return the content and the mark of a file that a write will replace.
 
     The content is b"" if the file is missing, too large, or cannot be read. The mark is None if the
     file is missing or may not be resolved.

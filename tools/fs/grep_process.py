@@ -31,7 +31,7 @@ PROGRAM = (
 def grep(
     root: Root, query: dict[str, object], stop: StopFlag | None = None, seconds: float = SECONDS
 ) -> str:
-    """Run a grep query in a worker process; return its hits and notes as text for the model.
+    """Run a grep query in a worker process; return the hits and notes as text for the model.
 
     The worker starts without site-packages and without the environment variables of this process.
     """

@@ -117,8 +117,8 @@ class Blocklist:
         for pattern in new:
             if pattern.startswith("!"):
                 raise ValueError(
-                    f"merge does not take the exception {pattern!r} as a pattern;"
-                    f" pass allow=[{pattern[1:]!r}]"
+                    f"the pattern {pattern!r} would unblock files;"
+                    f" if you want that, pass allow=[{pattern[1:]!r}]"
                 )
         exceptions = [f"!{pattern.removeprefix('!')}" for pattern in allow]
         return Blocklist((*self.patterns, *new, *exceptions))

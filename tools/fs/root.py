@@ -95,7 +95,7 @@ class Root:
 
     @property
     def folds_names(self) -> bool:
-        """Whether the file system ignores upper and lower case in names, as macOS does by default.
+        """Whether `A` and `a` name the same file in the file system, as on macOS by default.
 
         A file of the root is looked up with the case of its name swapped. If no name in the root
         has letters, the operating system decides.
@@ -369,7 +369,7 @@ class _Walk:
         return True
 
     def absent(self, part: str) -> ResolvedPath:
-        """Return the resolved path of a path whose component `part` does not exist.
+        """Return the resolved path of a missing file; `part` is its first missing component.
 
         Raise FileNotFoundError if ".." comes after `part`.
         """

@@ -49,7 +49,7 @@ def main() -> None:
     try:
         notes, code = search(query), 0
     except (re.error, OverflowError, RecursionError, MemoryError) as error:
-        notes = [f"the pattern cannot be used: {str(error) or 'it takes too much memory'}"]
+        notes = [f"the pattern cannot be used: {str(error) or 'the search takes too much memory'}"]
     except OSError as error:
         notes = [f"{shorten(query['path'])}: {(error.strerror or 'cannot be used').lower()}"]
     except GlueError as error:
@@ -104,7 +104,9 @@ class Searcher:
     def __init__(self, query: dict[str, Any]) -> None:
         pattern = query["pattern"]
         if len(pattern) > MAX_PATTERN:
-            raise OverflowError(f"it is {len(pattern)} characters long; {MAX_PATTERN} are allowed")
+            raise OverflowError(
+                f"a pattern may have at most {MAX_PATTERN} characters, not {len(pattern)}"
+            )
         source = re.escape(pattern) if query["fixed"] else pattern
         flags = re.IGNORECASE if query["ignore_case"] else 0
         self.line = re.compile(source, flags)

@@ -257,7 +257,7 @@ def test_tools_report_that_a_file_changed_since_it_was_read(tools: Tools, tmp_pa
 
     with pytest.raises(ToolError, match="changed since it was read"):
         tools["write_file"]("a", "mine\n")
-    assert "it had changed since it was read" in tools["edit_file"]("a", "two", "2")
+    assert "the file had changed since it was read" in tools["edit_file"]("a", "two", "2")
     assert "changed" not in tools["edit_file"]("./a", "one", "1")
     assert "replaced" in tools["write_file"]("a", "mine\n")
 

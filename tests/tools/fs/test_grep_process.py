@@ -129,6 +129,6 @@ def test_a_pattern_that_needs_too_much_memory_is_refused(
 
     with (
         Root(tmp_path) as root,
-        pytest.raises(ToolError, match="cannot be used: it takes too much memory"),
+        pytest.raises(ToolError, match="cannot be used: the search takes too much memory"),
     ):
         grep(root, query, seconds=30.0)

@@ -88,7 +88,7 @@ def test_merge_cannot_unblock_a_default_by_a_pattern(exception: str) -> None:
 
 def test_the_error_for_an_exception_names_the_pattern_to_allow() -> None:
     with pytest.raises(
-        ValueError, match=r"take the exception '!a\.sql' .*; pass allow=\['a\.sql'\]$"
+        ValueError, match=r"'!a\.sql' would unblock files; .* pass allow=\['a\.sql'\]$"
     ):
         Blocklist.default().merge(["!a.sql"])
 

@@ -158,7 +158,7 @@ async def test_a_long_pattern_is_refused(tools: Tools, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("x" * 4096)
 
     assert (await tools["grep"]("x" * 4096)).startswith("a:1: ")
-    with pytest.raises(ToolError, match="it is 4097 characters long; 4096 are allowed"):
+    with pytest.raises(ToolError, match="at most 4096 characters, not 4097"):
         await tools["grep"]("x" * 4097)
 
 
