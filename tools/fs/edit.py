@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher, unified_diff
 from functools import cached_property, partial
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 from math import gcd
 from typing import Any
 
@@ -641,7 +641,7 @@ def compare(old: str, new: str) -> str:
     if len(before) * len(after) > 100 * MAX_COMPARED:
         return ""
     made = unified_diff(before, after, n=2, lineterm="")
-    return "\n".join(line for line in made if not line.startswith(("---", "+++")))
+    return "\n".join(islice(made, 2, None))  # the first two lines name the files
 
 
 def _ambiguous_message(flat: _Text, spans: list[Span], rung: str) -> str:

@@ -507,3 +507,9 @@ def test_the_diff_of_an_empty_or_new_file_has_no_empty_line(
     old: str, new: str, lines: list[str]
 ) -> None:
     assert compare(old, new).splitlines() == lines
+
+
+def test_the_diff_shows_changed_lines_that_start_with_dashes_or_plus_signs() -> None:
+    diff = compare("-- drop nothing\nselect 1\n", "select 1\n++counter\n---\n")
+
+    assert diff.splitlines()[1:] == ["--- drop nothing", " select 1", "+++counter", "+---", " "]
