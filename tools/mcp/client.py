@@ -35,7 +35,10 @@ class Servers:
 
     @property
     def tools(self) -> tuple[Tool[..., Any], ...]:
-        """The tools of all servers; of two tools with the same name, only the first."""
+        """The tools of all servers; of two tools with the same name, only the first.
+
+        Log each tool that is left out once.
+        """
         found: dict[str, Tool[..., Any]] = {}
         for connection in self.connections:
             for tool in connection.tools:
@@ -74,7 +77,7 @@ async def connect(
     on_update: Callable[[ServerConnection, str], object] | None = None,
     backoff: Backoff = BACKOFF,
 ) -> AsyncIterator[Servers]:
-    """Connect to MCP servers during an `async with` block.
+    """Connect to MCP servers during an `async with` block; yield a `Servers` with their tools.
 
     >>> async with connect("mcp.json") as servers:  # doctest: +SKIP
     ...     agent = Agent("openai", tools=servers.tools, permission=policy)
@@ -122,7 +125,7 @@ async def connect_stdio(
     cwd: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> AsyncIterator[ServerConnection]:
-    """Start one MCP server as a process, for the duration of an `async with` block.
+    """Start one MCP server as a process, and yield its connection to an `async with` block.
 
     >>> async with connect_stdio("files", "mcp-files", ["."]) as server:  # doctest: +SKIP
     ...     agent = Agent("openai", tools=server.tools, permission=policy)
@@ -152,7 +155,7 @@ async def connect_http(
     oauth: bool | OAuth = False,
     **options: Any,
 ) -> AsyncIterator[ServerConnection]:
-    """Connect to one MCP server over streamable HTTP during an `async with` block.
+    """Connect to one MCP server over HTTP, and yield the connection to an `async with` block.
 
     Args:
         name: the name of the server, with which the names of its tools begin.

@@ -47,7 +47,7 @@ class OAuth:
             raise ConfigError("client_credentials needs a client_id and a secret or a private key")
         if secret and not self.client_id:
             name = "client_secret" if self.client_secret else "private_key"
-            raise ConfigError(f"a {name} needs the client_id that it belongs to")
+            raise ConfigError(f"a {name} needs a client_id: add the id of the client")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

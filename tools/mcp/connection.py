@@ -97,7 +97,7 @@ class ServerPrompt:
 
 
 class ServerConnection:
-    """A connection to an MCP server, which is made again if it is lost.
+    """A connection to an MCP server; if the connection is lost, glue connects again.
 
     `tools` changes when the server changes its list of tools.
     """
@@ -189,7 +189,7 @@ class ServerConnection:
             logger.warning("%s", message)
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
-        """Connect to the server, and connect again when it ends, up to the number in `backoff`.
+        """Connect to the server, and restart it when it ends, at most `backoff.attempts` times.
 
         One task does all of this, because the SDK opens and closes cancel scopes in the task.
         """
@@ -446,8 +446,9 @@ class ServerConnection:
         if self._pins.has_changed(name, mark):
             tool.action = f"mcp-changed:{full}@{mark[:8]}"
             self._warn_once(
-                f"the tool {name} of MCP server {self.name} has changed since it was used: rules "
-                f"and remembered answers do not cover it until {tool.action!r} is allowed"
+                f"the tool {name} of MCP server {self.name} has changed since it was used; "
+                "rules and remembered answers no longer cover it; allow "
+                f"{tool.action!r} if you trust the new definition"
             )
         return tool
 
@@ -477,10 +478,10 @@ class ServerConnection:
         return tool_result(_dump(result))
 
     async def _with_pages(self, send: Callable[[Client], Awaitable[Any]], name: str) -> Any:
-        """Send a request and return the response; send it again after the user opened pages.
+        """Return the response to a request; if the server first wants pages opened, ask the user.
 
         The server may refuse the first request until the user has opened pages in the browser.
-        Raise ToolError if the user does not open one of the pages.
+        The request is then sent again. Raise ToolError if the user does not open one of the pages.
         """
         try:
             return await self.request(send, name)
@@ -643,12 +644,12 @@ class ServerConnection:
                 scope.deadline = anyio.current_time() + self.timeout
 
     async def _elicit(self, context: Any, params: Any) -> Any:
-        """Answer a question of the server: ask the user with `elicit`, or the permission policy."""
+        """Answer a question of the server with `elicit`, or by the permission policy without it."""
         running = self._caller()
         if running is None and len(self._calls) > 1:
             self._warn_once(
-                f"a question of MCP server {self.name} was declined: calls of several sessions "
-                "run at the same time, and the question does not name one of them"
+                f"glue declined a question of MCP server {self.name}: calls of several sessions "
+                "are running, and the question does not name its call"
             )
             return types.ElicitResult(action="decline")
         asking = running.context if running is not None else None
@@ -656,13 +657,13 @@ class ServerConnection:
         if question is None:
             self._warn_once(
                 f"MCP server {self.name} asked to open an address that is not an http or https "
-                f"URL; the request was declined: {ascii(str(params.url))[:200]}"
+                f"URL; glue declined the request: {ascii(str(params.url))[:200]}"
             )
             return types.ElicitResult(action="decline")
         if question.url and self.elicit is None:
             self._warn_once(
-                f"MCP server {self.name} asked to open a page at {question.origin}, and the "
-                "question was declined: pass elicit= to show it to the user"
+                f"MCP server {self.name} asked to open a page at {question.origin}, and glue "
+                "declined: pass elicit= to show such questions to the user"
             )
         try:
             async with self._waiting_for_user(running):
@@ -679,18 +680,20 @@ class ServerConnection:
             return types.ElicitResult(action="accept", content=completed(question, answer))
         except Exception as error:
             logger.warning(
-                "the question of MCP server %s was declined: %s", self.name, error_line(error)
+                "glue declined a question of MCP server %s because of an error: %s",
+                self.name,
+                error_line(error),
             )
             return types.ElicitResult(action="decline")
 
     async def _sample(self, context: Any, params: Any) -> Any:
-        """Answer the server's request for a reply of a model, with the model of the calling run."""
+        """Ask the model of the calling run for a reply, as the server requests, and return it."""
         running = self._caller()
         try:
             async with self._waiting_for_user(running):
                 return await sample(self.name, params, running.context if running else None)
         except Exception as error:
-            message = f"the request for a model was refused: {error_line(error)}"
+            message = f"glue refused to ask the model: {error_line(error)}"
             logger.warning("MCP server %s: %s", self.name, message)
             return types.ErrorData(code=types.INVALID_REQUEST, message=message)
 

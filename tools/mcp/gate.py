@@ -47,7 +47,7 @@ _TYPES = frozenset(("string", "integer", "number", "boolean", "null", "array", "
 
 
 def clean(text: str) -> str:
-    """Return a text without hidden and direction-changing characters and terminal commands.
+    """Return a text without hidden characters, direction marks and terminal escape sequences.
 
     >>> clean("Add\\u202e two\\x1b[31m numbers.")
     'Add two numbers.'

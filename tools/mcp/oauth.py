@@ -117,7 +117,7 @@ def _with_credentials(config: ServerConfig, oauth: OAuth, tokens: TokenFile) -> 
 def _with_browser(
     config: ServerConfig, oauth: OAuth, path: Path, callback: _Callback
 ) -> OAuthClientProvider:
-    """Return the OAuth provider of the SDK with which the user signs in in the browser."""
+    """Return the OAuth provider of the SDK that signs the user in with the browser."""
     metadata = OAuthClientMetadata(
         client_name="glue", redirect_uris=[AnyUrl(callback.address)], scope=oauth.scope or None
     )
@@ -197,7 +197,7 @@ class _Callback:
         self._server.server_close()
 
     def listen(self) -> None:
-        """Start to answer requests; call this before the browser is started."""
+        """Forget earlier requests, and answer new ones; call this before the browser is started."""
         self._queries.clear()
         self._arrived, self._schedule = anyio.Event(), caller()
         if self._thread is None:

@@ -90,11 +90,11 @@ def completed(question: Question, answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def ask_policy(question: Question, context: Context[Any] | None) -> dict[str, Any] | None:
-    """Answer a question of a server if the permission policy of the calling run allows that.
+    """Return an answer that agrees to a form, or None if the permission policy does not allow it.
 
-    The action is `mcp-question:SERVER`, which no rule about tools covers. The returned answer has
-    the value true for every required field. Return None if the policy denies the action, if a
-    required field is not a boolean, or for a page, which only a person can open.
+    The action is `mcp-question:SERVER`, which no rule about tools covers. The answer has the
+    value true for every required field. Return None too if there is no policy, if a required field
+    is not a boolean, or for a page, which only a person can open.
     """
     permission = context.host.permission if context is not None else None
     if question.url or permission is None or context is None:

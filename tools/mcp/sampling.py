@@ -1,4 +1,4 @@
-"""Answer the requests of MCP servers for a reply of a model, within the budget of the run."""
+"""Ask the model for a reply if an MCP server requests this, within the budget of the run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def sample(server: str, params: Any, context: Context[Any] | None) -> Any:
     budget of the run. Raise ToolError if the request is refused.
     """
     if context is None or context.provider is None:
-        raise ToolError("no call of a run is waiting for this server")
+        raise ToolError("no run is calling this server, so there is no model to ask")
     messages = [_message(each) for each in params.messages]
     system = clean(params.system_prompt or "")
     await _ask_permission(server, system, messages, context)

@@ -37,7 +37,7 @@ try:
     from pydantic import AnyUrl
 except ImportError as error:
     raise ConfigError(
-        f"MCP servers need the extra with mcp>=2: {install_command('mcp')}"
+        f"MCP servers need the package mcp, version 2 or later: {install_command('mcp')}"
     ) from error
 
 __all__ = [

@@ -238,7 +238,7 @@ def _sdk_tool(tool: AnyTool) -> types.Tool:
 
 
 def _annotations(tool: AnyTool) -> types.ToolAnnotations | None:
-    """Return the MCP hints that a tool declares, or None; hints that are unknown are left out.
+    """Return the read-only and idempotent hints of a tool, or None if it declares neither.
 
     No hint follows from the need for permission: a tool that needs permission need not be
     destructive, and a tool that needs none may send a mail.
@@ -251,7 +251,7 @@ def _annotations(tool: AnyTool) -> types.ToolAnnotations | None:
 
 
 def output_schema(tool: AnyTool) -> dict[str, Any] | None:
-    """Return the JSON schema for the result of a tool, or None if it has no schema of an object.
+    """Return the JSON schema of the result of a tool, or None if the result is not an object.
 
     The schema comes from the return annotation of the function, or from the output of the agent.
     """
@@ -399,7 +399,7 @@ def _content(result: ToolResult) -> list[types.ContentBlock]:
 
 
 def nearest(name: str, known: Iterable[str], most: int = 10) -> str:
-    """Return a hint for an unknown name: all known names if they are few, or similar names."""
+    """Return a hint for an unknown name: all known names, similar names or, if none, a number."""
     from difflib import get_close_matches  # slow to load, and only needed for an error message
 
     names = sorted(known)

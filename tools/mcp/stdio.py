@@ -129,7 +129,7 @@ async def _lines(
             yield b"".join(pieces)
             pieces, size = [line], len(line)
         if size > MAX_MESSAGE:
-            output.fault = f"it sent a message of more than {MAX_MESSAGE // 2**20} MiB"
+            output.fault = f"the server sent a message of more than {MAX_MESSAGE // 2**20} MiB"
             return
 
 

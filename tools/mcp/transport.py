@@ -103,7 +103,9 @@ class _LimitedStream(httpx2.AsyncByteStream):
             end = max(block.rfind(b"\n\n"), block.rfind(b"\r\n\r\n"))
             size = len(block) - end if end >= 0 else size + len(block)
             if size > MAX_MESSAGE:
-                self._output.fault = f"it sent a message of more than {MAX_MESSAGE // 2**20} MiB"
+                self._output.fault = (
+                    f"the server sent a message of more than {MAX_MESSAGE // 2**20} MiB"
+                )
                 raise httpx2.RemoteProtocolError(self._output.fault)
             yield block
 

@@ -123,8 +123,8 @@ def test_the_sign_in_and_the_tools_of_a_server_are_read() -> None:
     [
         ("yes", "oauth must be true or an object"),
         ({"clientID": "x"}, "unknown name 'clientID' in oauth; did you mean clientId"),
-        ({"clientSecret": "x"}, "a client_secret needs the client_id"),
-        ({"privateKey": "x"}, "a private_key needs the client_id"),
+        ({"clientSecret": "x"}, "a client_secret needs a client_id"),
+        ({"privateKey": "x"}, "a private_key needs a client_id"),
         ({"grant": "password"}, "grant must be browser or client_credentials"),
         ({"grant": "client_credentials", "clientId": "x"}, "needs a client_id and a secret"),
         ({"port": "80"}, r"oauth\.port must be a whole number, not a text"),

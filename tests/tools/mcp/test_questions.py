@@ -195,7 +195,7 @@ async def test_a_question_is_declined_if_calls_of_several_sessions_run(
 
     assert answer["action"] == "decline"
     assert seen == ["demo__form"]
-    assert "calls of several sessions run at the same time" in caplog.text
+    assert "calls of several sessions are running" in caplog.text
 
 
 def test_the_question_names_the_session_and_the_call_that_caused_it() -> None:

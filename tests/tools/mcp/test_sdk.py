@@ -15,5 +15,5 @@ def test_an_sdk_that_is_too_old_is_an_error(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "mcp", ModuleType("mcp"))
     monkeypatch.delitem(sys.modules, "glue.tools.mcp.sdk", raising=False)
 
-    with pytest.raises(ConfigError, match="need the extra with mcp>=2"):
+    with pytest.raises(ConfigError, match="need the package mcp, version 2 or later"):
         importlib.import_module("glue.tools.mcp.sdk")
