@@ -83,7 +83,7 @@ def _check(tool: AnyTool) -> Iterator[ToolProblem]:
         is_array = "array" in (kinds if isinstance(kinds, list) else [kinds])
         if is_array and "items" not in part:
             wires = tuple(wire for wire, rules in known.items() if rules.needs_items)
-            yield problem(text=f"a list without items{path}", wires=wires)
+            yield problem(text=f"a list has no items schema{path}", wires=wires)
     for word, path in places.items():
         wires = tuple(wire for wire, rules in known.items() if word in rules.keywords)
         if wires:

@@ -58,7 +58,7 @@ NUMBER, ARCH, FIRST, SECOND = 0, 4, 16, 24  # offsets in the data of a system ca
 
 
 def main() -> None:
-    """Confine this process by the plan in the first argument, then execute the other arguments."""
+    """Confine this process by the JSON plan in its first argument; execute the other arguments."""
     plan, argv = json.loads(sys.argv[1]), sys.argv[2:]
     try:
         confine(plan)
@@ -71,14 +71,15 @@ def main() -> None:
 
 
 def confine(plan: dict[str, Any]) -> None:
-    """Remove all rights of this process that the plan does not name; raise OSError on failure.
+    """Remove the rights of this process to files and network, except those that `plan` names.
 
-    The plan has the folders to `read` and to `write`, folders to `list`, whether to use the
-    `network`, and whether to change the `metadata` of files.
+    Drop all capabilities too. Raise OSError if the kernel refuses a step. The plan has the folders
+    to `read` and to `write`, folders to `list`, whether to use the `network`, and whether to change
+    the `metadata` of files.
     """
     machine = os.uname().machine
     _drop_capabilities(machine)
-    _check(syscall(PRCTL[machine], NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    _check(syscall(PRCTL[machine], NO_NEW_PRIVS, 1, 0, 0, 0), "the setting no_new_privs")
     _restrict_files(plan)
     sockets = "internet" if plan["network"] else "none"
     _install_filter(machine, make_filter(machine, sockets=sockets, metadata=plan["metadata"]))

@@ -267,7 +267,7 @@ def parse_url(url: str) -> Target:
     if "@" in parts.netloc:
         raise ToolError("a url with a user or password is not sent; leave them out")
     if not _HOST.fullmatch(host) or port == 0:
-        raise ToolError(f"{shown!r} has no valid host")
+        raise ToolError(f"{shown!r} has no valid host or port")
     name = f"[{host}]" if ":" in host else host
     usual = {"http": 80, "https": 443}[parts.scheme]
     origin = f"{parts.scheme}://{name}" + (f":{port}" if port not in (None, usual) else "")

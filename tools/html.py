@@ -124,13 +124,18 @@ class _Writer:
         self.lists: list[int] = []  # the number of the last item of each open list; -1: no numbers
         self.quotes = self.main = 0
         self.bullet = ""  # before the next line
-        self.link: tuple[int, str] | None = None  # where an open link starts, and its address
+        self.link: tuple[int, str] | None = (
+            None  # the start of an open link in `words`, and its address
+        )
         self.skipping = ""  # the element whose content is left out
         self.depth = 0  # of nested elements of that name
         self.code: list[str] | None = None  # the content of an open `pre`
 
     def add(self, text: str) -> None:
-        """Add a text of the page to the current line, with white space collapsed."""
+        """Add a text of the page to the current line, with white space collapsed.
+
+        Add it unchanged to an open `pre`; drop it inside a skipped element.
+        """
         if self.skipping:
             return
         text = unescape(text)
@@ -233,7 +238,7 @@ class _Writer:
             self.main = max(self.main - (name in ("main", "article")), 0)
 
     def close_mark(self, mark: str) -> None:
-        """End bold, italic or code text; remove its first mark if there is no text after it."""
+        """End bold, italic or code text: add the end mark, or remove the start mark if empty."""
         if self.words and self.words[-1] == mark:
             self.words.pop()
         else:

@@ -39,14 +39,17 @@ def has_landlock() -> bool:
 
 
 def make_ruleset(program: str, readable: Iterable[str | int]) -> int:
-    """Return Landlock rules with which `program` can read only some folders; -1 without Landlock.
+    """Return a descriptor of Landlock rules for `program`, or -1 if Landlock cannot be used.
+
+    With these rules the program can read only its own folder, system folders and `readable`.
 
     Args:
         program: the program's absolute path.
         readable: paths or descriptors of the folders.
 
     Returns:
-        A descriptor for `start_confined`, which the caller closes; -1 if Landlock cannot be used.
+        A descriptor for `start_confined`, which the caller closes; -1 also if the program cannot
+        start under such rules.
     """
     try:
         return _ruleset(program, readable) if has_landlock() and _can_start(program) else -1
@@ -57,7 +60,7 @@ def make_ruleset(program: str, readable: Iterable[str | int]) -> int:
 def start_confined(
     rules: int, popen: Callable[[], subprocess.Popen[bytes]]
 ) -> subprocess.Popen[bytes]:
-    """Start a process that Landlock rules confine, and return it; `popen` starts the process.
+    """Call `popen` to start a process, and return the process; the Landlock rules confine it.
 
     `popen` is called in a new thread to which the rules apply, and the child inherits them. The
     other threads of this process are not confined.
@@ -65,7 +68,7 @@ def start_confined(
 
     def work() -> subprocess.Popen[bytes]:
         if syscall(PRCTL[os.uname().machine], NO_NEW_PRIVS, 1, 0, 0, 0) < 0:
-            raise OSError("the kernel refused no_new_privs")
+            raise OSError("the kernel refused the setting no_new_privs")
         if syscall(RESTRICT_SELF, rules, 0) < 0:
             raise OSError("the kernel refused the Landlock rules")
         return popen()
@@ -76,9 +79,9 @@ def start_confined(
 
 @cache
 def _can_start(program: str) -> bool:
-    """Return whether a program can start under Landlock rules, which may hide its libraries.
+    """Return whether a program starts under Landlock rules; run it with `--version` to find out.
 
-    A program in the folders of the system can; any other program is tried out.
+    The rules may hide its libraries. A program in a folder of the system is not run: it starts.
     """
     if os.path.realpath(program).startswith(tuple(f"{folder}/" for folder in SYSTEM)):
         return True

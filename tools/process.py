@@ -50,14 +50,15 @@ def run(
     mark: str = "",
     rules: int = -1,
 ) -> Finished:
-    """Run a program and collect its output, until it ends, prints too much or takes too long.
+    """Run a program until it ends or exceeds a limit; return its exit code and its output.
 
     Args:
         argv: the program and its arguments.
         env: the child's whole environment.
         cwd: the folder in which the child runs.
         deadline: seconds until the child is killed.
-        cap: bytes of standard output; the child is killed when it prints more.
+        cap: bytes of standard output, unless there is a `sink`; the child is killed when it has
+            printed as many.
         feed: bytes for its standard input.
         sink: receives standard output block by block instead of `Finished.out`, and returns
             whether to continue; the child is killed if not.
@@ -116,7 +117,7 @@ def _read_output(
     out: bytearray,
     err: bytearray,
 ) -> str:
-    """Read a child's output into `out` and `err`, or pass it to the sink.
+    """Read a child's output into `out` and `err`; pass standard output to the sink, if any.
 
     Return why reading stopped: "deadline", "cancelled", "cap" or "enough"; "" if the child ended.
     """

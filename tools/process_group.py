@@ -74,7 +74,7 @@ def find_marked(mark: str) -> dict[int, str]:
 
 
 def end_marked(mark: str) -> None:
-    """Kill the processes that `find_marked` returns until none is left or GRACE has passed."""
+    """Kill the processes that `find_marked` returns until none is left or GRACE seconds passed."""
     until = time.monotonic() + GRACE
     while (found := find_marked(mark)) and time.monotonic() < until:
         for pid in found:
@@ -84,7 +84,7 @@ def end_marked(mark: str) -> None:
 
 
 def has_exited(child: subprocess.Popen[bytes]) -> bool:
-    """Return whether a child has ended; do not reap the child if the system allows that.
+    """Return whether a child has ended, and do not reap it if the system has `waitid`.
 
     The system cannot reuse the number of its process group until the child is reaped.
     """
@@ -114,7 +114,7 @@ def end_group(child: subprocess.Popen[bytes], *, polite: bool = False) -> None:
 
 
 def _signal(group: int, number: int) -> bool:
-    """Send a signal to a process group; return whether the group exists."""
+    """Send a signal to a process group; return False if it has ended or refuses the signal."""
     try:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):

@@ -115,12 +115,12 @@ class Backend(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """The absolute paths that a confined command can read and write."""
+    """The absolute paths that a confined command can read and write, and its network."""
 
     read: tuple[str, ...]
     write: tuple[str, ...]
     private: str  # the folder with the `home` and `tmp` folders of the commands
-    network: bool
+    network: bool  # whether the command can use the network
 
 
 class Bubblewrap:
@@ -173,7 +173,7 @@ class Landlock:
     """
 
     name = "landlock"
-    note = ".git is writable, names of processes are visible, no loopback network"
+    note = "commands can write to .git, see names of processes, and have no loopback network"
 
     def works(self) -> bool:
         return _landlock_works()
@@ -220,10 +220,10 @@ class SandboxRunner:
 
     @property
     def limits(self) -> str:
-        """The rights of a command in a few words, for a model whose command failed."""
+        """The network and the writable folder of a command, for a model whose command failed."""
         network = "network" if self.sandbox.network else "no network"
-        folder = "only this folder" if self.sandbox.writable_root else "no folder but $TMPDIR"
-        return f"{network}; {folder} can be written"
+        folder = "this folder" if self.sandbox.writable_root else "$TMPDIR"
+        return f"{network}; only {folder} can be written"
 
     @property
     def env(self) -> dict[str, str]:
@@ -236,7 +236,7 @@ class SandboxRunner:
         return self.backend.wrap(argv, root, self.view)
 
     def read_only(self) -> SandboxRunner:
-        """Return a stricter runner, whose commands use no network and write only private folders.
+        """Return a stricter runner: commands have no network and can write only to private folders.
 
         Both runners have the same private folders.
         """
@@ -278,7 +278,7 @@ class SandboxRunner:
 
 
 def remove_private_folders() -> None:
-    """Remove the private folders of all sandboxes, for a process that ends with `os._exit`."""
+    """Remove the private folders of all sandboxes; call this before `os._exit`."""
     for folder in tuple(PRIVATE):
         _remove(folder)
 
@@ -289,9 +289,9 @@ def _remove(folder: str) -> None:
 
 
 def open_sandbox(sandbox: Sandbox | str, root: str | os.PathLike[str]) -> SandboxRunner | None:
-    """Return a runner that confines commands, or None if commands run without a sandbox.
+    """Return a runner that confines commands; None for "off", or if no optional sandbox works.
 
-    Raise ConfigError if a required sandbox does not work.
+    Raise ConfigError if a required sandbox does not work. A runner makes its private folders.
 
     Args:
         sandbox: a Sandbox, or "auto" for the usual sandbox if one works, "require" for the usual
@@ -308,8 +308,8 @@ def open_sandbox(sandbox: Sandbox | str, root: str | os.PathLike[str]) -> Sandbo
         return SandboxRunner(wanted, backend, os.path.realpath(root))
     if not wanted.required:
         return None
-    name = f"{wanted.backend} does not work" if wanted.backend else "no sandbox works"
-    raise ConfigError(f"{name} here; install bubblewrap, or run without a sandbox ('off')")
+    fault = f"{wanted.backend} does not work here" if wanted.backend else "no sandbox works here"
+    raise ConfigError(f"{fault}; install bubblewrap, or run without a sandbox ('off')")
 
 
 def find_backend(name: str = "") -> Backend | None:
@@ -323,7 +323,7 @@ def find_backend(name: str = "") -> Backend | None:
 
 @cache
 def _bubblewrap_works() -> bool:
-    """Return whether bwrap is installed and can run a program; some systems forbid it."""
+    """Return whether bwrap is installed and can run a program; run one to find out."""
     program = shutil.which("bwrap", path=PROGRAMS)
     return program is not None and _succeeds(
         [program, "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "/bin/sh", "-c", ":"]

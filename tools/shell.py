@@ -179,7 +179,7 @@ def tools(
         return ShellCommand(argv, known, home, runner, seconds)
 
     async def trial(given: Mapping[str, Any]) -> str | None:
-        """Run a command in the read-only sandbox; return its output, or None if it needs more.
+        """Run a command in the read-only sandbox; return its output, or None to ask for permission.
 
         The output may be that of a command that failed for another reason. None means that the
         command must run outside of that sandbox, which needs permission: it failed because of the
@@ -238,7 +238,7 @@ def describe_runner(runner: Runner | None) -> str:
     """Return a few words about the sandbox of commands, such as "no sandbox"."""
     if runner is None:
         return "no sandbox"
-    return str(getattr(runner, "text", "sandbox: the caller's runner"))
+    return str(getattr(runner, "text", "sandbox: a custom runner"))
 
 
 def environment() -> dict[str, str]:
@@ -310,7 +310,7 @@ class _Container:
 
 
 def _resolve_folder(home: str, cwd: str) -> str:
-    """Return the absolute path of the folder `cwd`; raise ToolError if it is outside `home`."""
+    """Return the absolute path of the folder `cwd`; raise ToolError if it is not in `home`."""
     try:
         with Root(home) as root, root.directory(cwd) as place:
             return os.path.join(home, *place.names)
@@ -323,7 +323,10 @@ def _resolve_folder(home: str, cwd: str) -> str:
 
 
 def _argv(command: str | list[str]) -> list[str]:
-    """Return the argument list of a command; bash or sh runs a command that is one text."""
+    """Return the argument list of a command; bash or sh runs a command that is one text.
+
+    Raise ToolError if the command is empty, too long, or contains a NUL character.
+    """
     words = [command] if isinstance(command, str) else command
     if not words or not words[0]:
         raise ToolError("the command is empty")
@@ -372,7 +375,10 @@ class ShellCommand:
             self.ending = str(error)
 
     def run(self, stop: StopFlag) -> str:
-        """Run the command until it ends or its time is up; return a note on how it ended."""
+        """Run the command until it ends or is stopped; return a note on how it ended.
+
+        Raise ToolError if it cannot be started.
+        """
         try:
             done = run(
                 self.argv,
@@ -452,7 +458,10 @@ class _Jobs:
         weakref.finalize(self, _end_all, self.jobs)
 
     def start(self, command: ShellCommand) -> str:
-        """Start a command in the background and return a note with its job number."""
+        """Start a command in the background and return a note with its job number.
+
+        Raise ToolError if too many commands run in the background.
+        """
         with self.lock:
             running = [number for number, job in self.jobs.items() if job.thread.is_alive()]
             if len(running) >= MAX_JOBS:
@@ -470,9 +479,9 @@ class _Jobs:
             return f"[started in the background as job {self.count}; {limit}]"
 
     def report(self, flag: StopFlag, number: int, stop: bool, wait: float) -> str:
-        """Return the new output of a job and its state.
+        """Wait for a job, or stop it if `stop`; return its new output and its state.
 
-        Wait up to `wait` seconds for its end, unless `flag` is set. `stop` ends the job.
+        Wait up to `wait` seconds, or 5 if the job is stopped; wait no longer if `flag` is set.
         """
         job = self.jobs.get(number)
         if job is None:

@@ -85,8 +85,12 @@ OPENAI = ("openai_chat", "openai_responses")
         ),
         ({"type": "object", "enum": []}, "enum at the root of the parameters is refused", OPENAI),
         ({"a b": {}}, "the name of parameter 'a b' is refused", ("anthropic",)),
-        ({"a": {"type": "array"}}, "a list without items in 'a'", OPENAI),
-        ({"a": {"anyOf": [{"type": ["string", "array"]}]}}, "a list without items in 'a'", OPENAI),
+        ({"a": {"type": "array"}}, "a list has no items schema in 'a'", OPENAI),
+        (
+            {"a": {"anyOf": [{"type": ["string", "array"]}]}},
+            "a list has no items schema in 'a'",
+            OPENAI,
+        ),
         (
             {"a": {"items": {"not": {}}}},
             "not in 'a' is refused or ignored by some models",

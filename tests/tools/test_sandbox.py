@@ -414,11 +414,11 @@ def test_a_sandbox_describes_itself_in_questions_and_to_models(project: Path) ->
         ),
         (False, True): (
             "sandbox: landlock, read-only, with network",
-            "network; no folder but $TMPDIR can be written",
+            "network; only $TMPDIR can be written",
         ),
         (False, False): (
             "sandbox: landlock, read-only, no network",
-            "no network; no folder but $TMPDIR can be written",
+            "no network; only $TMPDIR can be written",
         ),
     }
 
@@ -571,7 +571,7 @@ async def test_only_a_command_that_writes_asks_if_wanted(
 
     assert (asked, again) == (questions, questions)
     assert refused.startswith("permission denied") is bool(questions)
-    assert ("no folder but $TMPDIR can be written" in allowed) is not bool(questions)
+    assert ("only $TMPDIR can be written" in allowed) is not bool(questions)
     assert "exit code 0" in allowed or command.startswith("grep")
 
 

@@ -257,7 +257,7 @@ def test_the_permission_question_names_the_runner(tmp_path: Path) -> None:
     tool = shell.tool(tmp_path, runner=runner)
 
     assert callable(tool.target)
-    assert tool.target({"command": "ls"}).text == "ls [sandbox: the caller's runner]"
+    assert tool.target({"command": "ls"}).text == "ls [sandbox: a custom runner]"
     with pytest.raises(ValueError, match="not both"):
         shell.tool(tmp_path, runner=runner, sandbox="require")
 
