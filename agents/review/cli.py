@@ -586,7 +586,9 @@ def _hook(root: str, name: str) -> str:
     asked = subprocess.run(argv, capture_output=True, check=False)
     if asked.returncode:
         reason = one_line(asked.stderr.decode("utf-8", "replace"))
-        raise GitError(f"git does not name a folder for hooks in {root}: {reason}", kind="missing")
+        raise GitError(
+            f"git does not know the folder for hooks of {root}: {reason}", kind="missing"
+        )
     return os.fsdecode(asked.stdout.rstrip(b"\n"))
 
 
@@ -682,7 +684,7 @@ def _branch(root: str, given: Mapping[str, Any], only: source.PathFilter) -> Bun
 
 
 def _nothing(bundle: Bundle, given: Mapping[str, Any]) -> str:
-    """Return a message that there is nothing to review, with the reason, or "" if there is."""
+    """Return a message if there is nothing to review, with the reason, else ""."""
     if not bundle.files and not bundle.skipped:
         return f"there is nothing to review{_hint(given)}"
     changed = count(len(bundle.skipped), "file")
@@ -793,7 +795,7 @@ def _earlier(folder: str | None) -> dedupe.EarlierReview | None:
 
 
 def _handed_in(bundle: Bundle, given: Mapping[str, Any]) -> HandedIn | None:
-    """Return the new findings in the SARIF and RDJSON files that the user named; None if no file.
+    """Return new findings of the SARIF and RDJSON files that the user named; None without files.
 
     Notes on these files are printed on stderr.
     """
@@ -907,9 +909,9 @@ def _publish(
 
 
 def _result(path: str) -> ReviewRun | scoring.Score:
-    """Return the review or the score of a self-test in a file of any of the three formats.
+    """Return the review or the self-test score in findings.json, a run file or a score file.
 
-    Raise ConfigError if the file is a run file without a result, or has another format.
+    Raise ConfigError if the file is a run file without a result, or none of the three.
     """
     raw = Path(path).read_bytes()
     if raw.startswith(b'{"type": "%s"' % runfile.KIND.encode()):

@@ -69,9 +69,9 @@ class Hunk:
 
     @property
     def touched(self) -> frozenset[int]:
-        """The numbers of the added lines, and for each deleted line that of the line above it.
+        """The numbers of the added lines, and of the line above each deleted line.
 
-        If the hunk begins with a deleted line, the number is that of the hunk's first line.
+        For a deleted line at the top of the hunk, it is the number of the hunk's first line.
         """
         touched: set[int] = set()
         at = self.new_start
@@ -121,7 +121,7 @@ class FileDiff:
 
     @property
     def touched(self) -> frozenset[int]:
-        """The lines that `Hunk.touched` returns for all hunks."""
+        """The numbers of the added lines of all hunks, and of the line above each deleted line."""
         return frozenset(number for hunk in self.hunks for number in hunk.touched)
 
 
@@ -182,7 +182,7 @@ class SkippedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """The input of a review: the diff, the changed files before and after, the base's settings."""
+    """The input of a review: the diff, the changed files before and after it, and the settings."""
 
     change: ReviewedChange = ReviewedChange()
     diff: str = ""  # as git printed it; bytes that are not UTF-8 are surrogate escapes
@@ -235,7 +235,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HunkCoverage:
-    """How much of one hunk was read. `hunk` is 0 for a file without hunks."""
+    """The coverage of one hunk: how much was read. `hunk` is 0 if a whole file is meant."""
 
     path: str
     hunk: int
@@ -248,7 +248,7 @@ class HunkCoverage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """How much of each hunk of the diff was read. Each hunk is listed once."""
+    """The coverage of a diff: how much of each hunk was read. Each hunk is listed once."""
 
     hunks: tuple[HunkCoverage, ...] = ()
 
@@ -258,7 +258,7 @@ class Coverage:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no hunk has lines to read, as in a change of only pictures or renames."""
+        """Return whether no required hunk has lines to read, as in a change of only pictures."""
         return all(hunk.state == "full" and not hunk.lines for hunk in self.required)
 
     @property

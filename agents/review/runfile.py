@@ -49,7 +49,7 @@ class RunFile:
         return [Replay(cassette) for cassette in self.cassettes]
 
     def save(self, path: str | Path) -> None:
-        """Write the run file as JSON lines."""
+        """Write the run file as JSON lines; add the tool results in its requests to `answers`."""
         names = [cassette.provider for cassette in self.cassettes]
         head = {
             "type": KIND,
@@ -154,7 +154,9 @@ class ReplayedTool:
     advisory: bool = False
 
     async def invoke(self, call: ToolCall, context: Context[Any]) -> ToolResult:
-        text, is_error = self.answers.get(f"{self.prefix}/{call.id}", ("not in the run file", True))
+        text, is_error = self.answers.get(
+            f"{self.prefix}/{call.id}", ("the run file has no result of this call", True)
+        )
         self.read.append(text)
         return ToolResult(content=(Text(text=text),), is_error=is_error)
 
@@ -195,9 +197,9 @@ def differences(old: ReviewRun, new: ReviewRun) -> list[str]:
 
 
 def _by_code(run: ReviewRun) -> dict[tuple[str, str, str], str]:
-    """Return a dict with a line of text for each finding of a review.
+    """Return the findings of a review: (path, rule or category, code) -> finding as a line of text.
 
-    A key consists of the path, the rule or category, and the quoted code. Of findings with the same
+    Of findings with the same
     key, only the last one is in the dict.
     """
     lines: dict[tuple[str, str, str], str] = {}

@@ -69,7 +69,7 @@ class Trial(CaseTrial):
 
     @property
     def found(self) -> bool:
-        """Whether an undone fix was found."""
+        """Return whether the sample is an undone fix, and the model found it."""
         return self.undone and self.score > 0
 
 
@@ -86,9 +86,9 @@ class Score(Evaluation):
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def part(self, undone: bool, value: Callable[[Trial], float] | None = None) -> Score:
-        """Return the part with the undone fixes, or with the clean changes.
+        """Return the score of only the undone fixes or, if not `undone`, of only the clean changes.
 
-        The scores of its trials are replaced by `value(trial)`, if given.
+        If `value` is given, the score of each trial is replaced by `value(trial)`.
         """
         trials = [trial for trial in self.trials if trial.undone is undone]
         if value is not None:
@@ -101,7 +101,7 @@ class Score(Evaluation):
 
     @property
     def listed(self) -> tuple[Finding, ...]:
-        """The findings of the model that are not on lines of an undone fix."""
+        """The findings of the model that are neither on nor next to lines of an undone fix."""
         return tuple(finding for trial in self.trials for finding in trial.others)
 
     def labelled(self, label: str) -> int:
@@ -159,7 +159,7 @@ class Score(Evaluation):
 
 
 def _share(part: Summary) -> str:
-    """Return the score of a part and its 95 % interval as text; "none" without cases."""
+    """Return the mean score of the cases and its 95 % interval as text; "none" without cases."""
     if not part.cases:
         return "none"
     found = f"{part.score * part.cases:.3g} of {part.cases}"
@@ -167,7 +167,7 @@ def _share(part: Summary) -> str:
 
 
 def differences(old: Score, new: Score) -> list[str]:
-    """Return the differences between two scores as lines; an empty list if they are the same.
+    """Return the differences between two scores as lines; [] if they differ in cost and time alone.
 
     Changes that both scores contain are compared in pairs.
     """
@@ -247,7 +247,7 @@ def _word(trial: Trial) -> str:
 
 
 def judge(run: ReviewRun, bundle: Bundle, sample: Sample) -> Trial:
-    """Return the result of a review as a trial."""
+    """Return the review `run` of the commit `sample` as a Trial with a score."""
     reported = [finding for finding in run.findings if not finding.rule] if not run.codes else []
     reported = list(dedupe.unique(reported)[0])
     files = bundle.files if sample.undone else ()
@@ -319,7 +319,7 @@ class Scratch:
         borrowed.write_text(f"{Path(os.fspath(root), objects).resolve()}\n", encoding="utf-8")
 
     def undo(self, fix: str, parent: str, paths: Sequence[str], tests: Sequence[str]) -> Pair:
-        """Return two commits: one with a fix, and one in which the fix is undone.
+        """Create two commits, one with a fix and one without it, and return their hashes.
 
         Both have the `tests` of the fix, and all other files as in the parent of the fix, so that
         a changelog does not tell what was undone. Only `paths` differ.

@@ -234,7 +234,7 @@ def coverage(
 
 
 def _kind(path: str) -> str:
-    """Return words for files like `path`, such as "*.rs files"; its name if it has no suffix."""
+    """Return "*.rs files" for the path "a/b.rs", and the name of a file without a suffix."""
     name = PurePosixPath(path)
     return f"*{name.suffix} files" if name.suffix else name.name
 

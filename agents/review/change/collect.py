@@ -218,10 +218,10 @@ def _size(changed: FileChange) -> int:
 
 
 def _settings(repo: Repo, base: str) -> tuple[Config, dict[str, Any]]:
-    """Return the settings at the commit `base` as a Config, and two fields of a Bundle as a dict.
+    """Return the Config at the commit `base`, and the fields `config` and `guidelines` of a Bundle.
 
-    The fields are `config`, the content of the config file, and `guidelines`, the texts of the
-    guideline files and of `.glue/dismissed`.
+    `config` is the content of the config file. `guidelines` are the texts of the guideline files
+    and of `.glue/dismissed`.
     """
     texts = ((path, file_text(repo, base, path, MAX_GUIDE)) for path in CONFIG_FILES)
     data = next(
@@ -254,11 +254,10 @@ def file_text(
 def _diff(
     repo: Repo, start: str, end: str, changed: Sequence[FileChange], skipped: list[SkippedFile]
 ) -> bytes:
-    """Return the diff from `start` to `end` without the files in `skipped`.
+    """Return the diff without the files in `skipped`; add files that are too large to `skipped`.
 
-    If git refuses because the diff is too large, the diff is read file by file. Then files whose
-    part is larger than an eighth of MAX_DIFF, or no longer fits into MAX_DIFF bytes, are added to
-    `skipped`.
+    If git refuses because the diff is too large, the diff is read file by file. Then a file is too
+    large if its part is larger than an eighth of MAX_DIFF, or no longer fits into MAX_DIFF bytes.
     """
     left_out = {out.path for out in skipped}
     kept = [file for file in changed if file.path not in left_out]
@@ -363,9 +362,9 @@ def collect_dirty(
 
 
 def _untracked(root: str, rules: Config, skipped: list[SkippedFile]) -> bytes:
-    """Return the diff of the untracked files.
+    """Return the diff of the untracked files; add those that are left out to `skipped`.
 
-    Files that are excluded, too large, not text or one too many are added to `skipped` instead.
+    Files that are excluded, too large or not text are left out, and all after MAX_UNTRACKED files.
     """
     diff = ""
     names = _names(_git(root, ["ls-files", "--others", "--exclude-standard", "-z", "--full-name"]))
@@ -374,7 +373,9 @@ def _untracked(root: str, rules: Config, skipped: list[SkippedFile]) -> bytes:
             skipped.append(out)
         elif at >= MAX_UNTRACKED:
             skipped.append(
-                SkippedFile(path=name, kind="too_large", reason="too large: too many new files")
+                SkippedFile(
+                    path=name, kind="too_large", reason=f"more than {MAX_UNTRACKED} new files"
+                )
             )
         elif os.path.islink(os.path.join(root, name)):
             diff += patch.between(name, None, os.readlink(os.path.join(root, name)), mode="120000")
@@ -392,9 +393,9 @@ def _untracked(root: str, rules: Config, skipped: list[SkippedFile]) -> bytes:
 
 
 def _work_file(root: str, path: str, config: Config) -> bytes | None:
-    """Return the first MAX_BLOB bytes of a text file in the work tree.
+    """Return the first MAX_BLOB bytes of a text file in the work tree, or None if it is not read.
 
-    Return None if the file may contain secrets, cannot be read, is a link, or has a NUL byte.
+    It is not read if it may contain secrets, cannot be read, is a link, or has a NUL byte.
     """
     try:
         # A link is not followed: it could lead to a file that may contain secrets.

@@ -74,7 +74,7 @@ def parse(diff: bytes | str) -> tuple[FileDiff, ...]:
 
 
 def sections(diff: str) -> Iterator[tuple[FileDiff, str]]:
-    """Yield each file of a diff with the part of the text that describes it.
+    """Yield the FileDiff of each file of a diff, and the part of the diff about this file.
 
     Text between two files belongs to the second file.
     """
@@ -116,7 +116,7 @@ class _Parser:
         return self.lines[self.at + ahead] if self.at + ahead < len(self.lines) else b""
 
     def _file(self, left: bytes, right: bytes, prefixed: bool) -> FileDiff:
-        """Parse a file's extended headers, its two name lines and its hunks.
+        """Parse a file's headers, its two name lines and its hunks, and return its FileDiff.
 
         `left` and `right` are the names in the line `diff --git`; names in other headers take
         precedence. `prefixed` is whether names start with a prefix such as `a/`.
@@ -177,7 +177,7 @@ class _Parser:
         )
 
     def _hunk(self, match: re.Match[bytes], index: int) -> tuple[Hunk, bool]:
-        """Return the next hunk, and whether it is complete.
+        """Parse the next hunk; return it, and whether it is complete.
 
         A hunk is complete if it has as many lines as its header announces. `match` is the header.
         """
@@ -257,7 +257,7 @@ def _split_names(names: bytes) -> tuple[bytes, bytes, bool]:
 
 
 def _unquote(value: bytes) -> bytes:
-    """Undo the C-style quoting of git."""
+    """Return a name without the C-style quoting of git; a name without quotes is unchanged."""
     if len(value) < 2 or not (value.startswith(b'"') and value.endswith(b'"')):
         return value
     return _ESCAPE.sub(
@@ -314,7 +314,7 @@ def between(
 
 
 def _lines(text: str | None) -> list[str]:
-    """Split a text after each "\\n", but not at other characters that end lines in Unicode."""
+    """Return the lines of a text, each with its "\\n"; no other character ends a line."""
     return re.findall(r"[^\n]*\n|[^\n]+", text or "")
 
 

@@ -157,10 +157,7 @@ def _functions(rows: list[str]) -> Iterator[Function]:
 
 
 def _decorated(rows: list[str], header: int) -> int:
-    """Return the line number of the first decorator above a header.
-
-    Return `header`, the line number of the header, if there is no decorator.
-    """
+    """Return the line number of the first decorator above a header, or `header` if it has none."""
     start, depth = header, indentation(rows[header - 1])
     for at in range(header - 1, max(header - 20, 0), -1):
         row = rows[at - 1]

@@ -189,7 +189,7 @@ def _close_cut(cut: str) -> str:
 
 
 def _row(row: str, known: str) -> str:
-    """Return one line of Markdown outside of fences, inert; "" for a rule such as `---`."""
+    """Return one line of Markdown outside of fences, made inert; "" for a line such as `---`."""
     if _RULE.match(row):
         return ""
     if heading := _HEADING.match(row):
@@ -329,7 +329,7 @@ def has_mention(code: str) -> bool:
 
 
 def _inert_code(text: str, *, is_known: bool) -> str:
-    """Return code with links, mentions, commands and HTML tags made inert, if it is shown as prose.
+    """Return code whose links, mentions, commands and HTML tags have no effect if shown as prose.
 
     If `is_known` (the code occurs in the change), HTML tags that load nothing are kept.
     """

@@ -39,11 +39,11 @@ def with_discussion(
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[ReviewedChange, str]:
-    """Add to a change the newest comments on its pull request, and the issues that it closes.
+    """Return a change with its newest comments and the issues that it closes, and a note.
 
-    Return the change and a note for the user. The note states that comments or issues are left out
-    because they address a reviewer, or why the discussion was not read; else it is "". A failure is
-    not an error, because a review does not need the discussion.
+    The note is for the user. It states that comments or issues are left out because they address a
+    reviewer, or why the discussion was not read; else it is "". A failure is not an error, because
+    a review does not need the discussion.
     """
     if not place.forge or change.number is None:
         return change, ""
@@ -61,7 +61,7 @@ def with_discussion(
     note = ""
     if hidden:
         number = counted(hidden, "comment or issue", "comments or issues")
-        note = f"left out, because addressed to an automated reviewer: {number}"
+        note = f"left out of the review: {number} with text for an automated reviewer"
     more = max(0, len(remarks) - MAX_COMMENTS)
     change = replace(
         change, comments=comments, older_comments=more, issues=(*change.issues, *issues)
@@ -77,9 +77,9 @@ def _clean(remark: Comment) -> ChangeComment:
 
 
 def _visible(text: str) -> str:
-    """Return a text without invisible characters and HTML comments.
+    """Return a text without hidden parts, or LEFT_OUT if it addresses an automated reviewer.
 
-    Return LEFT_OUT if the text addresses an automated reviewer.
+    Hidden parts are invisible characters and HTML comments.
     """
     if addresses_reviewer(text):
         return LEFT_OUT

@@ -61,7 +61,7 @@ _MARKS = {"critical": "⛔", "high": "🔴", "medium": "🟠", "low": "🟡", "i
 def render(report: Report, form: str) -> str:
     """Return a report as text in the format `form`, one of FORMATS; raise ValueError for others."""
     if form not in FORMATS:
-        raise ValueError(f"unknown format {form!r}; there are: {', '.join(FORMATS)}")
+        raise ValueError(f"unknown format {form!r}; use one of: {', '.join(FORMATS)}")
     return FORMATS[form](report)
 
 

@@ -122,7 +122,7 @@ def _delete_duplicates(forge: Forge) -> None:
 def _resolve_fixed(
     forge: Forge, report: Report, bundle: Bundle, known: Sequence[PostedFinding], done: PostResult
 ) -> Report:
-    """Resolve the discussions of fixed findings, and return the report with the fixed findings.
+    """Resolve the discussions of fixed findings, and return the report that lists them as fixed.
 
     A finding counts as fixed only if this review could have found it: its whole file was read, and
     a model was asked if a model had reported it. An inconclusive report is returned unchanged.
@@ -169,7 +169,10 @@ def _send(
         except ForgeError as error:
             if error.status not in (400, 422):
                 raise
-            _log.info("the review was refused as a whole (%s); posting one by one", error.status)
+            _log.info(
+                "the review was refused as a whole (%s); posting its comments one by one",
+                error.status,
+            )
         arrived = _posted_keys(forge)
     missing = [post for post in posts if post.key not in arrived]
     return {post.key for post in missing if not _post_single(forge, post, done)}
@@ -249,7 +252,10 @@ def sticky_comments(forge: Forge) -> list[Comment]:
 
 
 def _post(item: Item, report: Report, bundle: Bundle, suggestion: str) -> Post:
-    """Return the comment to post for a finding; `suggestion` is the forge's name for its block."""
+    """Return the comment to post for a finding.
+
+    `suggestion` is the forge's name for a block with a suggestion.
+    """
     finding = item.finding
     # The gate refuses findings in files that are not in the change.
     file = next(file for file in bundle.files if file.path == finding.path)

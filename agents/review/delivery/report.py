@@ -312,7 +312,7 @@ def _make_safe(redactor: Redactor) -> Safe:
 
 
 def _item(finding: Finding, bundle: Bundle, redactor: Redactor, safe: Safe) -> Item:
-    """Return the item of a finding: texts without secrets, and no suggestion that is unsafe."""
+    """Return the Item for a finding, with redacted texts and without an unsafe suggestion."""
     path = safe(finding.path.replace("\n", " ").replace("\t", " ")[:300], 300)
     inline = path == finding.path and _commentable(finding, bundle.file(finding.path))
     line = finding.line or finding.claimed

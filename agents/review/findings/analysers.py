@@ -188,7 +188,7 @@ def _run_ruff(program: str, folder: str) -> list[dict[str, Any]]:
 
 
 def _ruff_result(row: Mapping[str, Any], path: str, text: str, *, is_head: bool) -> Result | None:
-    """Return a row of ruff's output as a Result, or None if `ruff_rules.toml` leaves it out.
+    """Return a row of ruff's output as a Result, or None if `ruff_rules.toml` excludes it.
 
     Return None also for B006 if the function does not change, store or return the default value.
     """
@@ -325,7 +325,7 @@ def handed_in(
 
 
 def _load(form: str, path: str) -> list[Result]:
-    """Return the results in a file of the format `form`; raise ConfigError if it has another."""
+    """Return the results in a file; raise ConfigError if it is too large or not in that format."""
     raw = Path(path).read_bytes()
     if len(raw) > MAX_BYTES:
         raise ConfigError(f"{path} is larger than {MAX_BYTES // 1024**2} MB, the limit for results")
@@ -500,9 +500,9 @@ def _taken(left: Counter[tuple[str, str]], mark: tuple[str, str]) -> bool:
 
 
 def _marks(result: Result, text: str) -> tuple[tuple[str, str], tuple[str, str]]:
-    """Return two keys of a result: its rule and the whole lines, and its rule and flagged code.
+    """Return two keys to find a result on the other side: by whole lines, and by flagged code.
 
-    The keys do not depend on layout, quotes and comments.
+    Each key begins with the rule. The keys do not depend on layout, quotes and comments.
     """
 
     def words(code: str) -> str:

@@ -386,10 +386,10 @@ def _likeness(wanted: str, text: str) -> float:
 def _inside(
     place: QuotePlace, files: Sequence[FileDiff], head: Mapping[str, str], claimed: int | None
 ) -> QuotePlace:
-    """Return the place of a line in the body if `place` is the header of a function or class.
+    """Return a place in the body if `place` is the header of a function or class, else `place`.
 
     A model that quotes the line `def total(prices):` means a line of the body: the line number in
-    its report, else the first changed line. `place` is returned unchanged if it is no header, or if
+    its report, else the first changed line. `place` is returned unchanged also if
     the report names no line of the body and the header is new or no line of the body has changed.
     """
     file = next((file for file in files if file.path == place.path), None)

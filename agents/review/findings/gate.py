@@ -86,9 +86,9 @@ ABOUT = 0.50  # share of the names in a summary that must occur in the context
 def judge(
     run: ReviewRun, bundle: Bundle, *, language: str = "en", examples: Sequence[str] = ()
 ) -> ReviewRun:
-    """Return the run without findings that must not be posted, and without such a summary.
+    """Return the run without findings that must not be posted, and without an unsound summary.
 
-    Refused findings are moved to `dropped`, each with its code. A refused summary is removed. If
+    Refused findings are moved to `dropped`, each with its code. If
     the returned run has `codes`, nothing that the model wrote may be posted.
     """
     kept: list[Finding] = []
@@ -147,7 +147,7 @@ def unresolved(dropped: Iterable[Finding], accepted: Sequence[Finding]) -> tuple
 
 
 def meaning(code: str) -> str:
-    """Return plain words for a code of the gate, or the code itself if it is not known."""
+    """Return the meaning of a code of the gate in plain words, or the code if it is not known."""
     return _MEANINGS.get(code) or _MEANINGS.get(code.partition(".")[0]) or code
 
 
@@ -173,7 +173,7 @@ def by_severity(findings: Iterable[Finding]) -> str:
 
 
 def host_summary(bundle: Bundle, findings: Sequence[Finding], nothing: str = "") -> str:
-    """Return a summary without a model: the size of the change and the findings by severity.
+    """Return a summary that needs no model: the size of the change and the findings by severity.
 
     If there are no findings, the summary ends with `nothing`.
     """

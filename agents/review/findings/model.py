@@ -470,7 +470,7 @@ async def review(
 
 
 def _better(old: ReviewRun, new: ReviewRun) -> ReviewRun:
-    """Return `new`, unless it failed and `old` has a sound result.
+    """Return `new`, or `old` if `new` failed and `old` is the sound review of another provider.
 
     If `new` was cut off after the model reported findings, it is returned without codes, as sound
     but not finished.

@@ -32,7 +32,7 @@ def instructions(version: str = "") -> str:
 
 
 def examples() -> tuple[str, ...]:
-    """Return the example finding in each version of the review prompt; no review may repeat it."""
+    """Return the examples of all versions of the review prompt, which no review may repeat."""
     catalog = Catalog("glue.prompts:review")
     texts = (catalog.get(version).text for version in catalog.versions())
     return tuple(text.partition("## Example")[2].strip() for text in texts)
@@ -115,7 +115,7 @@ def discussion(bundle: Bundle) -> str:
         where = f" on {comment.path}" if comment.path else ""
         parts.append(f"Comment of {comment.author}{where}: {comment.body}")
     if not parts:
-        return "there are no commit messages, comments and issues"
+        return "there are no commit messages, comments or issues"
     text = rules.strip_hidden("\n\n".join(parts))
     if len(text) > MAX_DISCUSSION:
         text = f"{text[:MAX_DISCUSSION]}\n[cut: {len(text) - MAX_DISCUSSION} more characters]"

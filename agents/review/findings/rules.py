@@ -168,7 +168,7 @@ def check(bundle: Bundle, *, disable: tuple[str, ...] = ()) -> tuple[Finding, ..
 
 
 def _ignored(finding: Finding, bundle: Bundle) -> bool:
-    """Return whether a finding's own line or the line above it has `review: ignore RULE`.
+    """Return whether the line of a finding, or the line above, contains `review: ignore RULE`.
 
     Findings of attacks cannot be switched off.
     """
@@ -255,9 +255,9 @@ def _without_hidden(text: str) -> str:
 
 
 def notices(bundle: Bundle) -> tuple[str, ...]:
-    """Return warnings about attacks in texts that cannot get a finding.
+    """Return warnings about attacks in texts that cannot get a finding, such as the title.
 
-    These are title, description, branch name, commit messages, file names, and files that are too
+    They are title, description, branch name, commit messages, file names, and files that are too
     short to be quoted. An attack is a text that addresses the reviewer, marks of chat templates, or
     invisible characters.
     """
@@ -375,7 +375,7 @@ def _js_off(file: ChangedFile) -> Iterator[tuple[int, str]]:
 
 
 def _js_tests(text: str) -> Iterator[re.Match[str]]:
-    """Yield a match for each JavaScript test in a text that is not commented out."""
+    """Yield a match for each JavaScript test in a text, unless the test is commented out."""
     for match in _JS_TEST.finditer(text):
         before = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
         if not re.match(r"\s*(?://|\*|/\*)", before):

@@ -113,7 +113,7 @@ async def _check(text: str, reading: Sequence[Any], ask: Ask) -> Judgement:
 
 
 def _agreed(samples: Sequence[Judgement]) -> Judgement:
-    """Return one of several judgements on a finding, if possible one that keeps the finding."""
+    """Return the first judgement that keeps the finding, or the first of all if none keeps it."""
     standing = [sample for sample in samples if sample.verdict in ("stands", "intended")]
     return next(iter(standing or samples))
 

@@ -181,7 +181,7 @@ class Callers:
         return f"  {where}: {hit.text.strip()[:200]}"
 
     def _function_around(self, hit: GrepHit) -> str:
-        """Return the name of the function that contains a line, or ""."""
+        """Return the name of the function that contains a line, or "" if no function does."""
         around = [
             one for one in functions(self._text(hit.path)) if one.header < hit.line <= one.end
         ]

@@ -156,10 +156,9 @@ class ReviewDraft:
         return "The review is finished."
 
     def give_up(self) -> bool:
-        """Mark the review as finished if a summary was refused; return whether it is finished.
+        """Finish without a summary if one was refused; return whether the review is finished.
 
-        This is called if the model sends no further summary. The report then gets a summary that is
-        not the model's.
+        This is called if the model sends no further summary. glue then writes the summary.
         """
         self.finished = self.finished or self._refusals > 0
         self._refusals = 0
@@ -181,7 +180,7 @@ class ReviewDraft:
         return "\n".join((self._context, *self.read))
 
     def seen(self) -> tuple[str, ...]:
-        """Return names in the summaries that reading tools have shown and the change lacks."""
+        """Return names in the summaries that tools have shown and that are not in the change."""
         named = gate.names("\n".join(self.summaries), loose=True)
         read = "\n".join(self.read)
         return tuple(sorted({name for name in named if name not in self._context and name in read}))
@@ -195,10 +194,10 @@ class ReviewDraft:
         self.sent_back += 1
 
     def _send_back(self, finding: Finding, reason: str) -> None:
-        """Store a finding and raise ToolError with the reason, so that the model corrects it.
+        """Store a finding and raise ToolError with the reason, unless it corrects a stored finding.
 
-        If it corrects a finding that was sent back before, do nothing. A stored finding is recorded
-        at the end if the model does not correct it.
+        In that case, do nothing. A stored finding is recorded at the end if the model does not
+        correct it.
         """
         if any(_corrects(finding, other) for other in self._held):
             return
@@ -310,7 +309,7 @@ class ReportTool:
 
     @property
     def advisory(self) -> bool:
-        """Whether `finish_review` in the same reply may end the run: not if a report was refused.
+        """Return whether `finish_review` in the same reply may end the run: no report was refused.
 
         The model sees the reasons with its next request, and can correct its reports.
         """
@@ -436,7 +435,7 @@ def _reading(draft: ReviewDraft, blocked: Blocklist, repo: Repo | None) -> list[
 def _discussion(draft: ReviewDraft) -> Tool[..., Any]:
     @tool
     def read_discussion() -> str:
-        """Return the commit messages, the comments so far, and the issues that it should solve."""
+        """Return commit messages, comments so far, and the issues that the change should solve."""
         draft.read.append(prompt.discussion(draft.bundle))
         return draft.read[-1]
 

@@ -162,7 +162,9 @@ class Client:
         self, method: Method, path: str, body: Any, query: Mapping[str, str | int] | None
     ) -> HTTPResponse:
         if not path.startswith("/") or any(char <= " " for char in path):
-            raise ConfigError(f"not a path of the API: {path!r}")
+            raise ConfigError(
+                f"{path!r} is not a path of the API: no white space, and / at the start"
+            )
         if not self.base.startswith(("https://", "http://")):
             raise ConfigError(
                 f"the address of the forge must start with https:// or http://, not {self.base!r};"

@@ -86,7 +86,7 @@ class Forge(ABC):
     @classmethod
     @abstractmethod
     def find(cls, environ: Mapping[str, str]) -> PullRequestRef | None:
-        """Return the address of the CI job's pull request, or None if another forge runs the job.
+        """Return the address of the CI job's pull request, or None if the job is not of this forge.
 
         `number` is None if the job has no pull request.
         """
@@ -130,7 +130,7 @@ class Forge(ABC):
         """Post one comment on a line or, if the forge supports it, on a whole file."""
 
     def add_review(self, posts: Sequence[Post], body: str) -> None:
-        """Post several inline comments in one review, all or none. Needs `batch`."""
+        """Post several inline comments in one review, all or none, on a forge with `batch`."""
         raise NotImplementedError
 
     def delete_inline(self, known: PostedFinding) -> None:
@@ -150,11 +150,11 @@ class Forge(ABC):
 
     @cached_property
     def account_id(self) -> int:
-        """The id of the token's account, or 0 if the client is blind."""
+        """Return the id of the token's account, or 0 if the client is `blind` and may not ask."""
         return 0 if self.client.blind else self.read_account_id()
 
     def read_account_id(self) -> int:
-        """Ask the forge for the id of the token's account."""
+        """Request the id of the token's account from the forge, and return it."""
         return int(self.client.get("/user")["id"])
 
     def known(self) -> list[PostedFinding]:
@@ -183,7 +183,10 @@ class Forge(ABC):
         return bool(author.get("id") == self.account_id)
 
     def comment(self, row: Mapping[str, Any], answers: Any = 0) -> Comment:
-        """Return the Comment for a comment as JSON; `answers` is the id that it replies to."""
+        """Return `row`, a comment as JSON, as a Comment; it replies to the comment `answers`.
+
+        `answers` is 0 or None if it does not reply to a comment.
+        """
         field, name = self.author
         position = row.get("position")  # of GitLab; a number on other forges
         path = position.get("new_path") if isinstance(position, dict) else row.get("path")

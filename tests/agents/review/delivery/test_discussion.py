@@ -106,7 +106,7 @@ def test_comment_to_an_automated_reviewer_is_replaced_and_the_user_is_told(
     change, note = read(forge)
 
     assert change.comments[0].body == LEFT_OUT
-    assert note == "left out, because addressed to an automated reviewer: 1 comment or issue"
+    assert note == "left out of the review: 1 comment or issue with text for an automated reviewer"
 
 
 def test_long_discussions_are_cut_from_the_start(

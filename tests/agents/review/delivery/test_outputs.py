@@ -302,7 +302,7 @@ def test_empty_reports_are_valid_in_every_format() -> None:
 
 def test_unknown_format_is_refused_with_the_list_of_formats() -> None:
     with pytest.raises(
-        ValueError, match="unknown format 'xml'; there are: terminal, markdown, html, json"
+        ValueError, match="unknown format 'xml'; use one of: terminal, markdown, html, json"
     ):
         render(FULL, "xml")
 
