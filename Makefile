@@ -92,7 +92,8 @@ mutants: $(VENV)-mutants/.ready
 		$(addprefix --seed ,$(SEED)) $(OPTIONS)
 
 soak: $(STAMP)
-	$(BIN)/pytest -q -m soak
+	GLUE_ALL_EXAMPLES=1 $(BIN)/pytest -q \
+		-m "(soak or hypothesis) and not (browser or scale or live)"
 
 # If Chromium is missing, root installs it with apt-get. Without Chromium the tests are skipped
 # with the reason.

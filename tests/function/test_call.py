@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio
 import pytest
+from fakes.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -384,7 +385,7 @@ async def everything(
     return "fine"
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(ANYTHING)
 def test_any_text_as_arguments_gives_a_result(text: str) -> None:
     result = anyio.run(invoke, everything, text)

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, Optional, Typed
 
 import jsonschema
 import pytest
+from fakes.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -133,7 +134,7 @@ def to_json(value: Any) -> Any:
     return str(value) if isinstance(value, (pathlib.PurePath, uuid.UUID)) else value
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.data())
 def test_reading_the_json_of_a_value_returns_the_value(data: st.DataObject) -> None:
     annotation, values = data.draw(CASES)
@@ -179,7 +180,7 @@ TYPES: list[Any] = [
 ]
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(st.sampled_from(TYPES), JSON)
 def test_the_quick_check_accepts_only_values_that_jsonschema_accepts(
     annotation: Any, value: Any
@@ -194,7 +195,7 @@ def test_the_quick_check_accepts_only_values_that_jsonschema_accepts(
     assert shape.validator.accepts(shape.schema, value) == judge.is_valid(value)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(st.sampled_from(TYPES), JSON)
 def test_coercion_does_not_change_valid_values_and_reading_raises_only_validation_errors(
     annotation: Any, value: Any
@@ -287,7 +288,7 @@ def test_a_required_name_that_is_not_a_property_is_missing_in_an_empty_object() 
     assert not Validator(schema).accepts(schema, {})
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=examples(800), deadline=None)
 @given(SCHEMAS.filter(lambda schema: isinstance(schema, dict)), JSON)
 def test_any_schema_accepts_the_same_values_as_jsonschema(
     schema: dict[str, Any], value: Any

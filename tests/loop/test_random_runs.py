@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import anyio
+from fakes.examples import examples
 from fakes.loop import Quit, RecordingJournal, assert_valid, broken, noop, term
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -235,7 +236,7 @@ def check(
 
 
 @settings(
-    max_examples=400,
+    max_examples=examples(400),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.differing_executors],
 )
@@ -299,7 +300,7 @@ def test_the_result_of_a_random_run_is_consistent_at_every_outcome(
 
 
 @settings(
-    max_examples=250,
+    max_examples=examples(250),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.differing_executors],
 )

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import anyio
 import pytest
+from fakes.examples import examples
 from fakes.loop import noop, texts
 from fakes.sessions import POSTGRES, make_store
 from hypothesis import given, settings
@@ -326,7 +327,7 @@ async def assert_same_transcript(steps: list[Any], place: Callable[[], Place] = 
     return 2 * whole.requests - 1 + writes - 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(scenarios())
 def test_s136_a_random_run_cut_anywhere_and_resumed_has_the_same_transcript(
     steps: list[Any],

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from fakes.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
@@ -1103,7 +1104,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(VALUES, max_size=4))
 def test_chunks_of_any_shape_raise_nothing_but_provider_errors(chunks: list[Any]) -> None:
     for stream in (
@@ -1117,7 +1118,7 @@ def test_chunks_of_any_shape_raise_nothing_but_provider_errors(chunks: list[Any]
             pass
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.lists(
         st.tuples(st.dictionaries(NAMES, VALUES, max_size=5), VALUES, VALUES),

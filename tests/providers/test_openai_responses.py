@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from fakes.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
@@ -685,7 +686,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(st.tuples(TYPES, VALUES, VALUES, VALUES), max_size=4), VALUES)
 def test_events_of_any_shape_raise_nothing_but_provider_errors(
     parts: list[Any], other: Any
@@ -703,7 +704,7 @@ def test_events_of_any_shape_raise_nothing_but_provider_errors(
         OpenAIResponses.encode(Request(messages=[reply]), ENTRY, "acme-1")
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(st.tuples(TYPES, st.dictionaries(NAMES, VALUES, max_size=5)), max_size=3), VALUES)
 def test_items_of_any_shape_raise_nothing_but_provider_errors(items: list[Any], usage: Any) -> None:
     output = [{**item, "type": kind} for kind, item in items]

@@ -15,6 +15,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
+from fakes.examples import examples
 from fakes.sessions import (
     fill,
     forbid_writing,
@@ -166,7 +167,9 @@ def undamaged(
 
 
 @settings(
-    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(400),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     kind=st.sampled_from(["cut", "nul", "noise", "tail"]),

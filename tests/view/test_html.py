@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from fakes.examples import examples
 from fakes.transcripts import parse
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -100,7 +101,7 @@ def test_code_is_shown_as_code_also_if_its_fence_is_not_closed() -> None:
 
 
 @given(st.text(alphabet=st.sampled_from("*_`#>-|1. \n<&a~[]()!"), max_size=60))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_any_markdown_keeps_every_letter_and_closes_every_tag(text: str) -> None:
     parsed = parse(prose(text))
 

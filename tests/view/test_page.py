@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from fakes.examples import examples
 from fakes.transcripts import parse, reply, result, small_transcript, transcript
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -259,7 +260,7 @@ def usual_tags() -> frozenset[str]:
         max_size=40,
     )
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_no_text_becomes_markup(text: str) -> None:
     html = page(everywhere(text))
     found = parse(html).tags

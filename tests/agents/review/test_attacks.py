@@ -12,6 +12,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+from fakes.examples import examples
 from fakes.forge import FakeForge
 from fakes.review import BASE, HEAD, pull_request
 from hypothesis import HealthCheck, given, settings
@@ -340,7 +341,7 @@ def test_text_of_a_model_in_a_summary_is_inert(forge: FakeForge, name: str) -> N
     send(forge, bundle(), review(GOOD, summary=f"{SAYS[name]}\n\n{SUMMARY}"))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(
         st.sampled_from(
@@ -356,7 +357,7 @@ def test_any_mix_of_attacks_is_inert_markdown(parts: list[str]) -> None:
     check_markdown(f"{FINDING}v=1 fp=1 -->\n{body}", (FINDING,))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.text(alphabet=st.sampled_from("ab @#<>[]()!`~*_-=+|\\/:&;.1\n\t$\u200b\u202e"), max_size=60)
 )

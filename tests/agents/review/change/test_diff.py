@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from fakes.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -249,7 +250,7 @@ _texts = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(_texts, _texts, st.booleans(), st.booleans(), st.integers(0, 4))
 def test_diffs_of_difflib_are_parsed_and_undone(
     old: list[str], new: list[str], old_end: bool, new_end: bool, context: int
@@ -273,7 +274,7 @@ def test_diffs_of_difflib_are_parsed_and_undone(
         assert line.new is None or line.text + line.end.rstrip("\n") == lines[line.new - 1]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.binary(max_size=400))
 def test_any_bytes_are_parsed_without_an_error(raw: bytes) -> None:
     parse(b"diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1,3 +1,3 @@\n" + raw)

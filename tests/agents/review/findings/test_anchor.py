@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from fakes.examples import examples
 from fakes.review import NEW, OLD
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -284,7 +285,7 @@ _rows = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(_rows, _rows, st.integers(0, 30), st.integers(1, 3))
 def test_every_quote_from_a_hunk_is_placed_on_its_lines(
     old: list[str], new: list[str], at: int, size: int
