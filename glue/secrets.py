@@ -342,7 +342,7 @@ def _entropy(text: str) -> float:
 
 
 def _folded(text: str) -> str:
-    normal = unicodedata.normalize("NFKC", text).casefold()
+    normal = unicodedata.normalize("NFKD", text).casefold()  # marks of letters are left out
     return "".join(char for char in normal if char.isalnum())
 
 
@@ -407,7 +407,7 @@ def _projections(text: str) -> list[View]:
 def _letters_and_digits(text: str, spans: list[Span]) -> View:
     folded: Sequence[str] = text.lower()
     if not text.isascii():
-        folded = [unicodedata.normalize("NFKC", char).casefold() for char in text]
+        folded = [unicodedata.normalize("NFKD", char).casefold() for char in text]
     letters: list[str] = []
     places: list[Span] = []
     for several, span in zip(folded, spans, strict=True):

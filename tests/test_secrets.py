@@ -274,6 +274,23 @@ def test_a_secret_below_twenty_characters_is_redacted_as_a_whole_only() -> None:
     assert redactor.redact_values(f"({long[:12]})") == "(***)"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Schl\u00fcssel-W\u00f6rter",
+        "SCHL\u00dcSSEL W\u00d6RTER",
+        "Schlu\u0308ssel-Wo\u0308rter",  # letters and marks as characters of their own
+        "Schlussel-Worter",
+        "\uff33\uff43\uff48\uff4c\u00fc\uff53\uff53\uff45\uff4c W\u00f6rter",  # wide letters
+    ],
+)
+def test_a_secret_with_letters_of_other_languages_is_redacted(text: str) -> None:
+    for secret in ("Schl\u00fcssel-W\u00f6rter", "Schlu\u0308ssel-Wo\u0308rter"):
+        redactor = Redactor.from_environment({}, secret)
+
+        assert redactor.redact_values(f"({text})") == "(***)"
+
+
 def test_secrets_that_overlap_or_touch_are_replaced_with_one_mask_each() -> None:
     redactor = Redactor(mask="#")
 
