@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import unicodedata
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -249,6 +250,108 @@ async def test_rules_normalize_a_target_that_is_a_path(path: str, allowed: bool)
     rules = glue.Rules(allow=["write:docs/*", "write:c//*"], deny=["write:b.md", "write:c/d.md"])
 
     assert (await invoke(save, {"path": path}, rules)).is_error is not allowed
+
+
+def test_a_rule_allows_an_address_whose_slashes_are_not_those_of_a_path() -> None:
+    rules = glue.Rules(allow=["fetch:https://example.com/*"])
+
+    for address, allowed in (
+        ("https://example.com/a", True),
+        ("https://example.com/a/../b", False),
+        ("https://other.com/a", False),
+    ):
+        assert decision_of(rules, request("fetch", address)).allowed is allowed
+
+
+@pytest.mark.parametrize(
+    ("folds", "name", "allowed"),
+    [
+        (True, "DOCS/Stra\u00dfe", True),
+        (True, "docs/STRASSE", True),
+        (False, "docs/stra\u00dfe", True),
+        (False, "Docs/stra\u00dfe", False),
+        (False, "docs/strasse", False),
+    ],
+)
+def test_rules_ignore_case_only_on_a_file_system_that_ignores_case(
+    folds: bool, name: str, allowed: bool
+) -> None:
+    touched = glue.permission.PermissionTarget(text=name, paths=(name,), folds=folds)
+    asked = replace(request(target=name), touched=touched)
+
+    assert decision_of(glue.Rules(allow=["write:docs/stra\u00dfe"]), asked).allowed is allowed
+
+
+def test_a_refused_file_is_not_called_a_command() -> None:
+    decision = decision_of(glue.Rules(allow=["write:docs/*"]), request(target="src/a"))
+
+    assert decision == glue.deny("no rule allows it")
+
+
+def test_the_reason_of_the_rules_replaces_an_empty_reason_of_the_policy_behind_them() -> None:
+    def decide(otherwise: glue.permission.Permission) -> glue.permission.Decision:
+        rules = glue.Rules(allow=["shell:git *"], otherwise=otherwise)
+        return decision_of(rules, shell_request("git status | head"))
+
+    near = "the rule 'shell:git *' covers only one plain command"
+    assert decide(glue.permission.DenyAll()) == glue.deny(near)
+    assert decide(glue.permission.DenyAll("never")) == glue.deny("never")
+    assert decide(glue.AllowAll()) == glue.allow()
+
+
+@pytest.mark.parametrize(
+    ("rule", "action", "matches"),
+    [
+        ("mcp-question", "mcp-question:files", True),
+        ("mcp-question:files", "mcp-question:files", True),
+        ("mcp-question:f*", "mcp-question:files", True),
+        ("mcp-question:mail", "mcp-question:files", False),
+        ("mcp-question:files", "mcp-sampling:files", False),
+        ("mcp-*", "mcp-question:files", False),
+        ("*", "mcp-question:files", False),
+        ("*", "write", True),
+    ],
+)
+def test_a_rule_that_allows_the_questions_of_a_server_names_their_action(
+    rule: str, action: str, matches: bool
+) -> None:
+    assert decision_of(glue.Rules(allow=[rule]), request(action)).allowed is matches
+
+
+@pytest.mark.parametrize("rule", ["mcp-question", "mcp-*", "*"])
+def test_a_rule_with_a_wildcard_forbids_the_questions_of_a_server(rule: str) -> None:
+    rules = glue.Rules(deny=[rule], otherwise=Policy(glue.allow()))
+
+    assert (
+        decision_of(rules, request("mcp-question:files")).reason == f"the rule {rule!r} forbids it"
+    )
+    other = glue.Rules(deny=["mcp-sampling"], otherwise=Policy(glue.allow()))
+    assert decision_of(other, request("mcp-question:files")).allowed
+
+
+def test_a_blank_in_the_name_of_a_program_does_not_make_two_words_of_it() -> None:
+    person = Policy(glue.allow())
+    rules = glue.Rules(deny=["shell:my tool"], otherwise=person)
+
+    assert not decision_of(rules, shell_request(("my", "tool"))).allowed
+    assert decision_of(rules, shell_request(("my tool", "x"))).allowed
+    assert len(person.seen) == 1
+
+
+async def test_a_remembered_decision_ignores_the_order_of_the_arguments() -> None:
+    asked, ask = asker(glue.allow("target"), glue.deny())
+    policy = glue.Ask(ask)
+
+    for arguments in ({"a": 1, "b": 2}, {"b": 2, "a": 1}, {"a": 2, "b": 1}):
+        decision = await policy.decide(replace(request(), arguments=arguments))
+        assert decision.allowed is (arguments["a"] == 1)
+
+    assert [each.arguments["a"] for each in asked] == [1, 2]
+
+
+def test_a_policy_that_defers_or_refuses_every_call_states_its_reason() -> None:
+    assert glue.permission.DeferAll("ask Ann").decide(request()) == glue.defer("ask Ann")
+    assert glue.permission.DenyAll("never").decide(request()) == glue.deny("never")
 
 
 def asker(*answers: Any) -> tuple[list[glue.permission.PermissionRequest], Any]:

@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 from glue.secrets import (
     MASK,
     Redactor,
+    find_secrets,
     is_random_looking,
     is_secret_name,
     mask_secrets,
     mask_values,
+    name_secrets,
 )
 
 VALUE = "Qw7" + "er1Ty9Ui3Op5As2Df8Gh4Jk6"
@@ -59,6 +61,92 @@ def test_variables_with_these_names_hold_secrets(name: str) -> None:
 )
 def test_variables_with_these_names_hold_no_secrets(name: str) -> None:
     assert not is_secret_name(name)
+
+
+LETTERS = "Q7wE3rT9yU1iO5pA8sD2fG6hJ4kL0zXcVbNmQwErTy"
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("AKIA" + "Q7WE3RT9YU1IO5PA", "an AWS access key"),
+        ("AKIA" + "Q7WE3RT9YU1IO5P", ""),  # shorter than every real one
+        ("npm_" + LETTERS[:36], "an npm token"),
+        ("npm_" + LETTERS[:35], ""),
+        ("ghp_" + LETTERS[:36], "a GitHub token"),
+        ("SG." + LETTERS[:20] + "." + LETTERS[:20], "a SendGrid key"),
+        ("rk_live_" + LETTERS[:20], "a live Stripe key"),
+        ("rk_test_" + LETTERS[:20], ""),  # has no value for a thief
+        ("eyJ" + LETTERS[:20] + "." + LETTERS[:20], ""),
+        ("https://hooks.slack" + ".com/services/T0AAAA/B0AAAA/" + LETTERS[:24], "a Slack webhook"),
+        ("-----BEGIN " + "PRIVATE KEY-----", "a private key"),
+    ],
+)
+def test_only_a_certain_key_is_named_but_each_form_of_a_key_is_found(key: str, name: str) -> None:
+    assert name_secrets(f"key = '{key}'") == [name] * bool(name)
+    assert find_secrets(f"key = '{key}'") != []
+
+
+def test_keys_are_named_in_the_order_of_the_text_even_after_the_word_bearer() -> None:
+    npm, gitlab = "npm_" + LETTERS[:36], "glpat-" + LETTERS[:20]
+
+    assert name_secrets(f"Bearer {gitlab}\n{npm}") == ["a GitLab token", "an npm token"]
+    assert name_secrets("nothing of this kind, pk_user_accounts_identifier_unique") == []
+
+
+def test_the_repr_of_a_redactor_does_not_contain_its_secrets() -> None:
+    assert repr(Redactor.from_environment({"A_TOKEN": VALUE})) == "Redactor(mask='***')"
+
+
+@pytest.mark.parametrize("gap", [3, 20, 35])
+def test_a_well_known_key_with_a_hidden_character_is_redacted_completely(gap: int) -> None:
+    key = "ghp_" + LETTERS[:36]
+    hidden = f"{key[:gap]}\u200b{key[gap:]}"
+    escaped = f"{key[:gap]}%{ord(key[gap]):02x}{key[gap + 1 :]}"
+    redactor = Redactor(mask="#")
+
+    assert redactor.redact(f"%41 ({hidden})") == "%41 (#)"
+    assert redactor.redact(f"%41 ({escaped})") == "%41 (#)"
+
+
+def test_repetitions_of_a_secret_that_share_characters_are_redacted_completely() -> None:
+    redactor = Redactor.from_environment({}, "aaaaaaaaa")
+
+    assert redactor.redact_values("aaaaaaaaaa") == "***"
+
+
+def test_the_end_of_a_long_secret_is_redacted_from_twelve_characters_on() -> None:
+    redactor = Redactor.from_environment({"A_TOKEN": VALUE})
+
+    assert redactor.redact_values(f"see {VALUE[-12:]}") == "see ***"
+    assert redactor.redact_values(f"see {VALUE[-11:]}") == f"see {VALUE[-11:]}"
+    assert redactor.redact_values(VALUE[:11]) == VALUE[:11]
+
+
+def test_parts_are_redacted_if_a_secret_has_twenty_letters_and_digits() -> None:
+    for secret, is_found in ((f"{VALUE[:19]}-", False), (VALUE[:20], True)):
+        redactor = Redactor.from_environment({}, secret)
+
+        assert (redactor.redact_values(VALUE[:12]) == "***") is is_found
+
+
+@pytest.mark.parametrize(
+    ("encode", "known"),
+    [(base64.b32encode, 36), (base64.a85encode, 25), (base64.b85encode, 25)],
+)
+def test_an_encoded_secret_is_found_in_front_of_further_bytes(
+    encode: Callable[[bytes], bytes], known: int
+) -> None:
+    secret = WORDS[:23]  # its last bytes share a group of characters with the bytes after it
+    redactor = Redactor.from_environment({}, secret)
+    text = encode(secret.encode() + b"\xff" * 12).decode()
+
+    hidden = redactor.redact_values(text)
+
+    start, mask, end = hidden.partition("***")
+    assert mask
+    assert not any(map(str.isalnum, start))
+    assert "".join(filter(str.isalnum, end)) == "".join(filter(str.isalnum, text[known:]))
 
 
 def test_values_below_eight_characters_are_not_redacted() -> None:
@@ -275,6 +363,40 @@ def test_a_secret_below_twenty_characters_is_redacted_as_a_whole_only() -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("abcd-efgh", "***"),
+        ("abcdefgh", "***"),
+        ("abc-defg-", "abc-defg-"),  # seven letters could be an ordinary word
+        ("abcdefg", "abcdefg"),
+    ],
+)
+def test_a_secret_has_at_least_eight_letters_and_digits(value: str, text: str) -> None:
+    redactors = Redactor.from_environment({}, value), Redactor.from_environment({"A_TOKEN": value})
+
+    for redactor in redactors:
+        assert redactor.redact_values(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "is_found"),
+    [
+        ("aaaaaabbbbbb111222333444", False),  # 2.5 bits for each character
+        ("aaaaaabbbbb1112223334445", True),
+        ("aaaaaabbbbbbcccdddeeefff", False),  # without digits
+        ("012345678901234567890123", False),  # without letters
+    ],
+)
+def test_parts_of_a_long_secret_are_redacted_only_if_its_characters_vary(
+    value: str, is_found: bool
+) -> None:
+    redactor = Redactor.from_environment({}, value)
+
+    assert redactor.redact_values(value) == "***"
+    assert (redactor.redact_values(value[:12]) == "***") is is_found
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "Schl\u00fcssel-W\u00f6rter",
@@ -289,6 +411,13 @@ def test_a_secret_with_letters_of_other_languages_is_redacted(text: str) -> None
         redactor = Redactor.from_environment({}, secret)
 
         assert redactor.redact_values(f"({text})") == "(***)"
+
+
+def test_letters_before_an_escape_belong_to_the_secret() -> None:
+    redactor = Redactor.from_environment({}, WORDS)
+
+    assert redactor.redact_values(f"c%6f{WORDS[2:]}") == "***"
+    assert redactor.redact_values(f"co%72%72{WORDS[4:]}!") == "***!"
 
 
 def test_secrets_that_overlap_or_touch_are_replaced_with_one_mask_each() -> None:
@@ -370,7 +499,9 @@ def test_a_secret_that_starts_with_another_secret_is_masked_as_a_whole(
     assert mask_secrets("abcdefgh-and-the-rest, abcdefgh") == "***, ***"
 
 
-@pytest.mark.parametrize("secret", ['pass"word\\one', "Schlüssel-9", "two\nlines of it"])
+@pytest.mark.parametrize(
+    "secret", ['pass"word\\one', "Schlüssel-9", 'Schlüs"sel-9', "two\nlines of it"]
+)
 def test_secrets_are_masked_in_escaped_json(monkeypatch: pytest.MonkeyPatch, secret: str) -> None:
     monkeypatch.setenv("ODD_TOKEN", secret)
 
@@ -393,6 +524,30 @@ def test_masking_repeated_key_prefixes_takes_linear_time(piece: str) -> None:
     assert time.process_time() - started < 5  # the time once grew with the square of the length
     key = f"{piece * 3}{'a1' * 20}.{'b' * 20}"
     assert mask_secrets(key) != key
+
+
+def test_only_long_values_of_variables_with_secret_names_are_masked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in {
+        "PLAIN_NAME": "ordinary-value",
+        "A_TOKEN": "seven-7",
+        "B_TOKEN": "eight-88",
+    }.items():
+        monkeypatch.setenv(name, value)
+
+    assert mask_secrets("ordinary-value seven-7 eight-88") == "ordinary-value seven-7 ***"
+
+
+def test_the_escapes_of_json_are_followed_two_levels_deep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ODD_TOKEN", 'pass"word-one')
+    once, twice, thrice = (
+        'pass\\"word-one',
+        'pass\\\\\\"word-one',
+        'pass\\\\\\\\\\\\\\"word-one',
+    )
+
+    assert mask_secrets([once, twice, thrice]) == ["***", "***", thrice]
 
 
 def test_mask_values_replaces_the_given_values_only() -> None:
