@@ -99,3 +99,71 @@ def test_text_patterns_agree_with_the_standard_library(pattern: str, text: str) 
 
 def test_text_patterns_take_linear_time() -> None:
     assert not matches_text("a" * 5000, "*a" * 200 + "*b")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "fits"),
+    [
+        ("*", "a/b", False),
+        ("src/*", "src/a/b", False),
+        ("**/a/b", "a/x/a/b", True),
+        ("**/a/b", "a/a/a/b", True),
+        ("**/a/b", "a/x/a/x/b", False),
+        ("a/**", "a", False),
+        ("**/a", "a", True),
+        ("[!a]x", "bx", True),
+        ("[!a]x", "ax", False),
+        ("[^a]x", "bx", True),
+        ("[b-b]x", "bx", True),
+        ("[z-ab]x", "bx", True),
+        ("[z-ab]x", "mx", False),
+        ("[z-a]x", "mx", False),  # no character is in this range
+        ("[!z-a]x", "mx", True),
+        ("[!z-a]x", "m", False),
+        ("[[:digit:]]x", "7x", True),
+        ("[[:digit:]a]x", "ax", True),
+        ("[[:digit:]]x", "dx", False),
+        ("[[:nothing:]]x", "nx", False),
+    ],
+)
+def test_stars_and_brackets_match_as_in_a_shell(pattern: str, path: str, fits: bool) -> None:
+    assert Glob(pattern).matches(path.split("/")) is fits
+
+
+def test_only_two_stars_match_the_folder_itself() -> None:
+    assert Glob("**").matches([])
+    for pattern in ("*", "a", "a/**"):
+        assert not Glob(pattern).matches([])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "strict"),
+    [
+        ("[a", "[a", False),
+        ("x[", "x[", False),
+        ("*[a", "b[a", False),
+        ("*\\", "b\\", False),
+        ("a*", "ab", True),
+        ("[a]*", "ab", True),
+        ("\\*\\[", "*[", True),
+    ],
+)
+def test_a_malformed_pattern_matches_itself_but_nothing_if_strict(
+    pattern: str, name: str, strict: bool
+) -> None:
+    assert Glob(pattern).matches([name])
+    assert Glob(pattern, strict=True).matches([name]) is strict
+
+
+def test_braces_mean_at_most_64_patterns() -> None:
+    numbers = [str(number) for number in range(65)]
+
+    assert expand_braces("{" + ",".join(numbers[:64]) + "}") == numbers[:64]
+    assert expand_braces("{" + ",".join(numbers) + "}") == numbers[:64]
+    assert expand_braces("{" + ",".join(numbers) + "}{x,y}")[0] == "0{x,y}"  # too many already
+    assert len(expand_braces("{a,b}" * 7)) == 64
+
+
+def test_a_pattern_has_at_most_1024_characters() -> None:
+    for found in (Glob("a" * 1025), *map(Glob, expand_braces("a" * 1025))):
+        assert found.matches(["a" * 1024])

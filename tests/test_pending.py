@@ -139,3 +139,41 @@ def test_a_deferred_call_shows_its_reason() -> None:
 def test_a_transcript_without_a_reply_has_nothing_to_reject() -> None:
     assert rejections([user("hello")], "no") == []
     assert rejections([], "no") == []
+
+
+def test_a_rejection_without_a_reason_is_an_error_that_names_the_call() -> None:
+    [(message, _)] = rejections([reply(pending={"a": RECORD})])
+
+    assert (message.text, message.is_error) == ("permission denied: deploy 1.4", True)
+
+
+@pytest.mark.parametrize("decision", [None, True, False, print])
+def test_a_flag_or_a_function_is_not_a_decision(decision: Any) -> None:
+    with pytest.raises(TypeError, match=r"the decision for 'a' must be glue\.allow\(\)"):
+        check_decisions([reply(pending={"a": RECORD})], {"a": decision})
+
+
+def test_an_external_tool_cannot_be_allowed_but_refused_or_answered() -> None:
+    messages = [reply(pending={"a": RECORD, "b": record_of({})})]
+
+    check_decisions(messages, {"a": glue.allow(), "b": "the result"})
+    check_decisions(messages, {"a": "the result", "b": glue.deny()})
+    with pytest.raises(ValueError, match=r"give its result, as in decisions=\{'b': 'the result'\}"):
+        check_decisions(messages, {"b": glue.allow()})
+
+
+def test_a_decision_about_another_call_is_rejected_with_the_calls_that_wait() -> None:
+    with pytest.raises(ValueError, match=r"names 'x', which .* pending: a \(deploy 1\.4\)"):
+        check_decisions([reply(pending={"a": RECORD})], {"x": glue.allow()})
+    with pytest.raises(ValueError, match="pending: none"):
+        check_decisions([], {"x": glue.allow()})
+
+
+def test_a_call_of_a_paused_sub_agent_keeps_the_messages_of_the_sub_agent() -> None:
+    inner = reply(pending={"a": RECORD})
+    record = CallDeferred({"prompt": "go"}, agent="helper", messages=[inner]).record
+
+    [pending] = pending_calls([reply(pending={"b": record})])
+
+    assert (pending.id, pending.path) == ("b/a", ("helper",))
+    assert pending.summary == "helper: deploy 1.4"

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from dataclasses import replace
+from itertools import product
 from math import comb
+from operator import mul
 
 import pytest
 
@@ -138,3 +141,34 @@ def test_percentiles_are_values_of_the_sample() -> None:
     assert percentile([1.0, 2.0, 3.0, 4.0], 0.5) == 2.0
     assert percentile([1.0, 2.0, 3.0, 4.0], 0.95) == 4.0
     assert mean([]) == 0.0
+
+
+def test_an_interval_leaves_out_two_and_a_half_percent_at_each_end() -> None:
+    resampled = interval([number / 97 for number in range(40)])
+
+    assert resampled == pytest.approx((0.1696121748, 0.2734413353), abs=1e-9)
+    few = interval([0.87, 0.29, 0.96, 0.54, 0.68])
+    assert few == pytest.approx((0.3585714286, 0.8742857143), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "thirds",
+    [(3, 3, -1, -1, -1), (1, 1, 1, -3, 3), (3, 2, 2, -1), (1, 2, 3, -3, -3, 1), (-2, -2, -3)],
+)
+def test_the_paired_test_counts_all_choices_of_signs(thirds: tuple[int, ...]) -> None:
+    choices = [sum(map(mul, thirds, signs)) for signs in product((1, -1), repeat=len(thirds))]
+    share = sum(abs(choice) >= abs(sum(thirds)) for choice in choices) / len(choices)
+
+    assert sign_flip_p([third / 3 for third in thirds]) == pytest.approx(share)
+
+
+def test_a_difference_is_significant_below_five_percent() -> None:
+    pair = compare({"a": 1}, {"a": 0})
+
+    assert [replace(pair, p=p).significant for p in (0.049, 0.05)] == [True, False]
+
+
+def test_the_smallest_difference_that_can_be_found_needs_cases_too() -> None:
+    assert cases_needed([1e-9]) == 8
+    assert cases_needed([1.0, 0.0]) == 16
+    assert cases_needed([0.9e-9]) is None

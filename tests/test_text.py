@@ -8,7 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glue.text import clean_text, count, format_dollars, format_seconds, one_line, suggest
+from glue.messages import Usage
+from glue.text import (
+    clean_text,
+    columns,
+    cost_text,
+    count,
+    cut,
+    file_name,
+    format_dollars,
+    format_seconds,
+    one_line,
+    suggest,
+    usage_text,
+)
 
 
 @given(st.text())
@@ -92,3 +105,90 @@ def test_a_count_has_the_right_form_of_the_noun() -> None:
 
 def test_swapped_letters_of_a_short_name_are_recognized() -> None:
     assert suggest("mpa", ("map", "mcp", "acp")) == "did you mean map?"
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "shortened"),
+    [
+        ("\u65e5\u672c", 4, "\u65e5\u672c"),
+        ("\u65e5\u672c", 3, "\u65e5\u2026"),
+        ("\u65e5\u672c\u8a9e", 5, "\u65e5\u672c\u2026"),
+        ("\u65e5\u672c\u8a9e", 4, "\u65e5\u2026"),
+        ("\u00e4bcd", 4, "\u00e4bcd"),
+        ("\u00e4bcd", 3, "\u00e4b\u2026"),
+        ("abcd", 4, "abcd"),
+        ("abc d", 5, "abc d"),
+        ("abc de", 5, "abc\u2026"),
+        ("abcd", 0, "\u2026"),
+    ],
+)
+def test_a_text_is_cut_to_columns_of_a_terminal(text: str, width: int, shortened: str) -> None:
+    assert cut(text, width) == shortened
+
+
+def test_wide_letters_have_two_columns_and_marks_have_none() -> None:
+    texts = ["abc", "\u65e5\u672ca", "e\u0301a", "\uff21b", "\u00e4"]
+
+    assert [columns(text) for text in texts] == [3, 5, 2, 3, 1]
+
+
+def test_three_marks_of_a_letter_are_kept_whatever_the_letter_is() -> None:
+    for letter in ("a", "\u65e5", "\u00e4", ""):
+        assert clean_text(letter + "\u0301" * 9, drop=True) == letter + "\u0301" * 3
+    assert clean_text("\u65e5\u672c\u8a9e" * 3, drop=True) == "\u65e5\u672c\u8a9e" * 3
+    assert clean_text("\u65e5\u0301" * 9, drop=True) == "\u65e5\u0301" * 9
+    assert clean_text("a\x7fb\x00c", drop=True) == "abc"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.9994, "999 ms"),
+        (0.9995, "1.0 s"),
+        (59.94, "59.9 s"),
+        (59.95, "1 m 0 s"),
+        (3599, "59 m 59 s"),
+        (3600, "1 h 0 m"),
+        (48 * 3600 - 1, "47 h 59 m"),
+        (48 * 3600, "2 d 0 h"),
+    ],
+)
+def test_the_unit_of_a_duration_changes_where_the_number_would_be_too_long(
+    value: float, text: str
+) -> None:
+    assert format_seconds(value) == text
+
+
+def test_cached_and_reasoning_tokens_are_shown_if_there_are_any() -> None:
+    full = Usage(input=1200, output=80, cache_read=1000, reasoning=50)
+
+    assert usage_text(full) == "1,200 tokens in (1,000 cached), 80 out (50 thinking)"
+    assert usage_text(Usage(input=1, cache_read=0, reasoning=0)) == "1 tokens in, 0 out"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "cost unknown"), (0.0001, "$0.0001"), (0.9999, "$0.9999"), (1.0, "$1.00")],
+)
+def test_amounts_below_a_dollar_have_four_decimals(value: float | None, text: str) -> None:
+    assert cost_text(value) == text
+
+
+def test_a_hint_names_the_most_similar_name_or_all_names() -> None:
+    assert suggest("timeout", ("seconds", "model")) == "did you mean seconds?"
+    assert suggest("timeout", ("model", "a")) == "there are: a, model"
+    assert suggest("budget_usd", ("usd_budget", "model")) == "did you mean usd_budget?"
+    assert suggest("modle", ("model", "mode_l")) == "did you mean model?"
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("openai:gpt-5.4 nano", "openai-gpt-5.4-nano"),
+        ("..", "x"),
+        ("-a_B9.", "a_B9"),
+        ("\u00e9", "x"),
+    ],
+)
+def test_a_file_name_has_only_harmless_characters(name: str, found: str) -> None:
+    assert file_name(name) == found
