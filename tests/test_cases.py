@@ -231,3 +231,67 @@ def test_a_case_has_messages_files_and_attachments(tmp_path: Path) -> None:
     assert (first.id, first.prompt, len(first.messages)) == ("1", "Now.", 2)
     assert (first.has_folder, first.folder) == (True, tmp_path / "repo")
     assert second.prompt == "Sum up.a.txt"
+
+
+def test_cases_may_be_given_as_objects_beside_mappings() -> None:
+    case = Case(id="a", messages=(user("hi"),), checks={"contains": "x"})
+
+    assert read_cases([case, {"prompt": "hi", "contains": "y"}])[0] is case
+    with pytest.raises(ConfigError, match="case 2: the id 'a' is used twice"):
+        read_cases([case, case])
+
+
+def test_a_source_without_cases_is_an_error_that_names_the_source(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("\n")
+
+    with pytest.raises(ConfigError, match=r"^there are no cases$"):
+        read_cases([])
+    with pytest.raises(ConfigError, match=r"empty\.jsonl has no cases$"):
+        read_cases(empty)
+
+
+@pytest.mark.parametrize(
+    ("fields", "found", "problem"),
+    [
+        ({"a": {"b": 1}}, '{"a": [1]}', "json: a is [1]"),
+        ({"a": 3}, '{"a": {"b": 1}}', "json: a is {'b': 1}"),
+        ({"a": {"b": 1}}, '{"a": {"c": 1}}', "json: a.b is missing"),
+        ({"a": [1, 2]}, '{"a": [1]}', "json: a is [1]"),
+        ({"a": [1, 2]}, '{"a": [1, 3]}', "json: a.1 is 3"),
+        ({"a": 1.5}, '{"a": 2.0}', ""),
+        ({"a": 1.5}, '{"a": 2.25}', "json: a is 2.25"),
+        ({"a": True}, '{"a": 1}', "json: a is 1"),
+    ],
+)
+def test_the_first_difference_of_a_json_answer_is_reported(
+    fields: Any, found: str, problem: str
+) -> None:
+    _, reasons = score({"json": {"fields": fields, "tolerance": 0.5}}, result(found))
+
+    assert reasons == ((problem,) if problem else ())
+
+
+def test_a_whole_number_equals_the_same_number_with_decimals() -> None:
+    assert score({"json": {"fields": {"a": 1}}}, result('{"a": 1.0}')) == (1.0, ())
+
+
+def test_a_missing_call_is_named_with_its_arguments_if_the_case_gives_any() -> None:
+    calls = {"any_order": [{"name": "refund"}]}
+    assert score({"calls": calls}, result())[1] == (
+        "calls: it did not call refund; it called nothing",
+    )
+    calls = {"any_order": [{"name": "refund", "arguments": {"order": 8}}]}
+    assert score({"calls": calls}, result("", REFUND))[1] == (
+        'calls: it did not call refund {"order": 8}; it called refund',
+    )
+
+
+@pytest.mark.parametrize("value", [1.5, -0.5, 2, None, [1]])
+def test_a_score_is_a_number_from_0_to_1(value: Any) -> None:
+    (case,) = read_cases([{"prompt": "hi", "python": "own"}])
+
+    with pytest.raises(ConfigError, match=r"own must return .*, not "):
+        check(case, result(), {"own": lambda case, result: value})
+    for score in (0, 1):
+        assert check(case, result(), {"own": lambda case, result: score})[0] == score  # noqa: B023

@@ -151,6 +151,9 @@ def test_three_marks_of_a_letter_are_kept_whatever_the_letter_is() -> None:
         (3600, "1 h 0 m"),
         (48 * 3600 - 1, "47 h 59 m"),
         (48 * 3600, "2 d 0 h"),
+        (55 * 3600, "2 d 7 h"),
+        (72 * 3600 - 1, "2 d 23 h"),
+        (72 * 3600, "3 d 0 h"),
     ],
 )
 def test_the_unit_of_a_duration_changes_where_the_number_would_be_too_long(
