@@ -146,7 +146,7 @@ class Answer(Generic[T]):
         return self.refused > RE_ASKS
 
     def error(self) -> OutputError:
-        faults = "; ".join(self.faults) or "it did not answer"
+        faults = "; ".join(self.faults)
         return OutputError(f"the model gave no answer of the required form: {faults}", self.faults)
 
     def finish(self, result: RunResult[Any]) -> RunResult[T]:

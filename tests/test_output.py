@@ -17,6 +17,7 @@ from glue import (
     Agent,
     Limits,
     Outcome,
+    ToolResult,
     Usage,
     tool,
 )
@@ -24,6 +25,7 @@ from glue.errors import (
     MaxTurnsExceeded,
     OutputError,
 )
+from glue.events import Nudge
 from glue.function.validation import ValidationError
 from glue.output import Output
 from glue.provider import Capabilities, capabilities
@@ -274,6 +276,67 @@ async def test_a_truncated_answer_has_an_output_error_and_the_outcome_truncated(
 
     assert result.outcome is Outcome.TRUNCATED
     assert isinstance(result.error, OutputError)
+    assert result.error.faults == ("the reply contains no JSON",)
+
+
+async def test_the_error_names_the_faults_of_the_last_answer() -> None:
+    script = Script("No idea.", '{"city": "Toronto"}', '{"city": "Toronto", "degrees": "warm"}')
+
+    with pytest.raises(OutputError) as caught:
+        await Agent(script, output=Forecast).run("x")
+
+    [fault] = caught.value.faults
+    assert "warm" in fault
+    assert str(caught.value) == f"the model gave no answer of the required form: {fault}"
+
+
+async def test_each_request_for_a_correction_is_reported_as_an_event() -> None:
+    nudges: list[Nudge] = []
+
+    def collect(event: object) -> None:
+        if isinstance(event, Nudge):
+            nudges.append(event)
+
+    await Agent(Script("No idea.", JSON), output=Forecast).run("x", on_event=collect)
+
+    [nudge] = nudges
+    assert nudge.policy == "output"
+    assert nudge.text.startswith("Your answer does not have the required form:\n- the reply")
+
+
+async def test_a_run_that_a_tool_ends_without_an_answer_has_failed() -> None:
+    @tool
+    def leave() -> ToolResult:
+        """End the run."""
+        return ToolResult(content=(), terminate=True)
+
+    script = Script(calls("leave"))
+    result = await Agent(script, tools=[leave], output=Forecast).run("x", unwrap=False)
+
+    assert result.outcome is Outcome.FAILED
+    assert isinstance(result.error, OutputError)
+    # An invalid answer beside the call keeps the run alive.
+    both = calls(call("final_answer", {"city": "Toronto"}), call("leave", {}))
+    script = Script(both, answer(city="Toronto", degrees=21))
+    assert (await Agent(script, tools=[leave], output=Forecast).run("x")).output == TORONTO
+
+
+def test_json_is_looked_for_at_a_hundred_places() -> None:
+    assert Output(Forecast).parse("[x " * 99 + JSON) == TORONTO
+    with pytest.raises(ValidationError, match="the reply contains no JSON"):
+        Output(Forecast).parse("[x " * 100 + JSON)
+
+
+def test_a_value_that_is_not_an_object_is_wrapped_in_one() -> None:
+    assert Output(int).schema == {
+        "type": "object",
+        "properties": {"value": {"type": "integer"}},
+        "required": ["value"],
+        "additionalProperties": False,
+    }
+    assert Output(int).read({"value": 3}) == Output(int).read(3) == 3
+    with pytest.raises(ValidationError):
+        Output(int).read({"value": 3, "more": 4})
 
 
 async def test_an_answer_continued_over_two_requests_is_parsed_as_one() -> None:
