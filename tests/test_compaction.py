@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,6 +37,7 @@ from glue.errors import ContextOverflow, InvalidContinuation
 from glue.events import Compacted, Event
 from glue.limits import estimate_tokens
 from glue.loop.transcript import CONTINUE, estimate, repair_transcript
+from glue.policies import Policy
 from glue.provider import Capabilities
 from glue.stores import FileStore
 from glue.testing import Script, calls, fail, repeat, say, shape
@@ -483,3 +485,154 @@ async def test_a_compactor_that_does_not_return_messages_is_a_type_error(returne
         await Agent(Script(fail("context_overflow")), compaction=Invalid()).run("go")
 
     assert texts(caught.value.result.messages) == ["go"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"model": 5}, TypeError),
+        ({"model": ""}, TypeError),
+        ({"prompt": None}, TypeError),
+        ({"max_tokens": 1.5}, TypeError),
+        ({"max_tokens": 0}, ValueError),
+    ],
+)
+def test_wrong_arguments_of_summarize_are_rejected(
+    arguments: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error, match=f"^{next(iter(arguments))} must be"):
+        summarize(**arguments)
+
+
+def test_a_summary_keeps_eight_messages_by_default() -> None:
+    assert summarize().keep == keep_recent(8)
+    assert summarize(max_tokens=1).max_tokens == 1
+
+
+def test_results_and_errors_are_distinguished_for_a_summary() -> None:
+    def result(is_error: bool) -> ToolMessage:
+        return ToolMessage(call_id="1", name="noop", content=(Text(text="x"),), is_error=is_error)
+
+    assert render([result(False), result(True)]) == "[result of noop] x\n\n[error of noop] x"
+
+
+def test_the_middle_of_a_long_message_is_left_out_of_a_summary() -> None:
+    text = render([user("a" * 3000 + "b" * 3000)])
+
+    note = "... 2000 characters left out ..."
+    assert text == "[user] " + "a" * 2000 + f"\n{note}\n" + "b" * 2000
+
+
+@pytest.mark.parametrize("other", [False, True])
+async def test_only_the_provider_of_the_run_gets_the_model_of_the_run(other: bool) -> None:
+    writer = Script("in short")
+    script = Script(fail("context_overflow"), *([] if other else ["in short"]), "done")
+    compactor = summarize(writer if other else None, keep=keep_recent(1))
+
+    await run(
+        script,
+        [user("x" * 999), AssistantMessage(content=(Text(text="ok"),)), user("y")],
+        request=Request(model="big"),
+        policies=[Compaction(compactor)],
+    )
+
+    assert {request.model for request in script.requests} == {"big"}
+    assert [request.model for request in writer.requests] == [""] * other
+
+
+def test_the_size_of_a_request_includes_instructions_tools_and_messages() -> None:
+    state: Any = SimpleNamespace(new=[user("x" * 40)], limits=LOOSE)
+    spec = noop.spec
+    tools = estimate_tokens(spec.description + str(spec.parameters))
+    messages = (user("x" * 40),)
+
+    found = size(state, Request(system="s" * 80, messages=messages, tools=(spec,)))
+
+    assert found == estimate(messages, estimate_tokens) + 20 + tools
+
+
+def test_messages_after_a_reply_are_added_to_its_usage() -> None:
+    call = ToolCall(id="1", name="noop", arguments="{}")
+    reply = AssistantMessage(content=(call,), usage=Usage(input=7, output=2))
+    result = ToolMessage(call_id="1", name="noop", content=(Text(text="x" * 400),))
+    state: Any = SimpleNamespace(new=[user("go"), reply, result, user("on")], limits=LOOSE)
+
+    assert size(state, Request()) == 9 + estimate([result, user("on")], estimate_tokens)
+
+
+@pytest.mark.parametrize(("window", "is_shorter"), [(1200, True), (1201, False)])
+async def test_a_transcript_is_compacted_at_its_share_of_the_window(
+    window: int, is_shorter: bool
+) -> None:
+    policy = Compaction(keep_recent(1), window=window, at=0.5)
+    reply = AssistantMessage(content=(Text(text="ok"),), usage=Usage(input=550, output=50))
+    messages: list[Message] = [user("x" * 99), user("y"), reply]
+    state: Any = SimpleNamespace(new=messages, messages=messages, limits=LOOSE)
+
+    action = await policy.before_request(state, Request())
+
+    assert (action is not None) is is_shorter
+
+
+async def test_a_transcript_that_was_rejected_is_not_compacted_again_near_the_window() -> None:
+    script = Windowed(*turns(4, fail("context_overflow"), *turns(12, "done")))
+    events: list[Event] = []
+
+    await Agent(script, tools=[noop], compaction=keep_recent(2), limits=LOOSE).run(
+        "goal", on_event=events.append
+    )
+
+    assert sum(isinstance(event, Compacted) for event in events) == 1
+
+
+async def test_messages_that_are_not_shorter_do_not_replace_a_rejected_transcript() -> None:
+    class Same:
+        async def compact(self, messages: Sequence[Message], state: Any) -> Sequence[Message]:
+            return [user("y" * 40)]
+
+    class Policies(Policy):
+        async def compact(self, state: Any) -> Sequence[Message]:
+            return [user("y" * 40)]
+
+    for keywords in ({"compaction": Same()}, {"policies": [Policies()]}):
+        script = Script(fail("context_overflow"), "done")
+        with pytest.raises(ContextOverflow):
+            await Agent(script, **keywords).run("x" * 40)  # type: ignore[arg-type]
+
+
+async def test_new_messages_are_stored_at_the_places_where_they_are_sent(tmp_path: Path) -> None:
+    class Rewrites:
+        async def compact(self, messages: Sequence[Message], state: Any) -> Sequence[Message]:
+            return [user("first"), messages[-1], user("last")]
+
+    store = FileStore(tmp_path)
+    script = Script("x" * 999, fail("context_overflow"), "done")
+    session = Agent(script, compaction=Rewrites()).session("demo", store=store)
+
+    await session.run("old " * 99)
+    await session.run("new")
+
+    assert texts(script.requests[-1].messages) == ["first", "new", "last"]
+    stored = [message for message in await store.load("demo") if not message.excluded]
+    assert texts(stored) == ["first", "new", "last", "done"]
+
+
+async def test_only_a_continued_reply_is_joined_with_the_next_one() -> None:
+    def part(text: str) -> AssistantMessage:
+        return AssistantMessage(content=(Text(text=text),))
+
+    prompt = user(CONTINUE, origin="continue")
+
+    async def collapsed(*messages: Message) -> list[str]:
+        result = await run(Script("end"), [user("go")])
+        return texts(collapse_continuations(replace(result, messages=messages)).messages)
+
+    assert await collapsed(part("one "), prompt, part("two")) == ["one two"]
+    assert await collapsed(part("one"), user("on"), part("two")) == ["one", "on", "two"]
+    assert await collapsed(user("go"), prompt, part("two")) == ["go", CONTINUE, "two"]
+    assert await collapsed(part("one "), prompt) == ["one ", CONTINUE]
+
+
+def test_an_empty_transcript_has_nothing_to_remove() -> None:
+    assert keep_recent(1).cut([]) == 0
+    assert keep_recent(1).tail([]) is None
