@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -112,3 +113,54 @@ async def test_s075_tokens_are_estimated_by_the_given_function() -> None:
 def test_an_empty_value_is_not_taken_for_missing_limits(wrong: Any) -> None:
     with pytest.raises(TypeError, match=r"limits must be a glue\.Limits"):
         read_limits(wrong)
+
+
+def test_a_run_without_limits_of_its_own_has_these() -> None:
+    found = {each.name: getattr(Limits(), each.name) for each in fields(Limits)}
+
+    assert found.pop("estimator") is estimate_tokens
+    assert found == {
+        "max_turns": 32,
+        "max_requests": 50,
+        "grace": 0,
+        "token_budget": None,
+        "usd_budget": None,
+        "seconds": None,
+        "continuation_max_attempts": 3,
+        "continuation_max_output_chars": 120_000,
+        "continuation_max_total_completion_tokens": None,
+        "continuation_tool_repair_attempts": 1,
+        "truncated_batch": "run",
+        "tool_choice": "auto",
+        "parallel_tools": 8,
+        "repeat_nudge": 3,
+        "repeat_halt": 5,
+        "error_nudge": 3,
+        "error_halt": 6,
+    }
+
+
+def test_the_smallest_values_of_limits_are_accepted() -> None:
+    for name in ("max_turns", "max_requests", "grace", "token_budget", "usd_budget", "seconds"):
+        assert getattr(Limits(**{name: 0}), name) == 0
+    for name in ("parallel_tools", "repeat_nudge", "repeat_halt", "error_nudge", "error_halt"):
+        assert getattr(Limits(**{name: 1}), name) == 1
+    assert (Limits(usd_budget=0.05).usd_budget, Limits(seconds=1.5).seconds) == (0.05, 1.5)
+
+
+def test_each_outcome_has_an_exit_code_and_perhaps_a_stop_reason() -> None:
+    assert {outcome.value: (outcome.exit_code, outcome.tag) for outcome in Outcome} == {
+        "done": (0, None),
+        "wrapped_up": (0, None),
+        "max_turns": (3, StopReason.MAX_TURNS),
+        "budget": (3, StopReason.TOKEN_BUDGET),
+        "halted": (3, None),
+        "stalled": (3, None),
+        "context_window": (3, StopReason.CONTEXT_WINDOW),
+        "truncated": (4, StopReason.MAX_TOKENS),
+        "refused": (5, StopReason.REFUSAL),
+        "cancelled": (130, StopReason.CANCELLED),
+        "paused": (6, None),
+        "failed": (1, StopReason.ERROR),
+    }
+    assert [outcome for outcome in Outcome if outcome.complete] == ["done", "wrapped_up"]
