@@ -277,7 +277,7 @@ def test_a_whole_number_equals_the_same_number_with_decimals() -> None:
 
 
 def test_a_missing_call_is_named_with_its_arguments_if_the_case_gives_any() -> None:
-    calls = {"any_order": [{"name": "refund"}]}
+    calls: Any = {"any_order": [{"name": "refund"}]}
     assert score({"calls": calls}, result())[1] == (
         "calls: it did not call refund; it called nothing",
     )

@@ -231,7 +231,9 @@ def test_a_field_that_is_not_a_parameter_or_is_derived_cannot_be_given() -> None
 
 
 def test_values_of_unchecked_types_are_read_unchanged() -> None:
-    assert from_json(Any, {"a": [1]}) == {"a": [1]}
+    unchanged: Any = from_json(Any, {"a": [1]})
+
+    assert unchanged == {"a": [1]}
     assert from_json(list, [1, "a"]) == [1, "a"]
     assert from_json(tuple, [1, "a"]) == (1, "a")
     assert from_json(dict, {"a": 1}) == {"a": 1}

@@ -597,7 +597,7 @@ async def test_messages_that_are_not_shorter_do_not_replace_a_rejected_transcrip
     for keywords in ({"compaction": Same()}, {"policies": [Policies()]}):
         script = Script(fail("context_overflow"), "done")
         with pytest.raises(ContextOverflow):
-            await Agent(script, **keywords).run("x" * 40)  # type: ignore[arg-type]
+            await Agent(script, **keywords).run("x" * 40)
 
 
 async def test_new_messages_are_stored_at_the_places_where_they_are_sent(tmp_path: Path) -> None:

@@ -142,9 +142,11 @@ def test_a_run_without_limits_of_its_own_has_these() -> None:
 
 def test_the_smallest_values_of_limits_are_accepted() -> None:
     for name in ("max_turns", "max_requests", "grace", "token_budget", "usd_budget", "seconds"):
-        assert getattr(Limits(**{name: 0}), name) == 0
+        smallest: dict[str, Any] = {name: 0}
+        assert getattr(Limits(**smallest), name) == 0
     for name in ("parallel_tools", "repeat_nudge", "repeat_halt", "error_nudge", "error_halt"):
-        assert getattr(Limits(**{name: 1}), name) == 1
+        smallest = {name: 1}
+        assert getattr(Limits(**smallest), name) == 1
     assert (Limits(usd_budget=0.05).usd_budget, Limits(seconds=1.5).seconds) == (0.05, 1.5)
 
 
