@@ -24,7 +24,7 @@ from fakes.sessions import (
 from glue import user
 from glue.errors import SessionBusy, StoreError
 from glue.stores import FileStore, SQLiteStore, Store, copy
-from glue.stores.files import pread
+from glue.stores.files import pread, sync_data
 
 
 async def test_files_are_readable_by_their_owner_only(tmp_path: Path) -> None:
@@ -198,3 +198,20 @@ async def test_sessions_on_a_read_only_filesystem_can_be_read(kind: str, mounted
         await store.delete("demo")
     with pytest.raises(StoreError, match="Read-only file system"):
         await copy(store, "demo", store, "fork")
+
+
+@pytest.mark.parametrize(
+    ("platform", "expected"), [("linux", "fdatasync"), ("darwin", "F_FULLFSYNC")]
+)
+def test_written_data_is_flushed_to_the_disk_itself(
+    platform: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[object, ...]] = []
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(os, "fdatasync", lambda fd: calls.append((fd, "fdatasync")), raising=False)
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", "F_FULLFSYNC", raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", lambda *arguments: calls.append(arguments))
+
+    sync_data(7)
+
+    assert calls == [(7, expected)]
