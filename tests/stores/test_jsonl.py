@@ -29,6 +29,7 @@ from glue import Message, user
 from glue.errors import NewerSchema, StoreError
 from glue.messages import SCHEMA_VERSION
 from glue.stores import FileStore, copy
+from glue.stores.jsonl import lines_of_fork
 
 
 async def test_a_file_of_a_newer_version_can_be_read_but_not_changed(tmp_path: Path) -> None:
@@ -425,3 +426,61 @@ async def test_a_fork_copies_plain_lines_and_folds_changed_ones(tmp_path: Path) 
         await copy(store, "all", store, "two")
     with pytest.raises(ValueError, match="cannot be forked at 9"):
         await copy(store, "all", store, "new", at=9)
+
+
+@pytest.mark.parametrize("sync", [True, False])
+async def test_a_record_is_awaited_on_the_disk_only_if_sync_is_set(
+    sync: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+
+    def record(fd: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name)
+        real(fd)
+
+    real = os.fdatasync
+    store = FileStore(tmp_path, sync=sync)
+    await write_texts(store, "demo", "one")
+    monkeypatch.setattr(os, "fdatasync", record)
+
+    async with store.log("demo") as log:
+        assert log.blocks == sync
+        await log.append(user("two"))
+    assert synced == ["demo.jsonl"] * sync
+
+    with store.path("demo").open("ab") as file:
+        file.write(b'{"type":"message","me')
+    async with store.log("demo"):
+        pass
+    # The incomplete record is saved in its new place before it is removed.
+    assert synced[1:] == ["demo.torn", "demo.jsonl"] * sync
+
+
+async def test_a_list_reads_only_the_beginning_of_each_file(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    await write_texts(store, "demo", "apples", "pears")
+    os.truncate(store.path("demo"), 2**40)  # more bytes than fit into memory
+
+    (info,) = await store.list()
+
+    assert (info.id, info.title) == ("demo", "apples")
+
+
+async def test_a_fork_decodes_messages_only_if_some_were_inserted_or_removed(
+    tmp_path: Path,
+) -> None:
+    store = FileStore(tmp_path)
+    async with store.log("demo") as log:
+        await log.extend((user("one"), user("two"), user("three")))
+        await log.exclude([log.messages[0].id])
+        await log.amend(log.messages[1].id, {"meta": {"x": 1}})
+        data = store.path("demo").read_bytes()
+        await log.insert(user("zero"), log.messages[0].id)
+        inserted = store.path("demo").read_bytes()
+
+    _, one, two, three, *changes = data.splitlines(keepends=True)
+    assert lines_of_fork(data + b'{"type":"mess', None) == ([one, two, three, *changes], 3)
+    assert lines_of_fork(data, 1) == ([one, *changes], 3)
+    assert lines_of_fork(data, 0) == (changes, 3)
+    assert lines_of_fork(inserted, None) is None
+    assert lines_of_fork(data + b'{"type":"drop","ids":[]}\n', None) is None

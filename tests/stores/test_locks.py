@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 import struct
 import threading
 from pathlib import Path
@@ -91,6 +92,7 @@ def test_hold_locks_until_it_is_closed(tmp_path: Path) -> None:
     path = tmp_path / "x.db"
     locks = hold(path, "map")
 
+    assert stat.S_IMODE(lock_path(path).stat().st_mode) == 0o600
     with pytest.raises(SessionBusy):
         hold(path, "map")
 

@@ -14,6 +14,7 @@ from fakes.sessions import (
 from glue import user
 from glue.errors import StoreError
 from glue.stores import SQLiteStore, Store, copy
+from glue.stores.sql import beginning
 from glue.stores.sqlite import using
 
 
@@ -142,3 +143,9 @@ async def test_a_damaged_row_is_skipped_and_kept(tmp_path: Path, damage: str | b
             connection.execute("SELECT body FROM messages WHERE id = ?", (one.id,)).fetchone()[0]
             == damage
         )
+
+
+def test_the_beginning_of_a_text_has_120_characters_on_one_line() -> None:
+    assert beginning("a\n  b " * 20) == "a b " * 19 + "a b"
+    assert beginning("x" * 120) == "x" * 120
+    assert beginning("x" * 121) == "x" * 120 + "…"

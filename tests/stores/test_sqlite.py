@@ -158,11 +158,13 @@ async def test_a_failed_write_does_not_affect_others_of_the_same_commit(tmp_path
     store = SQLiteStore(tmp_path / "x.db")
     failed: list[str] = []
 
+    def delete_and_fail(connection: sqlite3.Connection) -> None:
+        connection.execute("DELETE FROM sessions")
+        connection.execute("SELECT nothing")
+
     async def fail() -> None:
         try:
-            await anyio.to_thread.run_sync(
-                database.run, lambda connection: connection.execute("SELECT nothing")
-            )
+            await anyio.to_thread.run_sync(database.run, delete_and_fail)
         except StoreError as error:
             failed.append(str(error))
 
@@ -234,6 +236,32 @@ async def test_a_closed_session_can_be_reopened_while_another_is_open(
             await log.append(user("two"))
 
     assert [message.text for message in await store.load("demo")] == ["one", "two"]
+
+
+async def test_a_session_of_another_process_is_locked(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+
+    async with SQLiteStore(path).log("demo"):
+        # A store with another `sync` has its own locks, as a store of another process has.
+        with pytest.raises(SessionBusy, match="session 'demo' is in use"):
+            async with SQLiteStore(path, sync=False).log("demo"):
+                pass
+
+    async with SQLiteStore(path, sync=False).log("demo") as log:
+        assert log.messages == ()
+
+
+async def test_a_session_can_be_opened_while_another_process_writes(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    await write_texts(SQLiteStore(path), "demo", "apples")
+    other = SessionLocks(lock_path(path))
+    other.open()
+
+    async with AsyncExitStack() as stack:
+        with other.writing():
+            log = await stack.enter_async_context(SQLiteStore(path).log("demo"))
+            assert [message.text for message in log.messages] == ["apples"]
+        other.close()
 
 
 async def test_an_empty_database_file_is_an_empty_store(tmp_path: Path) -> None:

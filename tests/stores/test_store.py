@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import time
 from pathlib import Path
@@ -16,6 +17,7 @@ from fakes.sessions import (
 from glue import AssistantMessage, File, Image, Message, Text, user
 from glue.errors import StoreError
 from glue.stores import FileStore, MemoryStore, SessionInfo, SQLiteStore, Store, copy, lineage
+from glue.stores.sqlite import ExclusiveStore
 from glue.stores.store import BlockingStore
 
 
@@ -246,3 +248,27 @@ async def test_an_error_of_the_file_system_is_reported_without_none(
         await store.list()
 
     assert str(caught.value) == message
+
+
+async def test_a_log_of_a_deleted_session_is_empty_when_it_is_entered_again(
+    store: Store, tmp_path: Path
+) -> None:
+    own = ExclusiveStore(tmp_path / "own.db")
+    with contextlib.closing(own.database):
+        for each in (store, own):
+            log = each.log("demo")
+            async with log:
+                await log.append(user("apples"))
+            await each.delete("demo")
+
+            async with log:
+                assert log.messages == ()
+                await log.append(user("pears"))
+
+            assert [message.text for message in await each.load("demo")] == ["pears"]
+
+
+async def test_a_search_returns_up_to_20_hits_by_default(store: Store) -> None:
+    await write_texts(store, "demo", *["apples"] * 21)
+
+    assert len(await store.search("apples")) == 20
