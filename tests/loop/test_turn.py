@@ -50,9 +50,9 @@ from glue import (
 from glue.context import Host
 from glue.errors import BudgetExceeded, EmptyReply, ProviderError
 from glue.events import Event, LimitReached, MessageEnd, MessageStart, ToolEnd, ToolStart
-from glue.messages import ToolSpec
+from glue.messages import ToolSpec, new_id
 from glue.policies import FollowUp, Steering
-from glue.provider import Attempt, Done, ProviderEvent, TextDelta
+from glue.provider import Attempt, Done, Notice, ProviderEvent, TextDelta
 from glue.providers import with_retries
 from glue.providers.escalation import with_escalation
 from glue.testing import Script, call, calls, fail, repeat, say, shape
@@ -201,6 +201,20 @@ async def test_at_most_three_similar_names_are_listed() -> None:
 
     hint = results(result.messages)[0].split(";")[1]
     assert hint.count("read_file") == 3
+
+
+@pytest.mark.parametrize(
+    ("count", "listed"),
+    [(40, "t38, t39"), (41, "t38, t39 and 1 more"), (45, "t38, t39 and 5 more")],
+)
+async def test_up_to_forty_tools_are_listed_for_an_unknown_name(count: int, listed: str) -> None:
+    tools = [glue.tool(noop, name=f"t{number:02}") for number in range(count)]
+
+    result = await run(Script(calls("xyz"), "x"), "go", tools=tools)
+
+    (text,) = results(result.messages)
+    assert text.startswith("unknown tool 'xyz'; there are: t00, t01, ")
+    assert text.endswith(f", {listed}")
 
 
 async def test_a_run_detaches_everything_from_its_cancel_token() -> None:
@@ -655,6 +669,44 @@ async def test_a_reply_without_deltas_has_a_message_start_event() -> None:
 
     started = [event.id for event in events if isinstance(event, MessageStart)]
     assert started == [message.id for message in result.messages]
+
+
+async def test_a_notice_of_a_provider_is_emitted_and_logged_before_the_reply_starts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    notice = Notice(provider="fake", text=f"the model is slow today ({new_id()})")
+    events: list[Event] = []
+
+    result = await run(
+        EventProvider(notice, TextDelta(text="hi"), Done(message=reply(Text(text="hi")))),
+        "go",
+        on_event=events.append,
+    )
+
+    assert result.text == "hi"
+    assert [record.getMessage() for record in caplog.records] == [f"fake: {notice.text}"]
+    about = [each for each in events if isinstance(each, (Notice, MessageStart, TextDelta))]
+    assert about[1] == notice
+    assert names(about) == ["MessageStart", "Notice", "MessageStart", "TextDelta"]
+
+
+async def test_a_listener_that_drains_is_awaited_after_each_delta() -> None:
+    class Paced:
+        seen = drained = 0
+
+        def __call__(self, event: Event) -> None:
+            self.seen += isinstance(event, TextDelta)
+
+        async def drain(self) -> None:
+            self.drained += 1
+            assert self.drained == self.seen
+
+    paced = Paced()
+    deltas = [TextDelta(text=text) for text in "abc"]
+
+    await run(EventProvider(*deltas, Done(message=reply(Text(text="abc")))), "go", on_event=paced)
+
+    assert paced.drained == paced.seen == 3
 
 
 async def test_calls_with_equal_ids_are_numbered() -> None:
