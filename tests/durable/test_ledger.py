@@ -11,6 +11,7 @@ from glue.durable import Rate
 from glue.durable.ledger import Balance, Hold, Ledger, MapBudget, Metered, metered
 from glue.errors import BudgetExceeded, ProviderError
 from glue.provider import Capabilities
+from glue.providers import with_retries
 from glue.testing import Repeat, Reply, Script, fail, say
 
 COST = Usage(input=10, output=5, cost=0.01)
@@ -69,6 +70,19 @@ async def test_tokens_per_minute_follow_the_usage_of_replies() -> None:
         await glue.run(Metered(Script(Repeat(echo)), Rate(tokens=60), ledger, 1.0), "x")
 
     assert clock.waited == [15.0, 30.0]  # 15 tokens per request at one token per second
+
+
+async def test_a_provider_in_a_wrapper_keeps_to_its_rate() -> None:
+    clock = Clock(moves=False)
+    wrapped = with_retries(Script(Repeat(echo)))
+    inner = wrapped.provider
+    held = metered(wrapped, Rate(requests=60), Ledger(clock=clock, sleep=clock.sleep))
+
+    for _ in range(3):
+        await glue.run(held, "x")
+
+    assert clock.waited == [1.0, 2.0]
+    assert wrapped.provider is inner  # the original wrapper is unchanged
 
 
 async def test_a_refused_request_is_sent_again_after_the_advised_time() -> None:
@@ -154,6 +168,44 @@ async def test_one_request_tests_the_provider_after_a_cooldown_and_replies_admit
     # Twelve at once; three are refused, nine answered. The others test the provider one by one.
     assert most[:12] == list(range(1, 13))
     assert all(count <= 3 for count in most[12:])
+
+
+async def test_a_request_does_not_wait_longer_than_its_deadline_for_the_test_of_a_provider() -> (
+    None
+):
+    clock = Clock()
+    ledger = Ledger(clock=clock, sleep=clock.sleep)
+    gate = ledger.gate("acme")
+    gate.close(until=0.0)
+
+    assert await ledger.enter(gate, deadline=0.0)  # this request tests the provider
+    assert not await ledger.enter(gate, deadline=-1.0)
+    assert clock.waited == []
+    assert not await ledger.enter(gate, deadline=0.0)
+    assert clock.waited == [1.0]
+    assert gate.inside == 1
+
+
+async def test_a_provider_is_open_again_after_64_replies() -> None:
+    ledger = Ledger()
+    gate = ledger.gate("acme")
+    gate.close(until=0.0)
+
+    for width in range(2, 65):
+        await ledger.passed(gate, gate.round)
+        assert gate.width == width
+    await ledger.passed(gate, gate.round)
+
+    assert gate.width is None
+
+
+def test_the_mean_of_a_balance_counts_each_request() -> None:
+    balance = Balance()
+
+    balance.add(COST, 1)
+    balance.add(COST, 1)
+
+    assert (balance.expected().usd, balance.expected().tokens) == (0.01, 15)
 
 
 def test_a_balance_expects_the_mean_and_at_least_the_input() -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +16,7 @@ import glue
 from glue import Agent, AssistantMessage, Request, Text, Usage, user
 from glue.durable import MapRow
 from glue.durable.batch import MapRun
-from glue.durable.rows import InputLine, Reader, row_result
+from glue.durable.rows import InputLine, Reader, Row, input_lines, row_result
 from glue.errors import ConfigError, NewerSchema
 from glue.limits import StopReason
 from glue.testing import Repeat, Reply, Script, say
@@ -142,3 +145,36 @@ def test_attachments_are_read_with_the_given_function(tmp_path: Path) -> None:
         "see",
         "file a.txt",
     ]
+
+
+def test_an_input_that_cannot_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = os.open(tmp_path, os.O_RDONLY)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(fileno=lambda: folder))
+
+    with pytest.raises(ConfigError, match=r"^stdin cannot be read: Is a directory$"):
+        list(input_lines("-"))
+    with pytest.raises(ConfigError, match=r"/rows\.jsonl cannot be read: No such file"):
+        list(input_lines(str(tmp_path / "rows.jsonl")))
+
+    os.close(folder)
+
+
+def test_a_new_row_has_no_tries_turns_or_requests() -> None:
+    row = Row(id="a", prompt="go")
+    ended = row.ended("done")
+
+    assert (row.number, row.retries, row.tries, row.lost) == (1, 1, 0, 0)
+    assert not row.is_new
+    assert not row.is_lost
+    assert (ended.tries, ended.lost, ended.session) == (0, 0, "a")
+    assert MapRow(number=1, outcome="done").to_json() == {
+        "number": 1,
+        "outcome": "done",
+        "text": "",
+        "cost": 0.0,
+    }
+    assert MapRow.from_json({"number": 1, "outcome": "done"}) == MapRow(
+        number=1, outcome="done", turns=0, requests=0, tries=1, lost=0
+    )

@@ -6,17 +6,27 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
+from trio.testing import MockClock
 
 import glue
 from glue import Usage
 from glue.durable import Row
 from glue.durable.ledger import Balance, Hold
-from glue.durable.tables import MAX_LOSSES, Tables, check_queue, engine_store
-from glue.errors import BudgetExceeded, ConfigError, NewerSchema
-from glue.stores import FileStore
+from glue.durable.tables import (
+    MAX_LOSSES,
+    Tables,
+    Transaction,
+    check_queue,
+    engine_store,
+    when_available,
+)
+from glue.errors import BudgetExceeded, ConfigError, NewerSchema, StoreError
+from glue.stores import FileStore, SQLiteStore
 
 COST = Usage(input=10, output=5, cost=0.5)
 
@@ -327,6 +337,84 @@ def test_old_rows_are_pruned_with_their_sessions(tables: Tables) -> None:
     assert tables.counts("q")["states"] == {"ended": 1, "waiting": 1}
     infos = tables.store._list()
     assert [info.id for info in infos] == ["m-3"]
+
+
+class Unreliable(SQLiteStore):
+    """A store of a database that may be away for some time."""
+
+    away = True
+
+    def is_away(self, error: StoreError) -> bool:
+        return self.away
+
+
+@pytest.mark.parametrize(
+    "anyio_backend", [("trio", {"clock": MockClock(autojump_threshold=0)})], ids=["trio"]
+)
+async def test_work_waits_for_a_database_that_was_there_before(
+    anyio_backend: object, tmp_path: Path
+) -> None:
+    tables = Tables(Unreliable(tmp_path / "runs.db"))
+    calls, notices = list[str](), list[tuple[str, float]]()
+
+    def work(value: str) -> str:
+        calls.append(value)
+        if len(calls) % 4:
+            raise StoreError("gone")
+        return value * 2
+
+    def notice(text: str) -> None:
+        notices.append((text, anyio.current_time()))
+
+    with pytest.raises(StoreError, match="gone"):
+        await when_available(tables, notice, work, "x")
+    assert notices == []
+
+    tables.queues()  # now the database was there
+    calls.clear()
+    assert await when_available(tables, notice, work, "x") == "xx"
+    assert [text for text, _ in notices] == ["gone; waiting"] * 3
+    (_, first), (_, second), (_, third) = notices
+    assert 0.15 <= second - first <= 0.2
+    assert 0.3 <= third - second <= 0.4
+
+    tables.store.away = False  # type: ignore[attr-defined]
+    with pytest.raises(StoreError, match="gone"):
+        await when_available(tables, notice, work, "x")
+    assert len(notices) == 3
+    assert not SQLiteStore(tmp_path / "x.db").is_away(StoreError("gone"))
+    tables.close()
+
+
+class Advisory:
+    """A stand-in for a Postgres store: it records statements and returns one value."""
+
+    notifies, now = True, "clock_timestamp()"
+    description = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value, self.statements = value, list[tuple[object, ...]]()
+
+    def execute(self, connection: object, sql: str, *values: object) -> Any:
+        self.statements.append((sql, *values))
+        return self
+
+    def fetchall(self) -> list[tuple[object]]:
+        return [(self.value,)]
+
+
+def test_postgres_locks_names_and_sends_notifications_in_a_transaction() -> None:
+    taken, refused = Advisory(None), Advisory(False)
+
+    assert Transaction(taken, None, "x").lock(7, "q")  # type: ignore[arg-type]
+    assert not Transaction(refused, None, "x").lock(7, wait=False)  # type: ignore[arg-type]
+    Transaction(taken, None, "x").notify("rows", "q")  # type: ignore[arg-type]
+
+    assert taken.statements == [
+        ("SELECT pg_advisory_xact_lock(?, hashtext(?))", 7, "q"),
+        ("SELECT pg_notify(?, ?)", "glue", '["rows", "q"]'),
+    ]
+    assert refused.statements == [("SELECT pg_try_advisory_xact_lock(?, hashtext(?))", 7, "")]
 
 
 @pytest.mark.scale

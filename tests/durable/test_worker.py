@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,12 +12,15 @@ from typing import Any
 
 import anyio
 import pytest
+from trio.testing import MockClock
 
 import glue
 from glue import Agent
 from glue.durable import Row
 from glue.durable.tables import Tables, engine_store
 from glue.durable.worker import Worker
+from glue.errors import StoreError
+from glue.stores import SQLiteStore
 from glue.testing import Repeat, Script
 
 GLUE = [sys.executable, "-c", "from glue.cli.app import main; main()"]
@@ -117,26 +121,158 @@ async def test_a_worker_that_stops_puts_its_unfinished_rows_back(
     assert not row.is_lost
 
 
+@pytest.mark.parametrize(
+    "anyio_backend", [("trio", {"clock": MockClock(autojump_threshold=0)})], ids=["trio"]
+)
 async def test_a_row_whose_session_is_in_use_is_put_back_and_run_later(
-    engine: str, tables: Tables
+    engine: str, tables: Tables, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = engine_store(engine)
     tables.enqueue("q", rows(1))
-    async with (
-        worker(engine, poll=0.05) as waiting,
-        anyio.create_task_group() as tasks,
-    ):
+    async with worker(engine) as waiting:
         async with other.log("m-1"):
-            tasks.start_soon(waiting.work)
-            with anyio.fail_after(20):
-                while (row := tables.find("m-1")) is None or row.is_new or row.state != "waiting":
-                    await anyio.sleep(0.01)
-        with anyio.fail_after(20):
-            while not (ended := tables.ended("m")):
-                await anyio.sleep(0.01)
-        waiting.stop()
+            (row,) = await waiting.exchange(1)
+            assert await waiting.run(row) is None
+            assert await waiting.exchange() == []
+            assert tables.counts("q")["states"] == {"waiting": 1}
+        (row,) = await waiting.exchange(1)
+        ended = await waiting.run(row)
 
-    assert [row.outcome for row in ended] == ["done"]
+    assert ended is not None
+    assert ended.outcome == "done"
+    assert tables.ended("m") == [ended]
+    assert "row m-1 is put back on the queue: session 'm-1' is in use" in caplog.text
+
+
+def rename(tables: Tables, before: str, after: str) -> None:
+    """Rename a table, so that statements that use it fail."""
+    tables.transact(lambda run: run(f"ALTER TABLE {before} RENAME TO {after}"))
+
+
+async def test_results_that_could_not_be_stored_are_stored_later(
+    engine: str, tables: Tables
+) -> None:
+    tables.enqueue("q", rows(1, 2, 3))
+    async with worker(engine) as failing:
+        first, second, third = await failing.exchange(3)
+        assert (first.id, second.id, third.id) == ("m-1", "m-2", "m-3")
+        ended = await failing.run(first)
+        failing.put_back(second.id)
+        rename(tables, "glue_rows", "hidden")
+        for _ in range(2):
+            with pytest.raises(StoreError):
+                await failing.exchange()
+        rename(tables, "hidden", "glue_rows")
+
+        await failing.exchange()
+
+        assert tables.ended("m") == [ended]
+        assert tables.counts("q")["states"] == {"ended": 1, "waiting": 1, "running": 1}
+
+
+async def test_a_worker_continues_after_a_failed_heartbeat_and_leaves_without_the_database(
+    engine: str, tables: Tables, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent = Agent(Script(Repeat("ready")))
+    async with Worker(agent, store=engine_store(engine, 0.04), queue="q", lease=0.04):
+        rename(tables, "glue_workers", "hidden")
+        with anyio.fail_after(20):
+            while caplog.text.count("the heartbeat of the worker failed: ") < 2:
+                await anyio.sleep(0.01)
+
+    assert "the worker could not sign off; its rows wait until its lease ends: " in caplog.text
+
+
+async def test_a_worker_puts_the_rows_of_a_dead_worker_back(
+    engine: str, tables: Tables, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "glue.durable")
+    tables.enqueue("q", rows(1, 2))
+    tables.heartbeat("dead", "q", 1, -1.0)  # its lease is over at once
+    tables.exchange("dead", "q", free=1)
+    agent = Agent(Script(Repeat("ready")))
+
+    async with Worker(agent, store=engine_store(engine, 0.4), queue="q", lease=0.4) as living:
+        with anyio.fail_after(20):
+            while tables.counts("q")["states"] != {"waiting": 2} or living._dead.is_set():
+                await anyio.sleep(0.01)
+        assert [each["id"] for each in tables.workers("q")] == [living.id]
+
+    assert caplog.messages == [
+        "1 rows lost their worker; they are put back on the queue or given up"
+    ]
+
+
+async def test_a_failed_recovery_is_logged_and_repeated(
+    engine: str, tables: Tables, caplog: pytest.LogCaptureFixture
+) -> None:
+    tables.enqueue("q", rows(1))
+    tables.exchange("dead", "q", free=1)
+    agent = Agent(Script(Repeat("ready")))
+
+    async with Worker(agent, store=engine_store(engine, 0.4), queue="q", lease=0.4):
+        rename(tables, "glue_rows", "hidden")
+        tables.heartbeat("dead", "q", 1, -1.0)  # its lease is over at once
+        with anyio.fail_after(20):
+            while "the rows of dead workers could not be put back: " not in caplog.text:
+                await anyio.sleep(0.01)
+            rename(tables, "hidden", "glue_rows")
+            while tables.counts("q")["states"] != {"waiting": 1}:
+                await anyio.sleep(0.01)
+
+
+class Notified(SQLiteStore):
+    """A store of a database that sends notifications, which the test sends with `receive`."""
+
+    def listen(self, channel: str, receive: Any, ending: threading.Event) -> None:
+        self.channel, self.receive = channel, receive
+
+
+async def test_a_worker_is_woken_by_notices_of_rows_of_its_queue(tmp_path: Path) -> None:
+    store = Notified(tmp_path / "runs.db")
+    agent = Agent(Script(Repeat("ready")))
+    async with Worker(agent, store=store, queue="q", poll=600.0) as idle:
+        idle._receive_notices()
+        changed = idle._changed
+
+        store.receive('["rows", "another"]')
+        store.receive('["cooldown", "acme", 60.0]')
+        with anyio.fail_after(20):
+            while not idle.ledger.cooling():
+                await anyio.sleep(0)
+        assert idle.ledger.cooling() == {"acme": pytest.approx(60, abs=5)}
+        assert not changed.is_set()
+
+        store.receive('["cooldown", "acme", null]')
+        store.receive('["rows", "q"]')
+        with anyio.fail_after(20):
+            await changed.wait()
+        assert idle.ledger.cooling() == {}
+
+    assert store.channel == "glue"
+
+
+async def test_a_request_that_waits_is_sent_if_another_worker_gets_a_reply(engine: str) -> None:
+    async with worker(engine) as first, worker(engine) as second:
+        gate = second.ledger.gate("acme")
+        await first.ledger.refuse(first.ledger.gate("acme"), 0, 60.0)
+        second.ledger.learn({"acme": 60.0})
+        sent: list[bool] = []
+
+        async def enter() -> None:
+            sent.append(await second.ledger.enter(gate, second.ledger.clock() + 600))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(enter)
+            await anyio.wait_all_tasks_blocked()
+            assert sent == []
+            await first.ledger.passed(first.ledger.gate("acme"), 1)
+            second.ledger.reopen("acme")
+            with anyio.fail_after(5):
+                while not sent:
+                    await anyio.sleep(0.001)
+
+        assert sent == [True]
 
 
 @pytest.mark.scale
