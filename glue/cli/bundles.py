@@ -13,11 +13,11 @@ from glue.project import find_checkout
 
 BUNDLES = {
     "fs": "read and search files below this folder",
-    "edit": "fs, and write files (asks for permission)",
+    "edit": "read, search and write files below this folder (asks for permission)",
     "git": "read the history of this checkout",
     "shell": "run commands, in a sandbox if one works (asks for permission)",
     "web": "read web pages (asks for permission); search the web if the provider can",
-    "coding": "edit, and git if this is a checkout",
+    "coding": "the tools of edit, and of git if this is a checkout",
 }
 
 

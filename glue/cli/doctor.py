@@ -119,7 +119,9 @@ def _package() -> Iterator[Check]:
             f"{other} and glue-agents both contain a package `glue`; "
             "install each in its own virtual environment"
         )
-        yield Check("clash", f"{other} {versions[other]} is installed here", advice)
+        yield Check(
+            "clash", f"{other} {versions[other]} is installed in the same environment", advice
+        )
     engine = "httpcore2" if "httpcore2" in versions else "httpcore"
     if engine in versions:
         yield Check("http", f"{engine} {versions[engine]}")
@@ -140,8 +142,8 @@ def _keys() -> Iterator[Check]:
         if value != value.strip() or not value.isprintable() or not value.isascii():
             yield Check(
                 "key",
-                f"{variable} has a space, a line end or a character that no header can contain",
-                "correct its value",
+                f"the value of {variable} has a space, a line end or another invalid character",
+                "correct the value",
             )
         try:
             find_base_url(entry, os.environ)
@@ -175,7 +177,7 @@ def _git() -> Check:
     if found is None:
         return Check("git", f"{program} prints {output!r}", "install git 2.30 or newer")
     old = (int(found[1]), int(found[2])) < (2, 30)
-    return Check("git", found[0], "2.30 or newer is needed" if old else "")
+    return Check("git", found[0], "git 2.30 or newer is needed" if old else "")
 
 
 def _sandbox() -> Check:
@@ -202,13 +204,13 @@ def _store() -> Check:
         if not path.exists():
             above = next(folder for folder in path.parents if folder.exists())
             is_writable = os.access(above, os.W_OK | os.X_OK)
-            advice = f"{above} cannot be written; change its permissions or use --store"
+            advice = f"the folder {above} cannot be written; change its permissions or use --store"
             return Check("store", f"{path}, not created yet", "" if is_writable else advice)
         if not os.access(path, os.W_OK):
             return Check(
                 "store",
                 str(path),
-                "it cannot be written; change its permissions or name another store with --store",
+                "the store cannot be written; change its permissions or use --store",
             )
         sessions, damaged = anyio.run(check_store, open_store(str(path)))
         if damaged:
@@ -225,7 +227,7 @@ def _network() -> Iterator[Check]:
     found = {name: value for name, value in values.items() if value}
     for name, value in found.items():
         if name != "NO_PROXY" and not _is_proxy(value):
-            yield Check("proxy", f"{name} is not a URL", "it must look like http://host:port")
+            yield Check("proxy", f"{name} is not a URL", "a proxy must look like http://host:port")
     hosts = ", ".join(f"{name} {value.rpartition('@')[2]}" for name, value in found.items())
     yield Check("proxy", hosts or "none set")
     own = {name: os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")}

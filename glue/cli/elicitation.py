@@ -36,7 +36,7 @@ async def ask(question: Question, read_line: ReadLine, screen: Screen) -> dict[s
     if not fields:
         answer = await read_line(f"{head}\n" + screen.paint("  [y]es, [n]o > ", "yellow"))
         return {} if answer.strip().lower() in _YES else None
-    head += screen.paint("\n  (an empty line takes the default, a dot declines)", "yellow")
+    head += "\n" + screen.paint("  (an empty line takes the default, a dot declines)", "yellow")
     answers: dict[str, Any] = {}
     required = question.schema.get("required") or ()
     for name, part in fields.items():

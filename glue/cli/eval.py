@@ -69,7 +69,7 @@ def eval() -> None:  # noqa: A001
     "--repeat",
     default=1,
     type=click.IntRange(min=1),
-    help="How often each case is run on each model.",
+    help="Number of times that each case is run on each model.",
 )
 @click.option(
     "--judge", metavar="NAME", help='Model that grades the answers of cases with a "judge" check.'
@@ -228,7 +228,10 @@ def parse_model(text: str) -> dict[str, Any]:
 
 
 def find_functions(cases: Sequence[Case], own: ModuleType, folder: Path) -> dict[str, Function]:
-    """Return the functions of "python" checks by name, from the agent's file or FILE.py:NAME."""
+    """Return the functions of "python" checks by name, from the agent's file or FILE.py:NAME.
+
+    A named FILE.py is run. Raise ConfigError if it has no function with this name.
+    """
     found: dict[str, Function] = {}
     for case in cases:
         for named in case.listed("python"):

@@ -328,7 +328,8 @@ class Progress:
         for text in self.bad:
             self.note(text)
         if self.incomplete > len(self.bad):
-            self.note(f"and {self.incomplete - len(self.bad):,} more; the output has all of them")
+            more = f"{self.incomplete - len(self.bad):,}"
+            self.note(f"and {more} more incomplete rows; the output has all of them")
         outcomes = self.job.outcomes.most_common()
         counts = ", ".join(f"{number:,} {name}" for name, number in outcomes)
         took = format_seconds(time.monotonic() - self._started)
@@ -343,5 +344,5 @@ class Progress:
                 "the provider may have charged anyway"
             )
         if self.job.unfinished:
-            budget = " with a larger budget" if self.job.over_budget else ""
-            self.note(f"some rows were not run; --resume{budget} continues the map")
+            budget = " and a larger budget" if self.job.over_budget else ""
+            self.note(f"some rows were not run; continue the map with --resume{budget}")

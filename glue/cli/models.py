@@ -69,8 +69,8 @@ def list_models(
     name, words = _split_words(words)
     rows = listing.list_models(name, words, reasoning)
     if words and not rows:
-        where = f" of {name}" if name else ""
-        raise ConfigError(f"no model{where} has {' and '.join(map(repr, words))} in its name")
+        where = f" among the models of {name}" if name else ""
+        raise ConfigError(f"no model name contains {' and '.join(map(repr, words))}{where}")
     heads = ("model", ">window?", ">input", ">output", ">cached?", "reasoning?", "note?")
     empty = f"no models of {name} are in the list; you can use any model by its name"
     print_rows(rows, heads, lambda row: _model_cells(row, reasoning), as_json, empty)

@@ -40,7 +40,7 @@ def new(name: str, template: str, force: bool) -> None:
     """
     path = Path(name if name.endswith(".py") else f"{name}.py")
     if path.name.strip(".") in ("", "py"):
-        raise click.UsageError(f"{name!r} is not a file name")
+        raise click.UsageError(f"{name!r} is not a file name; give one such as hello.py")
     if path.stem == "glue" or path.stem in sys.stdlib_module_names:
         raise click.UsageError(
             f"{path.name} would shadow the module {path.stem}; choose another name"

@@ -300,7 +300,7 @@ def batch_options(unit: str, batch: str) -> Callable[[F], F]:
                 "--retries",
                 default=1,
                 type=click.IntRange(min=0),
-                help=f"How often a failed {unit} is tried again.",
+                help=f"Maximum number of times that a failed {unit} is run again.",
             ),
             click.option(
                 "--usd-budget",

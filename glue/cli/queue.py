@@ -110,7 +110,8 @@ def worker(file: str, queue: str, engine: str, **given: Any) -> None:
                 signal.signal(number, lambda *_: running.stop())
             if not given["quiet"]:
                 click.echo(
-                    f"glue: working on the queue {queue} as {running.id}; Ctrl-C stops", err=True
+                    f"glue: worker {running.id} takes rows from the queue {queue}; Ctrl-C stops it",
+                    err=True,
                 )
             await running.work(given["grace"])
 

@@ -241,8 +241,8 @@ class Run:
         if self.agent.deps_type is not None:
             wanted = self.agent.deps_type.__name__
             raise ConfigError(
-                f"this agent needs deps ({wanted}), which a command line cannot pass; "
-                "run it from code"
+                f"this agent needs deps of the type {wanted}, which a command line cannot pass; "
+                "run the agent from Python"
             )
 
     def overrides(self) -> dict[str, Any]:

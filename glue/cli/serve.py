@@ -104,7 +104,7 @@ def _serve(app: Any, sock: socket.socket, address: str, place: str, show: bool) 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             click.echo(address)
-            click.echo(f"conversations: {place}; Ctrl-C ends the server", err=True)
+            click.echo(f"conversations are stored in {place}; Ctrl-C ends the server", err=True)
             if show:
                 webbrowser.open(address)
 

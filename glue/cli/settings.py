@@ -120,7 +120,8 @@ def read_file(path: Path, *, trusted: bool = True) -> dict[str, Any]:
         for name in NOT_OF_A_PROJECT:
             if name in table and not trusted:
                 raise ConfigError(
-                    f"{path}: {name!r} is not accepted from a project; set it in {user_file()}"
+                    f"{path}: the setting {name!r} is not accepted from a project; "
+                    f"set it in {user_file()}"
                 )
         # The catalog of providers reads their table itself.
         table = {name: value for name, value in table.items() if name != "providers"}
@@ -169,7 +170,7 @@ def _check(name: str, value: Any, where: str) -> Any:
         float: is_number and 0 <= value < float("inf"),
     }[form]
     if not is_valid or (name in CHOICES and value not in CHOICES[name]):
-        raise ConfigError(f"{where}: {name} must be {description}, not {value!r}")
+        raise ConfigError(f"{where}: the setting {name} must be {description}, not {value!r}")
     if form is list:
         return tuple(value)
     return float(value) if form is float else value

@@ -83,8 +83,9 @@ def waiting_lines(
     """
     lines = [f"paused: {count(len(calls), 'call')} {'waits' if len(calls) == 1 else 'wait'}"]
     if session:
-        lines[0] += f" in session {one_line(session)}; answer with --allow, --deny REASON or"
-        lines[0] += " --result TEXT:"
+        lines[0] += (
+            f" in session {one_line(session)}; answer with --allow, --deny REASON or --result TEXT:"
+        )
     for call in calls:
         why = f" ({one_line(call.reason, 120)})" if call.reason else ""
         lines.append(f"  {one_line(call.id)}: {one_line(call.summary, 200)}{why}")

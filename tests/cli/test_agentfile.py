@@ -29,7 +29,10 @@ Cli = Callable[..., Any]
             "# /// script\n# x =\n# ///\nfrom glue import Agent\nagent = Agent('offline')",
             "not valid TOML",
         ),
-        ("from glue import Agent\nagent = Agent('offline', deps_type=int)", "needs deps (int)"),
+        (
+            "from glue import Agent\nagent = Agent('offline', deps_type=int)",
+            "needs deps of the type int",
+        ),
     ],
 )
 def test_a_file_without_one_agent_is_refused_in_one_line(cli: Cli, text: str, error: str) -> None:

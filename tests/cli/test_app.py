@@ -130,7 +130,7 @@ def test_help_and_lists_load_no_http_client() -> None:
         ),
         (
             ("config", "set", "max_turns", "x"),
-            "config.toml: max_turns must be a whole number, not 'x'",
+            "config.toml: the setting max_turns must be a whole number, not 'x'",
         ),
         (
             ("config", "set", "usd_budget", "-1"),

@@ -56,7 +56,7 @@ def test_a_healthy_machine_has_no_faults(cli: Cli) -> None:
         (
             "HTTPS_PROXY",
             "proxy:80",
-            "HTTPS_PROXY is not a URL; it must look like http://host:port",
+            "HTTPS_PROXY is not a URL; a proxy must look like http://host:port",
         ),
         (
             "SSL_CERT_FILE",

@@ -86,7 +86,7 @@ def test_only_the_first_20_bad_rows_are_reported(work: Callable[..., Any]) -> No
     ran = work("nope\n" * 30)
 
     assert ran.err.count("not valid JSON") == 20
-    assert "glue: and 10 more; the output has all of them" in ran.err
+    assert "glue: and 10 more incomplete rows; the output has all of them" in ran.err
 
 
 def test_quiet_prints_nothing(work: Callable[..., Any]) -> None:
@@ -151,7 +151,7 @@ def test_a_map_with_a_spent_budget_exits_with_3_and_can_be_resumed(
     ran = work('"a"\n"b"\n"c"\n', "--usd-budget", "0.5", "-n", "1")
 
     assert ran.code == 3
-    assert "some rows were not run; --resume with a larger budget continues the map" in ran.err
+    assert "some rows were not run; continue the map with --resume and a larger budget" in ran.err
     assert [row["text"] for row in output()] == ["<a>", "<b>"]
     assert work('"a"\n"b"\n"c"\n', "--resume", "--usd-budget", "0.75").code == 0
     assert [row["text"] for row in output()] == ["<a>", "<b>", "<c>"]
@@ -217,7 +217,7 @@ def test_a_map_without_rows_says_so(work: Callable[..., Any]) -> None:
 
     spent = work('"a"\n', "--token-budget", "0", "--overwrite")
     assert spent.code == 3
-    assert "some rows were not run; --resume with a larger budget continues the map" in spent.err
+    assert "some rows were not run; continue the map with --resume and a larger budget" in spent.err
 
 
 def test_inputs_may_come_from_a_pipe(cli: Callable[..., Any]) -> None:
@@ -316,7 +316,7 @@ def test_an_interrupted_map_can_be_resumed(tmp_path: Path, number: signal.Signal
     _, err = process.communicate(timeout=60)
 
     assert process.returncode == 130
-    assert "--resume continues" in err
+    assert "continue the map with --resume" in err
     (tmp_path / "agent.py").write_text(SLOW.replace("60", "0"))
     assert (
         subprocess.run(

@@ -150,7 +150,8 @@ def test_an_invalid_setting_is_refused_with_the_right_form(table: Any, fault: st
 
 def test_an_invalid_variable_is_named() -> None:
     with pytest.raises(
-        ConfigError, match="GLUE_SECONDS: seconds must be a number of seconds, not 'soon'"
+        ConfigError,
+        match="GLUE_SECONDS: the setting seconds must be a number of seconds, not 'soon'",
     ):
         settings({}, {"GLUE_SECONDS": "soon", "HOME": "/nonexistent"}, "/")
 
