@@ -68,6 +68,22 @@ def test_a_setting_of_several_lines_is_replaced_and_removed(cli: Cli) -> None:
     assert user_file().read_text() == "log = true\n"
 
 
+def test_a_setting_of_one_line_is_replaced_and_removed_without_its_neighbours(cli: Cli) -> None:
+    user_file().parent.mkdir(parents=True)
+    user_file().write_text("log = true\nmax_turns = 3\nseconds = 4\n# mine\n")
+
+    assert cli("config", "set", "max_turns", "0").code == 0
+    assert user_file().read_text() == "log = true\nmax_turns = 0\nseconds = 4\n# mine\n"
+    assert cli("config", "unset", "max_turns").code == 0
+    assert user_file().read_text() == "log = true\nseconds = 4\n# mine\n"
+
+
+def test_only_the_user_can_enter_the_folder_of_the_first_setting(cli: Cli) -> None:
+    assert cli("config", "set", "log", "true").code == 0
+
+    assert user_file().parent.stat().st_mode & 0o777 == 0o700
+
+
 def test_a_setting_is_not_written_if_it_could_not_be_read_back(cli: Cli) -> None:
     user_file().parent.mkdir(parents=True)
     user_file().write_text('aliases = {fast = "groq"}\n')

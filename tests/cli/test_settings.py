@@ -148,6 +148,44 @@ def test_an_invalid_setting_is_refused_with_the_right_form(table: Any, fault: st
         check_settings(table, "somewhere")
 
 
+def test_a_limit_may_be_zero_and_seconds_and_dollars_are_floats() -> None:
+    made = check_settings({"max_turns": 0, "seconds": 0, "usd_budget": 3}, "somewhere")
+
+    assert {name: repr(value) for name, value in made.items()} == {
+        "max_turns": "0",
+        "seconds": "0.0",
+        "usd_budget": "3.0",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1", True), ("true", True), ("YES", True), ("0", False), ("False", False), ("no", False)],
+)
+def test_a_variable_switches_a_setting_on_or_off(text: str, value: bool) -> None:
+    environ = {"GLUE_LOG": text, "HOME": "/nonexistent"}
+
+    assert settings({}, environ, "/")["log"].value is value
+
+
+def test_a_project_without_a_table_of_tools_has_no_settings(
+    places: tuple[Path, dict[str, str]],
+) -> None:
+    tmp_path, environ = places
+    (tmp_path / "project/pyproject.toml").write_text('[project]\nname = "with-glue"')
+
+    assert found(tmp_path, environ) == {}
+
+
+def test_the_file_of_the_user_may_have_the_table_of_a_project(
+    places: tuple[Path, dict[str, str]],
+) -> None:
+    tmp_path, environ = places
+    (tmp_path / "config/glue/config.toml").write_text('[tool.glue]\nmodel = "d"')
+
+    assert found(tmp_path, environ) == {"model": "d"}
+
+
 def test_an_invalid_variable_is_named() -> None:
     with pytest.raises(
         ConfigError,
