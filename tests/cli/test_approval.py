@@ -156,3 +156,42 @@ def test_a_diff_in_a_question_is_cut_after_60_lines_and_replaces_its_arguments()
     assert long[:3] == ["? edit a", "    @@ -0,0 +1,61 @@", "    +x"]
     assert long[-3:] == ["    … 2 more lines of the change", "  n:", "    1"]
     assert len(long) == 1 + 60 + 3
+
+
+def test_a_diff_of_60_lines_is_shown_completely() -> None:
+    request = PermissionRequest(
+        tool="edit", action="edit", target="a", arguments={"old": "", "new": "x\n" * 59}
+    )
+
+    text = question(request, Screen(io.StringIO(), {}))
+
+    assert text.splitlines()[1:] == ["    @@ -0,0 +1,59 @@", *["    +x"] * 59]
+
+
+def test_a_diff_shows_two_lines_around_a_change() -> None:
+    old = "".join(f"{number}\n" for number in range(1, 10))
+
+    assert change(path="a.txt", old=old, new=old.replace("5", "five")) == [
+        "@@ -3,5 +3,5 @@",
+        *(" 3", " 4", "-5", "+five", " 6", " 7"),
+    ]
+
+
+def test_the_lines_of_a_diff_have_colours() -> None:
+    preview = "@@ -1 +1 @@\n-a\n+b\n c\n\nd"
+    request = PermissionRequest(
+        tool="edit",
+        action="edit",
+        target="",
+        arguments={},
+        touched=PermissionTarget(text="", preview=preview),
+    )
+
+    lines = question(request, Screen(io.StringIO(), {"FORCE_COLOR": "1"})).splitlines()
+
+    assert lines[1:] == [
+        "\x1b[36m    @@ -1 +1 @@\x1b[0m",
+        "\x1b[31m    -a\x1b[0m",
+        "\x1b[32m    +b\x1b[0m",
+        *("     c", "    ", "    d"),
+    ]

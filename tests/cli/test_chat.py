@@ -770,3 +770,177 @@ def test_the_editor_writes_a_prompt(terminal: Tmux) -> None:
     terminal.type("C-x", "C-e")
 
     terminal.wait("answer 1 to <from the editor>")
+
+
+PRICED = """\
+from glue import Agent, Usage
+from glue.testing import Script, repeat, say
+
+used = Usage(input=100, output=10, cost=0.5)
+
+def answer(request):
+    if {"one", "fail"} <= set(request.messages[-1].text.split()):
+        return say("", usage=used)
+    asked = sum(type(message).__name__ == "UserMessage" for message in request.messages)
+    return say(f"answer {asked}", usage=used)
+
+agent = Agent(Script(repeat(answer), name="acme", model="big"))
+"""
+
+
+def test_usage_is_added_up_over_the_prompts_and_a_summary_of_a_session(
+    cli: Callable[..., Any],
+) -> None:
+    Path("agent.py").write_text(PRICED)
+
+    ran = cli("chat", "agent.py", input="one\ntwo\n/usage\n/compact\n/usage\n/new other\n/usage\n")
+
+    shown = [line for line in ran.err.splitlines() if " messages" in line and "tokens" in line]
+    assert shown == [
+        "2 requests, 200 tokens in, 20 out, $1.00, 4 messages",
+        "3 requests, 300 tokens in, 30 out, $1.50, 5 messages",
+        "0 requests, 0 tokens in, 0 out, $0.0000, 0 messages",
+    ]
+    assert "4 messages are now one summary of 8 characters\n" in ran.err
+
+
+def test_a_session_of_less_than_two_messages_is_not_compacted(cli: Callable[..., Any]) -> None:
+    Path("agent.py").write_text(PRICED)
+
+    empty = cli("chat", "agent.py", input="/compact\n")
+    cli("chat", "agent.py", "-s", "s", input="one\n")
+    two = cli("chat", "agent.py", "-s", "s", input="/compact\n/compact\n")
+
+    assert empty.err.endswith("\nthe session has nothing to compact yet\n")
+    assert two.err.endswith(
+        "2 messages are now one summary of 8 characters\nthe session has nothing to compact yet\n"
+    )
+
+
+def test_a_failed_compaction_changes_nothing_but_the_usage(cli: Callable[..., Any]) -> None:
+    Path("agent.py").write_text(PRICED)
+
+    ran = cli("chat", "agent.py", input="one\nnever fail\n/compact\n/usage\n")
+
+    assert ran.err.endswith(
+        "glue: acme: the model sent an empty reply\n"
+        "3 requests, 300 tokens in, 30 out, $1.50, 4 messages\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("argument", "answers"), [("", 4), ("1", 2), ("0", 1), ("-1", 3), ("3", 4), ("-3", 1)]
+)
+def test_a_fork_has_all_prompts_or_the_first_or_all_but_the_last(
+    cli: Callable[..., Any], argument: str, answers: int
+) -> None:
+    Path("agent.py").write_text(PRICED)
+
+    ran = cli("chat", "agent.py", input=f"a\nb\nc\n/fork {argument}\nd\n")
+
+    assert ran.out.splitlines()[-1] == f"answer {answers}"
+    first, second = sessions(cli)
+    assert f"forked {second['id']} after {2 * (answers - 1)} messages;" in ran.err
+    assert f"this chat continues in session {first['id']}\n" in ran.err
+    assert first["parent"] == second["id"]
+    assert re.fullmatch(r"chat-\d{8}-[0-9a-f]{6}", first["id"])
+
+
+@pytest.mark.parametrize(
+    ("argument", "fault"),
+    [
+        ("2", "/fork takes a number from -1 to 1, because the session has 1 prompt"),
+        ("-2", "/fork takes a number from -1 to 1, because the session has 1 prompt"),
+        ("x", "/fork takes a number of prompts, not 'x'"),
+    ],
+)
+def test_a_fork_of_other_prompts_is_refused(
+    cli: Callable[..., Any], argument: str, fault: str
+) -> None:
+    Path("agent.py").write_text(PRICED)
+
+    ran = cli("chat", "agent.py", input=f"a\n/fork {argument}\nb\n")
+
+    assert f"glue: {fault}\n" in ran.err
+    assert ran.out == "answer 1\nanswer 2\n"
+    assert len(sessions(cli)) == 1
+
+
+def test_a_saved_chat_gets_its_name_and_a_second_name_is_a_copy(cli: Callable[..., Any]) -> None:
+    Path("agent.py").write_text(PRICED)
+
+    ran = cli("chat", "agent.py", input="a\n/save notes\nb\n/save\n/save copy\nc\n")
+
+    assert "saved as notes; `glue chat -s notes` continues it\nsaved as notes\n" in ran.err
+    assert {each["id"] for each in sessions(cli)} == {"notes", "copy"}
+    assert cli("chat", "agent.py", "-s", "notes", input="d\n").out == "answer 3\n"
+    assert cli("chat", "agent.py", "-s", "copy", input="d\n").out == "answer 4\n"
+
+
+def test_a_chat_that_is_not_kept_can_be_saved(cli: Callable[..., Any]) -> None:
+    Path("agent.py").write_text(PRICED)
+
+    ran = cli("chat", "agent.py", "--no-save", input="a\n/new\nb\n/save notes\nc\n")
+
+    assert "new session; the previous session was not saved\n" in ran.err
+    assert [each["id"] for each in sessions(cli)] == ["notes"]
+    assert ran.out == "answer 1\nanswer 1\nanswer 2\n"
+
+
+def test_a_new_session_is_stored_if_the_previous_one_is(cli: Callable[..., Any]) -> None:
+    Path("agent.py").write_text(PRICED)
+
+    ran = cli("chat", "agent.py", "-s", "old", input="a\n/new\nb\n/new named\nc\n/resume old\nd\n")
+
+    assert ran.out == "answer 1\nanswer 1\nanswer 1\nanswer 2\n"
+    names = [each["id"] for each in sessions(cli)]
+    assert names[::2] == ["old", names[2]]
+    assert "; /resume old returns to the previous session\n" in ran.err
+    assert f"new session, saved as named; /resume {names[2]} returns" in ran.err
+    assert "old: 2 messages\n> a\nanswer 1\n" in ran.err
+
+
+def test_without_a_name_sessions_are_listed_and_an_unknown_name_is_refused(
+    cli: Callable[..., Any],
+) -> None:
+    Path("agent.py").write_text(PRICED)
+
+    ran = cli("chat", "agent.py", "-s", "old", input="a\n/resume\n/resume other\n/nonsense\n")
+
+    assert "* old  a\n/resume NAME continues a session\n" in ran.err
+    assert "glue: unknown session 'other'; /tree lists the sessions\n" in ran.err
+    assert "glue: unknown command /nonsense; /help lists the commands\n" in ran.err
+
+
+def test_a_chat_without_stored_sessions_shows_the_way_to_store_one(
+    cli: Callable[..., Any],
+) -> None:
+    assert (
+        "no sessions are stored; /save stores this one\n"
+        in cli("chat", "-m", "offline", "--no-save", input="/tree\n").err
+    )
+
+
+def test_the_usage_of_each_run_is_printed_only_if_verbose(cli: Callable[..., Any]) -> None:
+    Path("agent.py").write_text(PRICED)
+
+    verbose, plain = (cli("chat", "agent.py", *flag, input="a\n") for flag in (("-v",), ()))
+
+    assert "100 tokens in, 10 out, $0.5000, 1 request, " in verbose.err
+    assert "tokens" not in plain.err
+
+
+def test_waiting_calls_of_a_chat_in_a_pipe_are_printed_and_block_a_prompt(
+    cli: Callable[..., Any],
+) -> None:
+    Path("agent.py").write_text(AGENT)
+    options = ("--on-question", "defer", "--store", "kept", "-s", "s")
+    cli("run", "agent.py", *options, "save a.txt")
+
+    ran = cli("chat", "agent.py", "--store", "kept", "-s", "s", input="hello\n/compact\n")
+
+    assert ran.err.count("paused: 1 call waits in session s; answer with --allow, --deny") == 2
+    assert " --store kept --allow\n" in ran.err
+    assert "the prompt was not sent, because a call waits for an answer\n" in ran.err
+    assert "a call waits for an answer, so the session cannot be compacted now\n" in ran.err
+    assert (ran.code, ran.out) == (6, "")

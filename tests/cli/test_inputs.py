@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from glue import Image, Text
-from glue.cli.inputs import read_attachment, read_schema
+from glue import File, Image, Text
+from glue.cli.inputs import MAX_BYTES, picture_paths, read_attachment, read_part, read_schema
 from glue.errors import ConfigError
 
 Cli = Callable[..., Any]
@@ -60,6 +61,7 @@ def test_a_schema_can_be_written_as_fields(given: str, properties: dict[str, Any
 
     assert schema["properties"] == properties
     assert schema["required"] == list(properties)
+    assert schema["additionalProperties"] is False
 
 
 def test_a_schema_is_read_from_a_file_and_an_invalid_one_is_refused(tmp_path: Path) -> None:
@@ -96,3 +98,67 @@ def test_attachments_are_files_and_urls_of_images(tmp_path: Path) -> None:
     )
     with pytest.raises(ConfigError, match="only the URL of an image"):
         read_attachment("https://example.com/page.html")
+
+
+@pytest.mark.parametrize(("size", "fits"), [(MAX_BYTES, True), (MAX_BYTES + 1, False)])
+def test_a_file_of_16_mb_is_the_largest(tmp_path: Path, size: int, fits: bool) -> None:
+    path = tmp_path / "large.pdf"
+    path.touch()
+    os.truncate(path, size)
+
+    if fits:
+        part = read_part(str(path))
+        assert isinstance(part, File)
+        assert len(part.data) == 16 * 1024 * 1024
+    else:
+        with pytest.raises(ConfigError, match=r"large\.pdf is larger than 16 MB; give a smaller"):
+            read_part(str(path))
+
+
+@pytest.mark.parametrize(("size", "fits"), [(MAX_BYTES, True), (MAX_BYTES + 1, False)])
+def test_16_mb_are_the_largest_input_on_stdin(cli: Cli, size: int, fits: bool) -> None:
+    Path("count.py").write_text(
+        "from glue import Agent\nfrom glue.testing import Script, repeat\n"
+        "agent = Agent(Script(repeat(lambda r: str(len(r.messages[-1].text)))))\n"
+    )
+
+    ran = cli("run", "count.py", "-", input="x" * size)
+
+    assert ran.out == ("16777216\n" if fits else "")
+    assert ran.err == ("" if fits else "glue: stdin is larger than 16 MB; send less text\n")
+
+
+@pytest.mark.parametrize(("before", "is_text"), [(4095, False), (4096, True)])
+def test_a_zero_byte_in_the_first_4096_marks_input_that_is_not_text(
+    cli: Cli, agent: str, before: int, is_text: bool
+) -> None:
+    ran = cli("run", agent, "-", input="x" * before + "\0")
+
+    assert (ran.code, "stdin is not text; attach" in ran.err) == (
+        (0, False) if is_text else (2, True)
+    )
+
+
+def test_the_doubled_at_sign_is_explained_only_if_there_is_no_such_file(
+    cli: Cli, agent: str
+) -> None:
+    Path("folder").mkdir()
+
+    absent, folder = cli("run", agent, "@absent"), cli("run", agent, "@folder")
+
+    assert absent.err == (
+        "glue: @absent cannot be read: No such file or directory;"
+        " write @@absent if you mean a word that begins with @\n"
+    )
+    assert folder.err == "glue: @folder cannot be read: Is a directory\n"
+
+
+def test_the_pictures_in_a_text_are_found_by_their_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a b.png", "c.JPG", "d.gif", "e.txt"):
+        Path(name).touch()
+    text = "See 'a b.png', \"c.JPG\" and a\\ b.png. Not @d.gif, e.txt or absent.png; but d.gif!"
+
+    assert [path.name for path in picture_paths(text)] == ["a b.png", "c.JPG", "a b.png", "d.gif"]

@@ -13,8 +13,9 @@ from glue import Agent, Outcome, StopReason, Usage, tool
 from glue.cli.printer import Printer, tool_line, usage_line
 from glue.cli.screen import Screen
 from glue.events import MessageEnd, RequestStart, RunEnd, ToolEnd, ToolStart
+from glue.limits import estimate_tokens
 from glue.messages import AssistantMessage, Request, Text, ToolMessage
-from glue.provider import Attempt, TextDelta, ThinkingDelta
+from glue.provider import Attempt, TextDelta, ThinkingDelta, ToolCallDelta
 from glue.testing import Script, call, calls, say
 
 
@@ -185,3 +186,59 @@ def test_thinking_ends_an_unfinished_line_of_the_answer() -> None:
     view.settle()
 
     assert re.sub(r"\r|\x1b\[K", "", shared.getvalue()) == "One.\nHm.\nTwo.\n"
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        TextDelta(text="word " * 40),
+        ThinkingDelta(text="word " * 40),
+        ToolCallDelta(index=0, arguments="word " * 40),
+    ],
+)
+def test_the_spinner_counts_the_tokens_of_every_kind_of_piece(event: Any) -> None:
+    shared = Terminal()
+    view = show(shared, stream=False)
+
+    view(RequestStart(number=1, request=Request()))
+    view(event)
+    view.progress.tick()
+    counted = re.search(r"thinking 0 s, (\d+) tokens", shared.getvalue())
+    view(
+        RunEnd(run_id="1", outcome=Outcome.FAILED, usage=Usage(), turns=1, requests=1, seconds=6.0)
+    )
+    view(RequestStart(number=1, request=Request()))
+    view.progress.tick()
+
+    assert counted is not None
+    assert int(counted[1]) == estimate_tokens("word " * 40)
+    assert shared.getvalue().rpartition("thinking")[2].startswith(" 0 s\x1b")
+
+
+def test_thinking_erases_the_spinner() -> None:
+    shared = Terminal()
+    view = show(shared, verbose=1)
+
+    view(RequestStart(number=1, request=Request()))
+    view.progress.tick()
+    view(ThinkingDelta(text="Hm."))
+
+    assert shared.getvalue().endswith("\r\x1b[KHm.")
+
+
+def test_a_run_that_failed_while_it_continued_a_reply_is_followed_by_a_spinner() -> None:
+    shared = Terminal()
+    view = show(shared)
+    cut = AssistantMessage(content=(Text(text="one"),), stop_reason=StopReason.MAX_TOKENS)
+
+    view(TextDelta(text="one"))
+    view(MessageEnd(message=cut))
+    view(RequestStart(number=2, request=Request()))
+    view(
+        RunEnd(run_id="1", outcome=Outcome.FAILED, usage=Usage(), turns=1, requests=2, seconds=6.0)
+    )
+    view.settle()
+    view(RequestStart(number=1, request=Request()))
+    view.progress.tick()
+
+    assert "thinking 0 s" in shared.getvalue()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from glue.cli.runs import find_run
+from glue.cli.runs import RunLog, find_run, log_files, runs_dir
 from glue.errors import ConfigError
 
 Cli = Callable[..., Any]
@@ -158,3 +161,45 @@ def test_an_unknown_run_is_refused_with_the_way_to_a_known_one(cli: Cli) -> None
         ConfigError, match=r"no logged run 'x' .*; `glue runs --json` lists the ids"
     ):
         find_run("x")
+
+
+def test_a_log_is_named_after_its_time_and_only_its_user_can_read_it(cli: Cli) -> None:
+    start = time.time_ns()
+    RunLog().end({"type": "result"})
+    end = time.time_ns()
+
+    (path,) = log_files()
+    found = re.fullmatch(r"(\d{8}-\d{6})-(\d{9})-[0-9a-f]{4}", path.stem)
+    assert found is not None
+    seconds = int(datetime.strptime(found[1], "%Y%m%d-%H%M%S").timestamp())
+    assert start <= seconds * 10**9 + int(found[2]) <= end
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert runs_dir().stat().st_mode & 0o777 == 0o700
+
+
+def write_log(stem: str, **result: Any) -> None:
+    prompt = {"message": {"content": [{"type": "text", "text": "x" * 300}]}}
+    runs_dir().mkdir(parents=True, exist_ok=True)
+    lines = ({"type": "prompt", **prompt}, {"type": "result", **result})
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (runs_dir() / f"{stem}-000000000-abcd.jsonl").write_text(text)
+
+
+def test_days_are_listed_from_the_newest(cli: Cli) -> None:
+    for stem in ("20260102-030405", "20260103-030405", "20260103-060708"):
+        write_log(stem, outcome="done")
+
+    days = json.loads(cli("runs", "--by", "day", "--json").out)
+
+    assert [(row["day"], row["runs"]) for row in days] == [("2026-01-03", 2), ("2026-01-02", 1)]
+
+
+def test_the_tokens_of_a_run_are_those_of_the_prompt_and_the_reply(cli: Cli) -> None:
+    write_log("20260102-030405", usage={"input": 70, "output": 8})
+    write_log("20260102-030406", usage={"output": 8})
+
+    second, first = json.loads(cli("runs", "--json").out)
+
+    assert (first["input"], first["output"], first["tokens"]) == (70, 8, 78)
+    assert (second["input"], second["output"], second["tokens"]) == (0, 8, 8)
+    assert len(first["prompt"]) == 200
