@@ -92,6 +92,23 @@ async def test_a_typed_line_becomes_a_value_of_the_field(
     assert answer == {"it": value}
 
 
+@pytest.mark.parametrize(
+    ("field", "choices"),
+    [
+        ({"type": "array", "items": {"enum": ["a", 2]}}, ["    a, 2"]),
+        ({"type": "array", "items": {"anyOf": [{"const": "x", "title": "X"}]}}, ["    x"]),
+        ({"type": "string", "oneOf": [{"const": "x"}, {"const": "y"}]}, ["    x, y"]),
+        ({"type": "string", "items": {"enum": ["a"]}}, []),
+    ],
+)
+async def test_the_choices_of_a_field_are_shown(field: dict[str, Any], choices: list[str]) -> None:
+    schema = {"type": "object", "properties": {"it": field}}
+
+    _, shown = await answered(mcp.Question(server="s", message="?", schema=schema), "")
+
+    assert shown.splitlines()[2:] == ["  it", *choices, "  it > "]
+
+
 @pytest.mark.parametrize(("line", "answer"), [("YES", {}), ("n", None), ("", None)])
 async def test_a_question_without_fields_is_confirmed(line: str, answer: Any) -> None:
     question = mcp.Question(server="git", message="Go on?", schema={"type": "object"})

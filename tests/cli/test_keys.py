@@ -15,10 +15,12 @@ Cli = Callable[..., Any]
 
 
 def test_a_key_is_stored_for_its_owner_only_and_never_printed(cli: Cli) -> None:
-    assert cli("keys", "set", "openai", input="sk-a-secret-key-1\n").code == 0
+    stored = cli("keys", "set", "openai", input="sk-a-secret-key-1\n")
     path = Path(cli("keys", "path").out.strip())
 
+    assert (stored.code, stored.out, stored.err) == (0, "", f"stored OPENAI_API_KEY in {path}\n")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     listed = cli("keys", "list")
     assert listed.out.split() == ["OPENAI_API_KEY", "stored"]
     assert json.loads(cli("keys", "list", "--json").out) == [

@@ -345,6 +345,75 @@ def test_progress_shows_rows_speed_cost_and_remaining_time(
     assert text == "20 of 100 rows, 2.0/s, $10.00, 2 not complete, 40.0 s left"
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def progress_text(
+    rows: int, total: int | None, seconds: float, *, reused: int = 0, file: Any = None
+) -> str:
+    """Return the progress line of a map with these rows, after some seconds."""
+    job = glue.map(glue.Agent(Script(say("x"))), [])
+    job.reused = reused
+    screen = Screen(file or io.StringIO(), {"TERM": "xterm"})
+    progress = Progress(screen, job, total, store="state.db", quiet=False)
+    for number in range(1, rows + 1):
+        job.outcomes["done"] += 1
+        progress.add(MapRow(number=number, outcome="done", usage=glue.Usage(cost=0.0)))
+    return progress.text(progress._started + seconds)
+
+
+@pytest.mark.parametrize(
+    ("rows", "total", "seconds", "reused", "shown"),
+    [
+        (0, 10, 5, 0, "0 of 10 rows, 0.0/min, $0.0000"),
+        (5, 10, 5, 5, "5 of 10 rows, 0.0/min, $0.0000"),
+        (5, None, 5, 0, "5 rows, 1.0/s, $0.0000"),
+        (59, None, 60, 0, "59 rows, 59.0/min, $0.0000"),
+        (2, 4, 120, 0, "2 of 4 rows, 1.0/min, $0.0000, 2 m 0 s left"),
+        (6, 10, 5, 1, "6 of 10 rows, 1.0/s, $0.0000, 4.0 s left"),
+    ],
+)
+def test_the_speed_counts_only_rows_that_this_process_ran(
+    rows: int, total: int | None, seconds: float, reused: int, shown: str
+) -> None:
+    assert progress_text(rows, total, seconds, reused=reused) == shown
+
+
+@pytest.mark.parametrize(
+    ("rows", "total", "bar"),
+    [
+        (0, 8, "[--------------------] 0 of 8 rows"),
+        (3, 8, "[#######-------------] 3 of 8 rows"),
+        (8, 8, "[####################] 8 of 8 rows"),
+        (9, 8, "[####################] 9 of 8 rows"),
+        (3, None, "3 rows"),
+        (0, 0, "0 of 0 rows"),
+    ],
+)
+def test_a_terminal_gets_a_bar_of_20_marks(rows: int, total: int | None, bar: str) -> None:
+    assert progress_text(rows, total, 1, file=Terminal()).startswith(f"{bar}, ")
+
+
+def test_the_end_names_requests_without_a_reply_and_repeated_notices() -> None:
+    file = io.StringIO()
+    job = glue.map(glue.Agent(Script(say("x"))), [])
+    progress = Progress(Screen(file, {}), job, 3, store="state.db", quiet=False)
+
+    for number, requests in ((1, 1), (2, 0), (3, 1)):
+        job.outcomes["done"] += 1
+        notice = "left out" if requests else ""
+        row = MapRow(number=number, outcome="done", lost=requests, notice=notice)
+        progress.add(row)
+    progress.end()
+
+    first, *others = file.getvalue().splitlines()
+    assert first.startswith("3 rows: 3 done; 0 tokens in, 0 out, $0.0000; ")
+    lost = "a killed process left 2 requests without a reply; the provider may have charged anyway"
+    assert others == ["glue: 2 rows: left out", f"glue: {lost}"]
+
+
 PAUSING = """
 import glue
 from glue.testing import Repeat, Script, call, calls

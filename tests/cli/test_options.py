@@ -127,6 +127,18 @@ def test_a_rule_that_names_no_tool_is_refused(cli: Cli, agent: str) -> None:
     assert "the rule 'svae' names no known tool" in ran.err
 
 
+def test_tools_are_a_list_in_a_file_and_separated_by_commas_on_the_command_line(cli: Cli) -> None:
+    Path("pyproject.toml").write_text('[tool.glue]\ntools = ["fs", "git"]\n')
+
+    configured = cli("chat", "-m", "offline", "--no-save", input="/tools\n").err
+    given = cli("chat", "-m", "offline", "--no-save", "--tools", " git, ", input="/tools\n").err
+
+    assert "- read_file: " in configured
+    assert "- git_blame: " in configured
+    assert "- read_file: " not in given
+    assert "- git_blame: " in given
+
+
 def test_the_header_of_a_file_allows_tools_and_sets_limits(cli: Cli, agent: str) -> None:
     add_settings(agent, 'allow = ["save"]', "max_turns = 2")
 
