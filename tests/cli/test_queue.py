@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 import glue
 from glue.durable import Row
+from glue.durable.ledger import Balance, Hold
 from glue.durable.tables import Tables, engine_store
 
 ENGINE = "sqlite:///q.db"
@@ -50,8 +52,43 @@ def test_a_queue_shows_its_rows_money_and_cooldowns(cli: Callable[..., Any]) -> 
     assert "rows: 1 waiting, 0 running, 2 done, 1 paused, 1 failed; 4/min; $2.00" in shown
     assert "acme refuses requests, rows wait 1 m" in shown
     assert "no worker is running" in shown
+    assert "no queues" not in shown
     assert (found["usd"], found["last_minute"], found["slots"]) == (2.0, 4, 0)
     assert found["cooldowns"]["acme"] == pytest.approx(90, abs=5)
+
+
+def test_a_queue_shows_its_workers_and_the_rows_that_they_hold(cli: Callable[..., Any]) -> None:
+    tables = Tables(engine_store(ENGINE))
+    tables.begin_map("m", "rows", 9.0, None)
+    rows = [Row(id=f"m-{n}", prompt="go", map="m", number=n) for n in range(1, 6)]
+    tables.enqueue("rows", rows)
+    tables.heartbeat("alive", "rows", 4, 1000.0)
+    tables.heartbeat("dead", "rows", 2, -1.0)
+    for worker, free in (("alive", 2), ("dead", 1), ("gone", 1)):
+        tables.exchange(worker, "rows", free=free)
+
+    def reserve(balance: Balance, hold: Hold) -> None:
+        balance.held_usd = hold.usd = 0.25
+
+    tables.change_balance("m", "m-1", reserve)
+    tables.close()
+
+    first, alive, *others = cli("queue", "rows", "--engine", ENGINE).out.splitlines()
+
+    assert first == (
+        "rows: 1 waiting, 4 running, 0 done, 0 failed; 0/min; $0.0000 and $0.2500 reserved"
+    )
+    assert re.fullmatch(r"  alive  runs 2 rows, at most 4, last heartbeat [0-9.]+ m?s ago", alive)
+    assert others == ["  dead  stopped; it held 1 row", "  gone  stopped; it held 1 row"]
+
+
+def test_a_database_without_queues_is_reported(cli: Callable[..., Any]) -> None:
+    tables = Tables(engine_store(ENGINE))
+    assert tables.queues() == []  # creates the database
+    tables.close()
+
+    assert cli("queue", "--engine", ENGINE).out == "no queues\n"
+    assert cli("queue", "--engine", ENGINE, "--json").out == "{}\n"
 
 
 def test_watch_prints_json_lines_until_it_is_interrupted(cli: Callable[..., Any]) -> None:

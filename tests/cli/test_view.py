@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -138,3 +139,98 @@ def test_an_index_cannot_be_written_to_stdout(cli: Callable[..., Any]) -> None:
 
     assert (ran.code, ran.out) == (2, "")
     assert "-o - needs SESSION, RUN or FILE" in ran.err
+
+
+def shown_rows(path: Path) -> list[str]:
+    """Return the links of an index page, in their order."""
+    return [attrs["href"] or "" for tag, attrs in parse(path.read_text()).tags if tag == "a"]
+
+
+def test_the_index_begins_with_the_newest_and_rewrites_only_pages_that_changed(
+    cli: Callable[..., Any],
+) -> None:
+    for name in ("first", "second"):
+        cli("run", "-m", "offline", "-s", name, f"the prompt of {name}")
+    cli("view", "-o", "pages")
+    newest, oldest = (Path("pages", link) for link in shown_rows(Path("pages/index.html")))
+    assert "the prompt of second" in newest.read_text()
+    newest.write_text("kept")
+    os.utime(oldest, (0, 0))
+    cli("run", "-m", "offline", "-s", "first", "one more prompt")
+
+    cli("view", "-o", "pages")
+
+    assert shown_rows(Path("pages/index.html")) == [oldest.name, newest.name]
+    assert newest.read_text() == "kept"
+    assert "one more prompt" in oldest.read_text()
+
+
+def test_a_run_in_the_index_shows_its_tokens_its_cost_and_whether_it_failed(
+    cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GLUE_LOG", "1")
+    Path("dear.py").write_text(
+        "from glue import Agent, Usage\nfrom glue.testing import Script, repeat, say\n"
+        "usage = Usage(input=1000, output=50, cost=0.25)\n"
+        "def answer(request):\n"
+        "    is_refused = 'refused' in request.messages[-1].text\n"
+        "    return say('No.', stop='refusal') if is_refused else say('hi', usage=usage)\n"
+        "agent = Agent(Script(repeat(answer), name='acme', model='big'))\n"
+    )
+    cli("run", "dear.py", "a costly prompt")
+    cli("run", "dear.py", "a refused prompt")
+
+    cli("view", "-o", "page.html")
+
+    text = Path("page.html").read_text()
+    refused, costly = (text.index(f"a {word} prompt") for word in ("refused", "costly"))
+    assert refused < costly
+    assert "done · 1,050 tokens · $0.25" in text[costly:]
+    assert "refused · 1 token<" in text[refused:costly]
+
+
+def test_a_damaged_session_is_left_out_of_the_index(cli: Callable[..., Any]) -> None:
+    for name in ("whole", "damaged"):
+        cli("run", "-m", "offline", "-s", name, "hi", "--store", "kept")
+    (path,) = Path("kept").glob("damaged*")
+    path.write_text("no JSON\n" + path.read_text())
+
+    ran = cli("view", "-o", "pages", "--store", "kept")
+
+    assert ran.code == 0
+    assert len(shown_rows(Path("pages/index.html"))) == 1
+
+
+def test_the_pages_of_an_index_need_a_folder(cli: Callable[..., Any]) -> None:
+    Path("file").touch()
+    Path("folder.html").mkdir()
+
+    refused, inside = cli("view", "-o", "file"), cli("view", "-o", "folder.html")
+
+    assert refused.err == "glue: file is a file; name a folder for the pages of the index\n"
+    assert (refused.code, inside.out) == (2, "folder.html/index.html\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "page"),
+    [
+        ("..-a b/c.jsonl", "c.html"),
+        ("a b?.ndjson", "a-b-.html"),
+        ("..hidden", "hidden.html"),
+        ("x" * 120, "x" * 100 + ".html"),
+        ("---", "transcript.html"),
+    ],
+)
+def test_the_name_of_a_page_is_made_from_the_name_of_its_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, page: str
+) -> None:
+    source = saved_messages(tmp_path).read_text()
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(source)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+
+    done = CliRunner().invoke(commands, ["view", "--", str(path)])
+
+    assert done.output == f"{page}\n"
