@@ -386,11 +386,28 @@ async def test_a_bad_request_is_a_400_with_a_reason(body: Any) -> None:
     assert answer.json["error"]
 
 
-async def test_a_request_that_is_too_long_is_refused() -> None:
-    answer = await fetch(site(), "/run", b'{"session": "s", "prompt": "' + b"x" * 1_100_000 + b'"}')
+@pytest.mark.parametrize(
+    ("size", "error"), [(2**20, "session is missing"), (2**20 + 1, "longer than 1048576 bytes")]
+)
+async def test_a_request_may_have_a_mebibyte(size: int, error: str) -> None:
+    body = b'{"text": "%s"}'
+
+    answer = await fetch(site(), "/stop", body % (b"x" * (size - len(body) + len("%s"))))
 
     assert answer.status == 400
-    assert "longer than" in answer.json["error"]
+    assert error in answer.json["error"]
+
+
+async def test_the_list_shows_200_sessions_and_counts_all() -> None:
+    store = MemoryStore()
+    for number in range(201):
+        async with store.log(f"s{number}"):
+            pass
+
+    listed = (await fetch(site(store=store), "/sessions")).json
+
+    assert listed["html"].count("<li>") == 200
+    assert listed["count"] == 201
 
 
 def test_only_an_agent_has_a_page() -> None:
