@@ -70,9 +70,9 @@ def _part(block: Any) -> Part:
         if kind == "resource":
             return _resource(block["resource"])
     except KeyError as error:
-        raise RpcError(INVALID_PARAMS, f"a {kind} block needs {error}") from error
+        raise RpcError(INVALID_PARAMS, f"a block of the type {kind} needs {error}") from error
     except (TypeError, ValueError) as error:
-        raise RpcError(INVALID_PARAMS, f"not a {kind} block: {error}") from error
+        raise RpcError(INVALID_PARAMS, f"a block of the type {kind} is invalid: {error}") from error
     raise RpcError(
         INVALID_PARAMS,
         f"a prompt may contain text, image, resource_link and resource blocks, not {kind!r}",

@@ -8,33 +8,47 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio.lowlevel
 import pytest
 from fakes.editor import KNOWN, Open, choose
 
+from glue import events
+from glue.acp.rpc import RpcError
 from glue.acp.updates import (
     STOP_REASONS,
     CallIds,
+    Reporter,
     ShownCall,
+    answer,
     diff_of,
+    disk_text,
     failure,
     plan_update,
+    prompt_parts,
     replay,
     tool_call,
+    touched_path,
 )
 from glue.errors import ConfigError, MissingKey, ProviderError
 from glue.function.decorator import tool
-from glue.limits import Outcome, StopReason
+from glue.limits import Outcome, StopReason, estimate_tokens
+from glue.loop.transcript import estimate
 from glue.messages import (
     AssistantMessage,
     Image,
     Message,
+    Request,
     Text,
+    Thinking,
     ToolCall,
     ToolMessage,
     ToolSpec,
+    Usage,
     UserMessage,
     user,
 )
+from glue.provider import TextDelta, ThinkingDelta
+from glue.result import RunResult
 from glue.testing import call
 
 
@@ -369,3 +383,447 @@ def test_titles_and_kinds_come_from_the_tool() -> None:
 
     assert (shown["title"], shown["name"], shown["kind"]) == ("Send mail a.txt", "send", "execute")
     assert (unknown["title"], unknown["kind"]) == ("read_file a.txt", "other")
+
+
+# The listener ---------------------------------------------------------------------------------
+
+
+class Sent:
+    """A reporter of events, and the updates that it sent."""
+
+    def __init__(self, *tools: Any, window: int | None = None, compaction: bool = False) -> None:
+        self.updates: list[dict[str, Any]] = []
+        self.ids = CallIds()
+        self.reporter = Reporter(
+            send=self.updates.append,
+            drain=anyio.lowlevel.checkpoint,
+            ids=self.ids,
+            tools=tools,
+            compaction=compaction,
+            window=window,
+            cost=0.25,
+        )
+
+    def after(self, *given: Any) -> list[dict[str, Any]]:
+        """Return the updates that the events cause."""
+        begin = len(self.updates)
+        for event in given:
+            self.reporter(event)
+        return self.updates[begin:]
+
+
+def finished(asked: ToolCall, text: str = "ok") -> events.ToolEnd:
+    message = ToolMessage(call_id=asked.id, name=asked.name, content=(Text(text=text),))
+    return events.ToolEnd(call=asked, message=message, seconds=0.1)
+
+
+def update(asked: ToolCall, **fields: Any) -> events.ToolUpdate:
+    return events.ToolUpdate(call_id=asked.id, name=asked.name, **fields)
+
+
+def start_of_reply(id: str) -> events.MessageStart:
+    return events.MessageStart(id=id, role="assistant")
+
+
+def message_ids(sent: list[dict[str, Any]]) -> list[str]:
+    return [each["messageId"] for each in sent]
+
+
+@pytest.mark.parametrize(
+    ("first", "is_one"), [(StopReason.PAUSE_TURN, True), (StopReason.END_TURN, False)]
+)
+def test_a_reply_that_the_provider_paused_continues_under_its_message_id(
+    first: StopReason, is_one: bool
+) -> None:
+    delta = TextDelta(text="x")
+    paused = events.MessageEnd(message=assistant("x", stop=first))
+
+    sent = Sent().after(
+        *(start_of_reply("a"), delta, paused),
+        *(start_of_reply("b"), delta, events.MessageEnd(message=assistant("x"))),
+        *(start_of_reply("c"), delta),
+    )
+
+    assert message_ids(sent) == ["a", "a" if is_one else "b", "c"]
+
+
+def test_a_cut_reply_that_is_continued_keeps_its_message_id() -> None:
+    delta = TextDelta(text="x")
+    again = events.ContinuationAttempt(attempt=1, chars=1, tokens=1, left=1)
+    question = events.MessageStart(id="u", role="user")
+
+    sent = Sent().after(
+        *(start_of_reply("a"), delta, events.MessageEnd(message=assistant("x"))),
+        *(again, question, events.MessageEnd(message=user("go on"))),
+        *(start_of_reply("b"), ThinkingDelta(text="hm")),
+    )
+
+    assert message_ids(sent) == ["a", "a"]
+    assert [each["sessionUpdate"] for each in sent] == [
+        "agent_message_chunk",
+        "agent_thought_chunk",
+    ]
+
+
+@pytest.mark.parametrize("is_shown", [True, False])
+def test_a_compaction_is_shown_by_editors_that_understand_it(is_shown: bool) -> None:
+    sent = Sent(compaction=is_shown).after(events.Compacted(before=900, after=90, removed=4))
+
+    assert [(each["sessionUpdate"], each["status"]) for each in sent] == (
+        [("compaction_update", "completed")] if is_shown else []
+    )
+
+
+def test_the_cost_of_the_session_grows_with_each_reply() -> None:
+    reporter = Sent(window=100)
+    usage = Usage(input=3, output=1, cost=0.5)
+
+    priced = reporter.after(events.MessageEnd(message=replace(assistant("x"), usage=usage)))
+    unknown = replace(usage, cost=None)
+    free = reporter.after(events.MessageEnd(message=replace(assistant("x"), usage=unknown)))
+
+    shown = {"sessionUpdate": "usage_update", "size": 100, "used": 4}
+    assert priced == [{**shown, "cost": {"amount": 0.75, "currency": "USD"}}]
+    assert free == priced
+
+
+def test_a_reply_without_usage_has_the_estimated_tokens_of_its_request() -> None:
+    request = Request(messages=(user("a" * 400),))
+
+    [sent] = Sent(window=100).after(
+        events.RequestStart(number=1, request=request),
+        events.MessageEnd(message=assistant("b" * 400)),
+    )
+
+    assert sent["_meta"] == {"estimated": True}
+    assert sent["used"] == estimate((*request.messages, assistant("b" * 400)), estimate_tokens)
+
+
+def test_a_call_that_needs_permission_is_pending_and_others_are_in_progress() -> None:
+    @tool(needs_permission=True)
+    def save() -> str:
+        """Save."""
+        return ""
+
+    @tool
+    def look() -> str:
+        """Look."""
+        return ""
+
+    sent = Sent(save, look).after(
+        *(events.ToolStart(call=call(name, id=name)) for name in ("save", "look", "gone"))
+    )
+
+    assert [(each["name"], each["status"]) for each in sent] == [
+        ("save", "pending"),
+        ("look", "in_progress"),
+        ("gone", "in_progress"),
+    ]
+
+
+def test_a_running_call_shows_its_progress() -> None:
+    reporter, asked = Sent(), call("build", id="1")
+    reporter.after(events.ToolStart(call=asked))
+    diff = {"type": "diff", "path": "/a", "newText": "x"}
+
+    sent = reporter.after(
+        update(asked, text="half"),
+        update(asked, data={"diff": diff}),
+        update(asked, data={"terminal_id": "t1"}),
+        update(asked, data={"plan": [{"content": "look"}]}),
+        update(asked, data={"diff": "none", "terminal_id": 7, "plan": {}}),
+        update(asked, data=["no dict"]),
+        update(call("other", id="2"), text="of an unknown call"),
+    )
+
+    assert [each.get("status") for each in sent] == ["in_progress"] * 3 + [None]
+    assert [each["content"] for each in sent[:3]] == [
+        [{"type": "content", "content": {"type": "text", "text": "half"}}],
+        [diff],
+        [{"type": "terminal", "terminalId": "t1"}],
+    ]
+    assert sent[3]["sessionUpdate"] == "plan"
+
+
+def test_the_end_of_a_call_shows_its_terminal_or_diff_or_result() -> None:
+    reporter, diff = Sent(), {"type": "diff", "path": "/a", "newText": "x"}
+    ends: list[dict[str, Any]] = []
+    for data in ({"terminal_id": "t1"}, {"diff": diff}, None):
+        asked = call("build", id="1")
+        reporter.after(events.ToolStart(call=asked), update(asked, data=data))
+        ends += reporter.after(finished(asked))
+    again = reporter.after(finished(call("build", id="1")))
+
+    raw = {"rawOutput": {"text": "ok"}}
+    text = {"type": "content", "content": {"type": "text", "text": "ok"}}
+    shown = {"sessionUpdate": "tool_call_update", "status": "completed"}
+    assert ends == [
+        {
+            **shown,
+            "toolCallId": "1",
+            "content": [{"type": "terminal", "terminalId": "t1"}],
+            **raw,
+        },
+        {**shown, "toolCallId": "1#2", "content": [diff], **raw},
+        {**shown, "toolCallId": "1#3", "content": [text]},
+    ]
+    assert again == []  # a call that has ended is forgotten
+
+
+def test_the_newest_of_the_open_calls_with_an_id_is_current() -> None:
+    ids = CallIds()
+    first, second = (ids.begin((key,), call("x", id="1")) for key in "ab")
+
+    assert ids.current("1") is second
+    assert ids.current("2") is None
+    ids.open.pop(("b",))
+    assert ids.current("1") is first
+
+
+# Calls and their files ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "title"),
+    [
+        ({"path": "a.py", "command": "ls"}, "any a.py"),
+        ({"path": "", "command": "ls  -l\n"}, "any ls -l"),
+        ({"pattern": "x", "revision": "HEAD"}, "any x"),
+        ({"command": ["git", "log", 3]}, "any git log 3"),
+        ({"path": 7}, "any"),
+        ({"other": "x"}, "any"),
+        ({"path": "x" * 300}, "any " + "x" * 195 + "…"),
+    ],
+)
+def test_the_title_of_a_call_names_its_object(arguments: dict[str, Any], title: str) -> None:
+    shown = tool_call(ShownCall("1", call("any", arguments)), "pending")
+
+    assert shown["title"] == title
+
+
+def test_a_location_keeps_the_root_of_the_editor_and_resolves_linked_folders(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "real" / "src").mkdir(parents=True)
+    (tmp_path / "root").symlink_to("real")
+    (tmp_path / "real" / "link").symlink_to("src")
+    (tmp_path / "real" / "src" / "a.py").symlink_to("b.py")
+    root = str(tmp_path / "root")
+
+    assert touched_path(root, "link/a.py") == f"{root}/src/a.py"
+    assert touched_path(root, "./link/../a.py") == f"{root}/a.py"
+
+
+@pytest.mark.parametrize(("size", "is_read"), [(256 * 1024, True), (256 * 1024 + 1, False)])
+def test_files_of_at_most_256_kibibytes_are_shown_in_a_diff(
+    tmp_path: Path, size: int, is_read: bool
+) -> None:
+    (tmp_path / "a.txt").write_bytes(b"x" * size)
+
+    assert disk_text(str(tmp_path), "a.txt") == ("x" * size if is_read else None)
+
+
+def test_a_diff_reads_no_file_outside_the_root_and_replaces_invalid_bytes(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (tmp_path / "secret").write_text("secret")
+    (root / "link").symlink_to("../secret")
+    (root / "binary").write_bytes(b"a\xff")
+
+    assert disk_text(str(root), "../secret") is None
+    assert disk_text(str(root), "link") is None
+    assert disk_text(str(root), "missing") is None
+    assert disk_text(str(root), "binary") == "a\ufffd"
+
+
+def test_a_diff_shows_what_is_known_of_the_file() -> None:
+    def diff(name: str, before: str | None, **arguments: Any) -> Any:
+        asked = call(name, {"path": "x", **arguments})
+        return diff_of(ShownCall("1", asked, RootedTool()), before)
+
+    shown = {"type": "diff", "path": "/a/x"}
+    assert diff("write_file", None, content="new") == {**shown, "newText": "new"}
+    assert diff("write_file", "", content="new") == {**shown, "oldText": "", "newText": "new"}
+    assert diff("write_file", "old", content=7) is None
+    edited = {**shown, "oldText": "a b", "newText": "a c"}
+    assert diff("edit_file", "a b", old="b", new="c") == edited
+    assert diff("edit_file", None, old="b", new="c") == {**shown, "oldText": "b", "newText": "c"}
+    assert diff("edit_file", None, old="", new="c") is None
+    assert diff("edit_file", None, old="b", new=7) is None
+    assert diff("other_tool", "b", old="b", new="c") is None
+
+
+def test_only_calls_of_tools_that_edit_have_a_diff() -> None:
+    class Reader(RootedTool):
+        kind = "read"
+
+    asked = call("write_file", {"path": "x", "content": "new"})
+
+    assert diff_of(ShownCall("1", asked, Reader()), None) is None
+    assert diff_of(ShownCall("1", asked), None) is None
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        ({"type": "text"}, "a block of the type text needs 'text'"),
+        ({"type": "image", "data": ""}, "a block of the type image needs 'mimeType'"),
+        (
+            {"type": "text", "text": 7},
+            "a block of the type text is invalid: expected a text, not 7",
+        ),
+        (
+            {"type": "audio"},
+            "a prompt may contain text, image, resource_link and resource blocks, not 'audio'",
+        ),
+        (7, "a prompt may contain text, image, resource_link and resource blocks, not None"),
+        (
+            {"type": "resource", "resource": {"uri": "x", "blob": "AAAA"}},
+            (
+                "a block of the type resource is invalid: x contains binary data without a MIME "
+                "type, which models cannot read"
+            ),
+        ),
+    ],
+)
+def test_an_invalid_block_is_named_in_the_error(block: Any, message: str) -> None:
+    with pytest.raises(RpcError) as caught:
+        prompt_parts([block])
+
+    assert (caught.value.code, str(caught.value)) == (-32602, message)
+
+
+def test_only_images_with_data_are_sent_as_content() -> None:
+    far = Image(media_type="image/png", url="https://example.com/a.png")
+    result = ToolMessage(call_id="1", name="x", content=(Text(text=""), far, Image(data=b"x")))
+
+    sent = list(replay([assistant(call("x", id="1")), result], CallIds()))
+
+    assert sent[-1]["content"] == [
+        {
+            "type": "content",
+            "content": {"type": "image", "mimeType": "image/png", "data": "eA=="},
+        }
+    ]
+
+
+def test_a_plan_keeps_known_priorities_and_states() -> None:
+    made = plan_update([{"content": 7, "status": "completed", "priority": "high"}])
+
+    assert made == {
+        "sessionUpdate": "plan",
+        "entries": [{"content": "7", "priority": "high", "status": "completed"}],
+    }
+
+
+# Answers and replays --------------------------------------------------------------------------
+
+
+def outcome(**fields: Any) -> RunResult[Any]:
+    usage = Usage(input=3, output=1)
+    given = {
+        "outcome": Outcome.DONE,
+        "stop_reason": None,
+        "usage": usage,
+        "turns": 1,
+        "requests": 2,
+    }
+    return RunResult(messages=(), new_messages=(), text="", **{**given, **fields})
+
+
+def test_the_answer_to_a_prompt_has_the_figures_of_the_run() -> None:
+    plain = {
+        "outcome": "done",
+        "turns": 1,
+        "requests": 2,
+        "usage": {"inputTokens": 3, "outputTokens": 1, "totalTokens": 4},
+    }
+
+    assert answer(outcome()) == {"stopReason": "end_turn", "_meta": plain}
+    priced = outcome(
+        usage=Usage(input=3, output=1, cost=0.0),
+        notice="cut",
+        error=ConfigError("why"),
+        meta={"mine": 1, "turns": "theirs"},
+        outcome=Outcome.TRUNCATED,
+    )
+    assert answer(priced) == {
+        "stopReason": "max_tokens",
+        "_meta": {
+            **plain,
+            "mine": 1,
+            "outcome": "truncated",
+            "cost": 0.0,
+            "notice": "cut",
+            "detail": "why",
+        },
+    }
+
+
+def test_a_failed_run_is_an_error_with_its_figures() -> None:
+    failed = outcome(
+        outcome=Outcome.FAILED,
+        error=ProviderError("busy", kind="overloaded", provider="p", model="m", status=529),
+    )
+
+    with pytest.raises(RpcError, match=r"^p: busy$") as caught:
+        answer(failed)
+
+    assert caught.value.data == {
+        "outcome": "failed",
+        "error": "ProviderError",
+        "kind": "overloaded",
+        "provider": "p",
+        "model": "m",
+        "status": 529,
+        "turns": 1,
+        "requests": 2,
+    }
+    assert str(failure(None)) == "the run failed"
+    assert failure(None).data == {"outcome": "failed", "error": "NoneType"}
+
+
+def test_a_replay_joins_the_replies_of_a_chain() -> None:
+    again = UserMessage(content=(Text(text="go on"),), origin="continue")
+    cut = assistant("a", stop=StopReason.MAX_TOKENS)
+    paused = assistant("b", stop=StopReason.PAUSE_TURN)
+
+    sent = list(replay([cut, again, paused, assistant("c"), assistant("d")], CallIds()))
+    other = list(replay([cut, user("new"), assistant("b")], CallIds()))
+
+    assert [each["content"]["text"] for each in sent] == ["a", "b", "c", "d"]
+    assert len(set(message_ids(sent))) == 2
+    assert message_ids(sent)[:3] == [cut.id] * 3
+    assert len(set(message_ids(other))) == 3
+
+
+def test_a_replay_marks_calls_without_a_result_as_interrupted() -> None:
+    ids = CallIds()
+
+    sent = list(replay([assistant(call("x", id="1"), call("y", id="2"))], ids))
+
+    text = {"type": "content", "content": {"type": "text", "text": "interrupted"}}
+    failed = {"sessionUpdate": "tool_call_update", "status": "failed", "content": [text]}
+    assert sent[2:] == [{**failed, "toolCallId": "1"}, {**failed, "toolCallId": "2"}]
+    assert [each["status"] for each in sent[:2]] == ["in_progress"] * 2
+    assert not ids.open
+
+
+def test_a_replay_shows_thinking_but_not_messages_of_the_loop() -> None:
+    nudge = UserMessage(content=(Text(text="finish"),), origin="wrap_up")
+    thought = assistant(Thinking(text="hm"), Thinking(text=""), "a", "")
+
+    sent = list(replay([nudge, thought], CallIds()))
+
+    assert [(each["sessionUpdate"], each["content"]["text"]) for each in sent] == [
+        ("agent_thought_chunk", "hm"),
+        ("agent_message_chunk", "a"),
+    ]
+
+
+def test_a_replay_of_a_refused_run_that_was_kept_shows_it() -> None:
+    no = assistant("no", stop=StopReason.REFUSAL, excluded=True)
+
+    sent = list(replay([user("kept"), no], CallIds()))
+
+    assert [each["content"]["text"] for each in sent] == ["kept", "no"]
