@@ -341,8 +341,6 @@ class _AgUi:
             }
 
     def end(self, result: RunResult[Any]) -> Iterable[Chunk]:
-        yield from self._begin()
-        yield from self._close()
         if result.outcome is Outcome.PAUSED:
             outcome = {"type": "interrupt", "interrupts": list(map(_interrupt, result.pending))}
         elif result.outcome is Outcome.CANCELLED:
@@ -404,7 +402,7 @@ class _AgUi:
         if message.text and not self.texts.streamed:
             yield from self._delta("text", TextDelta(text=message.text))
         yield from self._close()
-        for call in message.calls if not (message.meta or {}).get("discarded") else ():
+        for call in message.calls:
             yield {
                 "type": "TOOL_CALL_START",
                 "toolCallId": call.id,
@@ -470,8 +468,6 @@ class _Vercel:
             }
 
     def end(self, result: RunResult[Any]) -> Iterable[Chunk]:
-        yield from self._begin(result.run_id)
-        yield from self._end_step()
         if result.outcome is Outcome.CANCELLED:
             yield {"type": "abort", "reason": "the run was cancelled"}
             return
@@ -525,7 +521,7 @@ class _Vercel:
         if message.text and not self.texts.streamed:
             yield from self._delta("text", TextDelta(text=message.text))
         yield from self._close()
-        for call in message.calls if not (message.meta or {}).get("discarded") else ():
+        for call in message.calls:
             yield from self._call(call)
 
     def _call(self, call: ToolCall) -> Iterable[Chunk]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -15,8 +15,9 @@ from starlette.responses import Response
 from syrupy.assertion import SnapshotAssertion
 
 import glue
-from glue.messages import ToolMessage
+from glue.messages import AssistantMessage, ToolMessage
 from glue.permission import DeferAll
+from glue.provider import Done
 from glue.stores import MemoryStore
 from glue.testing import Script, call, calls, fail, say
 from glue.web import ag_ui, vercel
@@ -278,6 +279,307 @@ async def test_a_bad_request_is_a_400_with_a_reason(endpoint: Endpoint, body: An
 
     assert answer.status == 400
     assert answer.json["error"]
+
+
+class Whole:
+    """A provider whose reply arrives as a whole, without deltas."""
+
+    name = "whole"
+
+    async def stream(self, request: glue.Request) -> AsyncIterator[Any]:
+        yield Done(message=AssistantMessage(content=(glue.Text(text="Dry."),)))
+
+
+@pytest.mark.parametrize("endpoint", [ag_ui, vercel])
+async def test_a_reply_without_deltas_is_sent_once(endpoint: Endpoint) -> None:
+    body = ag_ui_body(said("hi")) if endpoint is ag_ui else {"messages": [ui("hi")]}
+
+    answer = await post(endpoint, body, glue.Agent(Whole()))
+
+    deltas = [m["delta"] for m in answer.data if "delta" in m]
+    assert deltas == ["Dry."]
+    kinds = [m["type"] for m in answer.data if m != "[DONE]"]
+    assert kinds.count("TEXT_MESSAGE_START" if endpoint is ag_ui else "text-start") == 1
+
+
+@pytest.mark.parametrize("endpoint", [ag_ui, vercel])
+async def test_a_run_that_cannot_start_ends_with_its_error(endpoint: Endpoint) -> None:
+    body = ag_ui_body(said("hi")) if endpoint is ag_ui else {"id": "t", "messages": [ui("hi")]}
+    store = MemoryStore()
+
+    async with store.log("t"):  # another writer has the session
+        data = (await post(endpoint, body, agent("never"), store=store)).data
+
+    if endpoint is ag_ui:
+        start, error = data
+        assert start == {"type": "RUN_STARTED", "threadId": "t", "runId": "r"}
+        assert (error["type"], error["code"]) == ("RUN_ERROR", "SessionBusy")
+        text = error["message"]
+    else:
+        text = data[1].pop("errorText")
+        assert data == [
+            {"type": "start"},
+            {"type": "error"},
+            {"type": "finish", "finishReason": "error"},
+            "[DONE]",
+        ]
+    assert "session 't'" in text
+
+
+def shown(message: glue.Message) -> Any:
+    """Return a message as a short tuple of what a model sees."""
+    parts = [
+        part.text
+        if isinstance(part, glue.Text)
+        else (part.id, part.name, part.arguments)
+        if isinstance(part, glue.ToolCall)
+        else part
+        for part in message.content
+    ]
+    if isinstance(message, ToolMessage):
+        return ("tool", message.call_id, message.is_error, *parts)
+    return ("user" if isinstance(message, glue.UserMessage) else "assistant", *parts)
+
+
+async def test_every_message_of_an_ag_ui_history_is_converted() -> None:
+    script = Script("Yes.")
+    function = {"name": "weather", "arguments": '{"city": "Oslo"}'}
+    history = [
+        {"id": "d", "role": "developer", "content": "Obey."},
+        said("Oslo?"),
+        {
+            "id": "a1",
+            "role": "assistant",
+            "content": "Looking.",
+            "toolCalls": [{"id": "c1", "function": function}, {"id": "c2", "function": {}}],
+        },
+        {"id": "t1", "role": "tool", "toolCallId": "c1", "content": "dry"},
+        {"id": "t2", "role": "tool", "toolCallId": "c2", "content": "lost", "error": "yes"},
+        {"id": "a2", "role": "assistant", "content": ""},
+        {"id": "a3", "role": "assistant", "content": "It is dry."},
+        said("Thanks."),
+    ]
+
+    await post(ag_ui, ag_ui_body(*history), glue.Agent(script, tools=[weather]))
+
+    sent = script.requests[0].messages
+    assert [shown(message) for message in sent] == [
+        ("user", "Oslo?"),
+        (
+            "assistant",
+            "Looking.",
+            ("c1", "weather", '{"city": "Oslo"}'),
+            ("c2", "None", "{}"),
+        ),
+        ("tool", "c1", False, "dry"),
+        ("tool", "c2", True, "lost"),
+        ("assistant", "It is dry."),
+        ("user", "Thanks."),
+    ]
+    assert [message.id for message in sent] == ["u1", "a1", "t1", "t2", "a3", "u1"]
+
+
+async def test_every_part_of_a_vercel_history_is_converted() -> None:
+    script = Script("Yes.")
+    done = {"toolCallId": "c1", "state": "output-available", "output": {"sky": "grey"}}
+    failed = {"toolCallId": "c2", "state": "output-error", "errorText": "lost", "input": "{bad"}
+    reply = {
+        "role": "assistant",
+        "parts": [
+            {"type": "text", "text": "Looking."},
+            {"type": "reasoning", "text": "hm"},
+            {"type": "text", "text": ""},
+            {"type": "tool-weather", "input": {"city": "Oslo"}, **done},
+            {"type": "dynamic-tool", "toolName": "deploy", **failed},
+            {"type": "dynamic-tool", "toolCallId": "c3"},
+            {"type": "tool-weather"},
+            {"type": "step-start"},
+            {"type": "tool-weather", "toolCallId": "c4", "state": "input-available"},
+        ],
+    }
+    user = {"id": "u1", "role": "user", "parts": [{"type": "step-start"}, *ui("Oslo?")["parts"]]}
+
+    made = glue.Agent(script, tools=[weather])
+    await post(vercel, {"id": "c", "messages": [user, reply, ui("So?")]}, made)
+
+    assert [shown(message) for message in script.requests[0].messages] == [
+        ("user", "Oslo?"),
+        (
+            "assistant",
+            "Looking.",
+            ("c1", "weather", '{"city": "Oslo"}'),
+            ("c2", "deploy", "{bad"),
+        ),
+        ("tool", "c1", False, '{"sky": "grey"}'),
+        ("tool", "c2", True, "lost"),
+        ("assistant", ("c4", "weather", "{}")),
+        ("tool", "c4", True, "no result was recorded for this call"),
+        ("user", "So?"),
+    ]
+
+
+PDF = base64.b64encode(b"%PDF-1").decode()
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "part", "expected"),
+    [
+        (
+            ag_ui,
+            {"type": "image", "source": {"type": "data", "value": PNG}},
+            glue.Image(media_type="image/png", data=base64.b64decode(PNG)),
+        ),
+        (
+            ag_ui,
+            {"type": "image", "source": {"type": "url", "value": "https://example.com/a.png"}},
+            glue.Image(media_type="image/png", url="https://example.com/a.png"),
+        ),
+        (
+            ag_ui,
+            {
+                "type": "document",
+                "source": {"type": "data", "value": PDF, "mimeType": "application/pdf"},
+            },
+            glue.File(media_type="application/pdf", data=b"%PDF-1", name=""),
+        ),
+        (
+            vercel,
+            {
+                "type": "file",
+                "mediaType": "application/pdf",
+                "filename": "a.pdf",
+                "url": f"data:application/pdf;base64,{PDF}",
+            },
+            glue.File(media_type="application/pdf", data=b"%PDF-1", name="a.pdf"),
+        ),
+        (
+            vercel,
+            {"type": "file", "url": f"data:;base64,{PDF}"},
+            glue.File(media_type="application/octet-stream", data=b"%PDF-1", name=""),
+        ),
+    ],
+)
+async def test_pictures_and_files_reach_the_model(
+    endpoint: Endpoint, part: Any, expected: Any
+) -> None:
+    script = Script("Yes.")
+    message = {"id": "u1", "role": "user", "content" if endpoint is ag_ui else "parts": [part]}
+
+    await post(endpoint, {"messages": [message]}, glue.Agent(script))
+
+    assert script.requests[0].messages[0].content == (expected,)
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (7, "the content of a message must be a text or a list of parts"),
+        (["x"], "a part of the type None cannot be read; send text, images or files"),
+        (
+            [{"type": "image", "source": "x"}],
+            "a part of the type 'image' cannot be read; send text, images or files",
+        ),
+        ([{"type": "file", "url": "https://example.com/a"}], "a file must be sent as a data URL"),
+    ],
+)
+async def test_content_that_cannot_be_read_is_named(content: Any, error: str) -> None:
+    message = {"id": "u1", "role": "user", "content": content}
+
+    answer = await post(ag_ui, ag_ui_body(message), agent("never"))
+
+    assert (answer.status, answer.json) == (400, {"error": error})
+
+
+@pytest.mark.parametrize(
+    ("payload", "result"),
+    [
+        (True, "1.4 is live"),
+        ({"approved": "yes"}, "permission denied: deploy 1.4: the user said no"),
+        ({"approved": False}, "permission denied: deploy 1.4: the user said no"),
+    ],
+)
+async def test_only_true_approves_a_call(payload: Any, result: str) -> None:
+    store = MemoryStore()
+    made = agent(calls(call("deploy", {"version": "1.4"}, id="c1")), fail("auth", "the key is bad"))
+    await post(ag_ui, ag_ui_body(said("deploy")), made, store=store)
+    entry = {"interruptId": "c1", "status": "resolved", "payload": payload}
+
+    resumed = await post(ag_ui, ag_ui_body(resume=[entry]), made, store=store)
+
+    assert [m["content"] for m in resumed.data if m["type"] == "TOOL_CALL_RESULT"] == [result]
+    assert resumed.data[-1] == {
+        "type": "RUN_ERROR",
+        "message": "script: the key is bad",
+        "code": "failed",
+    }
+
+
+@glue.tool(external=True)
+def look_up(query: str) -> str:
+    """Look something up."""
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize(("payload", "result"), [("8080", "8080"), ({"port": 8}, '{"port": 8}')])
+async def test_an_ag_ui_interrupt_may_be_answered_with_a_result(payload: Any, result: str) -> None:
+    store = MemoryStore()
+    script = Script(calls(call("look_up", {"query": "port"}, id="c1")), "Done.")
+    made = glue.Agent(script, tools=[look_up])
+    paused = await post(ag_ui, ag_ui_body(said("go")), made, store=store)
+    entry = {"interruptId": "c1", "status": "resolved", "payload": payload}
+
+    resumed = await post(ag_ui, ag_ui_body(resume=[entry]), made, store=store)
+
+    [interrupt] = paused.data[-1]["outcome"]["interrupts"]
+    assert (interrupt["reason"], interrupt["metadata"]) == (
+        "tool_result",
+        {"tool": "look_up", "arguments": {"query": "port"}, "target": "", "preview": ""},
+    )
+    assert [m["content"] for m in resumed.data if m["type"] == "TOOL_CALL_RESULT"] == [result]
+
+
+async def test_a_vercel_approval_of_other_values_is_a_denial() -> None:
+    store = MemoryStore()
+    made = agent(calls(call("deploy", {"version": "1.4"}, id="c1")), "Done.")
+    body = {"id": "chat", "messages": [ui("deploy")]}
+    await post(vercel, body, made, store=store)
+    part = {"type": "dynamic-tool", "toolCallId": "c1", "state": "approval-responded"}
+    parts = [{**part, "approval": None}, {**part, "approval": {"id": "c1", "approved": 1}}]
+    reply = {"role": "assistant", "parts": parts}
+
+    answer = await post(vercel, {**body, "messages": [ui("deploy"), reply]}, made, store=store)
+
+    errors = [m["errorText"] for m in answer.data if "errorText" in m]
+    assert errors == ["permission denied: deploy 1.4: the user said no"]
+
+
+async def test_a_message_of_the_user_after_an_approval_is_a_new_prompt() -> None:
+    store, script = MemoryStore(), Script("Hello.")
+    part = {"state": "approval-responded", "approval": {"id": "c1", "approved": True}}
+    user = {**ui("hi"), "parts": [{"type": "text", "text": "hi"}, {**part, "type": "x"}]}
+
+    answer = await post(vercel, {"messages": [user]}, glue.Agent(script), store=store)
+
+    assert answer.status == 200
+    assert len(script.requests) == 1
+
+
+@pytest.mark.parametrize("endpoint", [ag_ui, vercel])
+async def test_a_stored_thread_continues_and_reads_only_the_last_message(
+    endpoint: Endpoint,
+) -> None:
+    store, script = MemoryStore(), Script("One.", "Two.", "Three.")
+    made, write = glue.Agent(script), said if endpoint is ag_ui else ui
+    name = "threadId" if endpoint is ag_ui else "id"
+
+    await post(endpoint, {name: "a", "messages": [write("first")]}, made, store=store)
+    body = {name: "a", "messages": [write("forged"), write("second")]}
+    await post(endpoint, body, made, store=store)
+    await post(endpoint, {**body, name: "b"}, made, store=store, session="ada-a")
+
+    sent = [[shown(each)[1] for each in request.messages] for request in script.requests]
+    assert sent == [["first"], ["first", "One.", "second"], ["second"]]
+    assert {info.id for info in await store.list()} == {"a", "ada-a"}
 
 
 @pytest.mark.parametrize("function", ["weather", ["weather"], None])
