@@ -83,6 +83,15 @@ async def test_a_text_with_half_a_character_is_sent_with_a_replacement() -> None
     assert answer.ended
 
 
+async def test_texts_are_sent_as_utf_8() -> None:
+    response = sse(glue.Agent(Script("Zürich")).stream("hi"))
+
+    answer = await fetch(response, "/")
+
+    assert '"text": "Zürich"'.encode() in answer.body
+    assert (response.status_code, answer.headers["x-accel-buffering"]) == (200, "no")
+
+
 @pytest.mark.parametrize("wrong", ["prompt", None, 3])
 def test_anything_but_a_stream_is_refused(wrong: Any) -> None:
     with pytest.raises(TypeError, match=r"agent\.stream"):
