@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,15 @@ import pytest
 from fakes.editor import Open, choose, words
 from syrupy.assertion import SnapshotAssertion
 
-from glue.acp.editor import editor_tools, plan_tool
-from glue.acp.rpc import Peer
+import glue
+from glue.acp.editor import EditorPermission, editor_tools, plan_tool
+from glue.acp.rpc import Peer, RpcError
+from glue.acp.updates import CallIds
 from glue.codec import to_json
+from glue.context import Host
+from glue.errors import ConfigError
+from glue.permission import AllowAll, PermissionRequest
+from glue.testing import call
 from glue.tools import coding
 from glue.tools.sandbox import find_backend
 
@@ -485,3 +492,385 @@ def test_files_in_additional_directories_are_reached_by_absolute_paths(
     for wrong in (["relative"], [str(tmp_path / "none")], "x"):
         params = {"cwd": str(here), "mcpServers": [], "additionalDirectories": wrong}
         assert client.error("session/new", params)["code"] == -32602
+
+
+# Tools and questions without a process ---------------------------------------------------------
+
+
+class FakePeer:
+    """The connection to an editor that answers each method with a value, or with an error."""
+
+    def __init__(self, answers: dict[str, Any]) -> None:
+        self.answers = answers
+        self.asked: list[tuple[str, Any]] = []
+        self.sent: list[tuple[str, Any]] = []  # without waiting for an answer
+
+    async def request(self, method: str, params: Any) -> Any:
+        self.asked.append((method, params))
+        answer = self.answers.get(method)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def send_request(self, method: str, params: Any) -> int:
+        self.sent.append((method, params))
+        return 0
+
+    def notify(self, method: str, params: Any) -> None:
+        self.sent.append((method, params))
+
+
+class FakeEditor:
+    """An editor with some capabilities, such as "fs/readTextFile"."""
+
+    peer: Any
+
+    def __init__(self, *offered: str, **answers: Any) -> None:
+        self.offered = offered
+        self.peer = FakePeer({name.replace("_", "/", 1): each for name, each in answers.items()})
+
+    def offers(self, *path: str) -> Any:
+        return "/".join(path) in self.offered or None
+
+
+def made_tools(root: Path, connected: FakeEditor) -> dict[str, Any]:
+    tools = coding.tools(root, trust=True, shell=True)
+    return {each.name: each for each in editor_tools(tools, str(root), connected)}
+
+
+async def run_tool(tool: Any, **arguments: Any) -> tuple[str, list[Any]]:
+    """Return the result of a call that is allowed, and the progress that it reported."""
+    asked, reported = call(tool.name, arguments, id="c1"), list[Any]()
+    context: glue.Context[Any] = glue.Context(
+        call=asked,
+        host=Host(session_id="s", permission=AllowAll()),
+        report=lambda text, data, *rest: reported.append(data),
+    )
+    return (await tool.invoke(asked, context)).text, reported
+
+
+@pytest.mark.parametrize(
+    ("offered", "replaced"),
+    [
+        ((), set()),
+        (("fs/readTextFile",), {"read_file"}),
+        (("fs/writeTextFile",), set()),
+        (("fs/readTextFile", "fs/writeTextFile"), {"read_file", "write_file", "edit_file"}),
+        (("terminal",), {"shell"}),
+    ],
+)
+def test_a_tool_uses_the_editor_only_if_the_editor_offers_what_it_needs(
+    tmp_path: Path, offered: tuple[str, ...], replaced: set[str]
+) -> None:
+    tools = made_tools(tmp_path, FakeEditor(*offered))
+
+    assert {name for name, each in tools.items() if each.in_editor} == replaced
+    assert all(tools[name].root == str(tmp_path) for name in replaced)
+    assert ("shell_job" in tools) == ("terminal" not in offered)
+
+
+def test_a_tool_of_the_editor_is_described_and_guarded_like_the_original(tmp_path: Path) -> None:
+    own = {each.name: each for each in coding.tools(tmp_path, trust=True, shell=True)}
+    connected = FakeEditor("fs/readTextFile", "fs/writeTextFile", "terminal")
+    tools = {each.name: each for each in editor_tools(own.values(), str(tmp_path), connected)}
+
+    for name in ("write_file", "edit_file"):
+        assert tools[name].spec == own[name].spec
+        assert tools[name].kind == "edit"
+    for name in ("write_file", "edit_file", "shell"):
+        assert (tools[name].needs_permission, tools[name].action) == (True, name)
+        assert tools[name].target == own[name].target
+        assert (tools[name].alone, tools[name].read_only) == (True, False)
+    assert tools["shell"].confinement == own["shell"].confinement
+    assert tools["shell"].timeout == 600
+    assert (tools["read_file"].needs_permission, tools["read_file"].read_only) == (False, True)
+
+
+READS = ("fs/readTextFile", "fs/writeTextFile")
+
+
+async def test_lines_of_a_file_are_read_from_the_editor(tmp_path: Path) -> None:
+    connected = FakeEditor(*READS, fs_read_text_file={"content": "unsaved"})
+    read = made_tools(tmp_path, connected)["read_file"]
+
+    assert (await run_tool(read, path="a.txt"))[0] == "unsaved"
+    assert (await run_tool(read, path="a.txt", offset=1, limit=1))[0] == "unsaved"
+    for wrong in ({"offset": 0}, {"limit": 0}):
+        text, _ = await run_tool(read, path="a.txt", **wrong)
+        assert text == "offset and limit must be at least 1"
+
+    common = {"sessionId": "s", "path": str(tmp_path / "a.txt"), "line": 1}
+    assert connected.peer.asked == [
+        ("fs/read_text_file", {**common, "limit": 2000}),
+        ("fs/read_text_file", {**common, "limit": 1}),
+    ]
+
+
+@pytest.mark.parametrize("answer", [None, [], {}, {"content": 7}])
+async def test_a_file_that_the_editor_does_not_return_is_new_to_write_and_cannot_be_edited(
+    tmp_path: Path, answer: Any
+) -> None:
+    connected = FakeEditor(*READS, fs_read_text_file=answer, fs_write_text_file=None)
+    tools = made_tools(tmp_path, connected)
+
+    written, progress = await run_tool(tools["write_file"], path="a.txt", content="ü")
+    edited, _ = await run_tool(tools["edit_file"], path="a.txt", old="a", new="b")
+
+    path = str(tmp_path / "a.txt")
+    assert written == "wrote a.txt in the editor: 2 bytes"
+    assert progress == [{"diff": {"type": "diff", "path": path, "newText": "ü"}}]
+    assert edited == "a.txt: the editor cannot read this file; does it exist?"
+    writes = [params for method, params in connected.peer.asked if method == "fs/write_text_file"]
+    assert writes == [{"sessionId": "s", "path": path, "content": "ü"}]
+
+
+async def test_a_file_is_edited_in_the_editor(tmp_path: Path) -> None:
+    connected = FakeEditor(*READS, fs_read_text_file={"content": "one"}, fs_write_text_file={})
+    edit = made_tools(tmp_path, connected)["edit_file"]
+
+    edited, [progress] = await run_tool(edit, path="a.txt", old="one", new="three")
+
+    assert edited == "edited a.txt in the editor: 5 bytes"
+    assert (progress["diff"]["oldText"], progress["diff"]["newText"]) == ("one", "three")
+
+
+@pytest.mark.parametrize("name", ["read_file", "write_file", "edit_file"])
+@pytest.mark.parametrize("path", ["../secret", "/etc/passwd", "out/secret"])
+async def test_the_editor_is_not_asked_for_files_outside_the_root(
+    tmp_path: Path, name: str, path: str
+) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "out").symlink_to("..")
+    (tmp_path / "secret").write_text("secret")
+    connected = FakeEditor(*READS, fs_read_text_file={"content": "secret"})
+    given = {"write_file": {"content": "x"}, "edit_file": {"old": "secret", "new": "x"}}
+
+    text, _ = await run_tool(made_tools(root, connected)[name], path=path, **given.get(name, {}))
+
+    assert text.startswith("UnsafePath: ")
+    assert not connected.peer.asked
+
+
+async def test_an_error_of_the_editor_is_the_result_of_the_call(tmp_path: Path) -> None:
+    connected = FakeEditor(*READS, fs_read_text_file=RpcError(-32603, "buffer lost"))
+
+    text, _ = await run_tool(made_tools(tmp_path, connected)["read_file"], path="a.txt")
+
+    assert text == "the editor answered with an error: buffer lost"
+
+
+ENDS: list[tuple[Any, Any, str]] = [
+    ({"exitCode": 0}, {"output": "built", "truncated": False}, "built\n[exit code 0]"),
+    ({"signal": "KILL"}, {}, "\n[ended by signal KILL]"),
+    (
+        {"exitCode": None, "signal": None},
+        {"output": "x", "truncated": True},
+        "[the beginning was cut off]\nx\n[ended by signal None]",
+    ),
+]
+
+
+@pytest.mark.parametrize(("status", "output", "text"), ENDS)
+async def test_a_command_in_a_terminal_returns_its_output_and_its_end(
+    tmp_path: Path, status: Any, output: Any, text: str
+) -> None:
+    connected = FakeEditor(
+        "terminal",
+        terminal_create={"terminalId": "t1"},
+        terminal_wait_for_exit=status,
+        terminal_output=output,
+    )
+    run = made_tools(tmp_path, connected)["shell"]
+    run.confine = None  # as without a sandbox
+
+    result, progress = await run_tool(run, command="make all")
+
+    terminal = {"sessionId": "s", "terminalId": "t1"}
+    assert result == text
+    assert progress == [{"terminal_id": "t1"}]
+    created = connected.peer.asked[0][1]
+    assert (created["cwd"], created["outputByteLimit"]) == (str(tmp_path), 65536)
+    assert created["args"][-1] == "make all"
+    assert connected.peer.asked[1:] == [
+        ("terminal/wait_for_exit", terminal),
+        ("terminal/output", terminal),
+    ]
+    assert connected.peer.sent == [("terminal/release", terminal)]
+
+
+async def test_a_terminal_is_killed_and_released_if_its_end_is_unknown(tmp_path: Path) -> None:
+    connected = FakeEditor(
+        "terminal",
+        terminal_create={"terminalId": "t1"},
+        terminal_wait_for_exit=RpcError(-32603, "lost"),
+    )
+
+    text, _ = await run_tool(made_tools(tmp_path, connected)["shell"], command="make")
+
+    terminal = {"sessionId": "s", "terminalId": "t1"}
+    assert text == "the editor answered with an error: lost"
+    assert connected.peer.sent == [("terminal/kill", terminal), ("terminal/release", terminal)]
+
+
+@pytest.mark.parametrize("made", [{}, {"terminalId": 7}, None])
+async def test_a_terminal_that_was_not_opened_is_an_error(tmp_path: Path, made: Any) -> None:
+    connected = FakeEditor("terminal", terminal_create=made)
+
+    text, progress = await run_tool(made_tools(tmp_path, connected)["shell"], command="make")
+
+    assert text == "the editor did not open a terminal"
+    assert not progress
+    assert not connected.peer.sent
+
+
+def permission(
+    connected: FakeEditor, mode: str = "ask", own: Any = None, **rules: Sequence[str]
+) -> EditorPermission:
+    ids = CallIds()
+    ids.begin(("c1",), call("danger", {}, id="c1"))
+    return EditorPermission(connected, "s", ids, lambda: mode, own, rules)
+
+
+def about(call_id: str = "c1", **fields: Any) -> PermissionRequest:
+    given = {"tool": "danger", "action": "danger", "target": "x", "arguments": {"what": "x"}}
+    return PermissionRequest(**{**given, "call_id": call_id, **fields})
+
+
+def selected(option: str) -> dict[str, Any]:
+    return {"outcome": {"outcome": "selected", "optionId": option}}
+
+
+@pytest.mark.parametrize(
+    ("mode", "rules", "own", "allowed", "asks"),
+    [
+        ("ask", {}, None, True, True),
+        ("allow", {}, None, True, False),
+        ("read", {}, None, False, False),
+        ("read", {"allow": ["danger"]}, AllowAll(), False, False),
+        ("allow", {"deny": ["danger"]}, None, False, False),
+        ("ask", {"allow": ["danger"]}, None, True, False),
+        ("allow", {}, glue.Rules(), False, False),
+    ],
+)
+async def test_the_mode_then_the_rules_then_the_policy_decide(
+    mode: str, rules: Any, own: Any, allowed: bool, asks: bool
+) -> None:
+    connected = FakeEditor(session_request_permission=selected("allow_once"))
+    policy = permission(connected, mode, own, **rules)
+
+    assert policy.needs_person(about()) == asks
+    assert (await policy.decide(about())).allowed == allowed
+    assert bool(connected.peer.asked) == asks
+
+
+async def test_an_allowed_call_is_shown_as_running_if_the_editor_shows_it() -> None:
+    connected = FakeEditor()
+    policy = permission(connected, "allow")
+
+    await policy.decide(about("of another session"))
+    assert not connected.peer.sent
+    await policy.decide(about())
+
+    update = {
+        "sessionUpdate": "tool_call_update",
+        "toolCallId": "c1",
+        "status": "in_progress",
+    }
+    assert connected.peer.sent == [("session/update", {"sessionId": "s", "update": update})]
+
+
+async def test_a_denied_call_is_not_shown_as_running() -> None:
+    connected = FakeEditor(session_request_permission=selected("reject_once"))
+
+    decision = await permission(connected).decide(about())
+
+    assert (decision.allowed, decision.reason) == (False, "the user rejected the call")
+    assert not connected.peer.sent
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (RpcError(-32603, "closed"), "the editor could not ask the user: closed"),
+        (None, "the question was cancelled"),
+        (
+            {"outcome": {"outcome": "cancelled", "optionId": "allow_once"}},
+            "the question was cancelled",
+        ),
+        (selected("allow_all"), "the editor answered with an unknown option"),
+    ],
+)
+async def test_an_answer_that_is_not_an_option_denies_the_call(answer: Any, reason: str) -> None:
+    connected = FakeEditor(session_request_permission=answer)
+
+    decision = await permission(connected).decide(about())
+
+    assert (decision.allowed, decision.reason) == (False, reason)
+
+
+@pytest.mark.parametrize(
+    ("fields", "title", "label"),
+    [
+        ({}, "danger: x", "Always allow exactly this"),
+        ({"tool": "shell", "target": ""}, "shell", "Always allow this command"),
+        ({"tool": "edit_file"}, "edit_file: x", "Always allow this file"),
+    ],
+)
+async def test_a_question_names_the_target_and_what_always_means(
+    fields: dict[str, Any], title: str, label: str
+) -> None:
+    connected = FakeEditor(session_request_permission=None)
+
+    await permission(connected).decide(about(**fields))
+
+    [(_, question)] = connected.peer.asked
+    assert question["sessionId"] == "s"
+    assert (question["toolCall"]["title"], question["toolCall"]["toolCallId"]) == (title, "c1")
+    assert question["toolCall"]["status"] == "pending"
+    assert [each["name"] for each in question["options"]] == [
+        "Allow",
+        label,
+        "Reject",
+        label.replace("allow", "reject"),
+    ]
+
+
+async def test_a_question_that_is_asked_once_is_not_remembered() -> None:
+    connected = FakeEditor(session_request_permission=selected("allow_once"))
+    policy = permission(connected)
+
+    decisions = [await policy.ask_once(about(reason="it may write")) for _ in range(2)]
+
+    assert [each.allowed for each in decisions] == [True, True]
+    assert len(connected.peer.asked) == 2
+    [(_, question), _] = connected.peer.asked
+    assert question["toolCall"]["toolCallId"] == "c1-question"
+    assert question["toolCall"]["title"] == "danger: x (it may write)"
+    assert [each["optionId"] for each in question["options"]] == ["allow_once", "reject_once"]
+
+
+async def test_a_question_about_an_edit_shows_its_diff(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("on disk")
+    arguments = {"path": "a.txt", "content": "new"}
+    for offered, before in (((), "on disk"), (READS, "unsaved")):
+        connected = FakeEditor(*offered, fs_read_text_file={"content": "unsaved"})
+        ids = CallIds()
+        ids.begin(
+            ("c1",), call("write_file", {}, id="c1"), made_tools(tmp_path, connected)["write_file"]
+        )
+        policy = EditorPermission(connected, "s", ids, lambda: "ask", None, {})
+
+        await policy.decide(about(tool="write_file", target="a.txt", arguments=arguments))
+
+        [question] = [params for method, params in connected.peer.asked if "permission" in method]
+        assert question["toolCall"]["rawInput"] == arguments
+        assert question["toolCall"]["content"] == [diff(tmp_path / "a.txt", before, "new")]
+
+
+def test_a_rule_that_never_applies_is_reported(tmp_path: Path) -> None:
+    tools = made_tools(tmp_path, FakeEditor()).values()
+
+    permission(FakeEditor(), allow=["write_file"]).check(tools)
+    with pytest.raises(ConfigError, match="names no known tool"):
+        permission(FakeEditor(), allow=["write_fil"]).check(tools)

@@ -10,7 +10,7 @@ import pytest
 from fakes.web import Answer, fetch
 
 import glue
-from glue.permission import DeferAll
+from glue.permission import Decision, DeferAll, PermissionRequest
 from glue.stores import MemoryStore
 from glue.testing import Script, call, calls, repeat, say
 from glue.view.html import escape
@@ -150,7 +150,7 @@ async def test_rules_decide_before_the_page_is_asked() -> None:
 
 async def test_a_policy_that_has_no_rules_is_used_as_it_is() -> None:
     class OnlyText:
-        def decide(self, request: glue.PermissionRequest) -> glue.Decision:
+        def decide(self, request: PermissionRequest) -> Decision:
             return glue.allow() if request.target.endswith(".txt") else glue.deny("no text")
 
     answer = await run(site(permission=OnlyText()), "save it")
