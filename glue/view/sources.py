@@ -51,7 +51,7 @@ def usage_of(value: Json) -> Usage | None:
 
     Figures that are not numbers are left out.
     """
-    value = to_json(value) if isinstance(value, Usage) else value
+    value = to_json(value)
     if not isinstance(value, Mapping):
         return None
     names = ("input", "output", "cache_read", "cache_write", "reasoning", "cost")

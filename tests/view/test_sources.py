@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fakes.transcripts import parse, reply, result
@@ -14,16 +15,18 @@ import glue
 from glue.cli.printer import EventWriter
 from glue.errors import StoreError
 from glue.messages import (
+    Message,
     Text,
     ToolCall,
     ToolMessage,
+    Usage,
     messages_to_json,
     user,
 )
 from glue.testing import Recorder, Script, call, calls, fail, repeat, say
 from glue.view.page import articles, page
-from glue.view.sources import EventReader, read_file, read_session
-from glue.view.transcript import ShownMessage, arrange
+from glue.view.sources import EventReader, read_file, read_session, usage_of
+from glue.view.transcript import Note, ShownMessage, ShownReply, arrange
 
 CASSETTE_HEAD = b'{"type": "cassette", "schema": 1, "provider": "x"}\n'
 DAMAGED_EXCHANGE = b'{"type": "exchange", "number": 1e999, "events": [], "request": {}}'
@@ -376,3 +379,199 @@ def test_calls_of_a_new_live_reply_are_shown_as_running_before_they_start() -> N
         [item] = reader.items
         assert isinstance(item, ShownMessage)
         assert item.running == running
+
+
+def event(type: str, **fields: Any) -> dict[str, Any]:
+    return {"type": type, **fields}
+
+
+def ended(message: Message) -> dict[str, Any]:
+    return event("message_end", message=messages_to_json([message])[0])
+
+
+def items_after(*events: dict[str, Any]) -> list[ShownMessage | Note]:
+    reader = EventReader()
+    for each in events:
+        reader.add(each)
+    return reader.items
+
+
+def notes_after(*events: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(item.kind, item.text) for item in items_after(*events) if isinstance(item, Note)]
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"), [(10**15 - 1, 10**15 - 1), (10**15, 0), (-(10**15), 0), (True, 0), (3, 3)]
+)
+def test_figures_of_a_quadrillion_are_left_out(value: Any, kept: int) -> None:
+    usage = usage_of({"input": value})
+
+    assert usage is not None
+    assert usage.input == kept
+
+
+def test_a_usage_is_its_own_usage() -> None:
+    usage = Usage(input=3, output=1, cost=0.5)
+
+    assert usage_of(usage) == usage
+    assert usage_of([usage]) is usage_of(None) is usage_of("x") is None
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kind"),
+    [("done", "event"), ("wrapped_up", "event"), ("paused", "event"), ("halted", "failed")],
+)
+def test_the_end_of_a_run_is_a_note(outcome: str, kind: str) -> None:
+    assert notes_after(event("run_end", outcome=outcome)) == [(kind, f"The run ended: {outcome}")]
+
+
+def test_events_that_do_not_end_a_run_have_no_note_of_the_end() -> None:
+    assert notes_after(event("run_end"), event("turn_end", outcome="done")) == []
+
+
+def test_a_result_replaces_the_end_of_its_own_run_only() -> None:
+    first = event("result", outcome="done", requests=1, seconds=0.5)
+    second = (event("run_end", outcome="failed"), event("error", error={"message": "no key"}))
+
+    notes = notes_after(first, ended(user("again")), *second)
+
+    assert [text for _, text in notes] == [
+        "The run ended: done, 1 request, 500 ms",
+        "The run ended: failed: no key",
+    ]
+
+
+def test_failed_attempts_belong_to_the_next_reply_or_to_the_end_of_the_run() -> None:
+    tried = event("attempt", kind="timeout")
+
+    items = items_after(
+        tried,
+        ended(user("go")),
+        tried,
+        ended(reply(Text(text="a"))),
+        ended(reply(Text(text="b"))),
+        tried,
+        event("run_end", outcome="failed"),
+        event("result", outcome="failed"),
+    )
+
+    assert [len(item.attempts) for item in items] == [0, 2, 0, 0]
+
+
+def test_a_discarded_reply_is_left_out() -> None:
+    assert items_after(ended(reply(Text(text="a"), meta={"discarded": True}))) == []
+
+
+def test_a_pending_call_of_a_sub_agent_waits_in_the_call_that_started_it() -> None:
+    asked = reply(ToolCall(id="c1", name="look", arguments="{}"), meta={"pending": ["damaged"]})
+    waiting = event("tool_pending", call={"id": "c1/inner"})
+
+    items = items_after(waiting, ended(asked), waiting, event("tool_pending", call="?"))
+    also = items_after(ended(asked), waiting, event("tool_pending", call={"id": "c2"}))
+
+    for found, ids in ((items, {"c1"}), (also, {"c1", "c2"})):
+        [block] = arrange(found)
+        assert isinstance(block, ShownReply)
+        assert block.waiting == ids
+        assert block.shown.running == frozenset()
+
+
+def test_a_call_starts_in_the_last_reply() -> None:
+    start = event("tool_start", call={"id": "c1"})
+    replies = [ended(reply(Text(text=text))) for text in "ab"]
+
+    items = items_after(start, *replies, ended(user("x")), start)
+
+    assert [item.running for item in items if isinstance(item, ShownMessage)] == [
+        frozenset(),
+        frozenset({"c1"}),
+        frozenset(),
+    ]
+
+
+def test_explanations_are_notes_without_empty_values() -> None:
+    given = event("limit_reached", kind="turns", used=0, max=None, why="")
+
+    assert notes_after(given) == [("event", "limit reached: kind turns, used 0")]
+
+
+def exchange(
+    number: int, messages: list[Message], *events: dict[str, Any], **fields: Any
+) -> dict[str, Any]:
+    request = {"messages": messages_to_json(messages)}
+    return event("exchange", number=number, request=request, events=list(events), **fields)
+
+
+def done(message: Message) -> dict[str, Any]:
+    return event("done", message=messages_to_json([message])[0])
+
+
+def cassette(path: Path, *exchanges: dict[str, Any]) -> list[str]:
+    """Return the texts of the items of a cassette."""
+    path.write_bytes(CASSETTE_HEAD + "\n".join(map(json.dumps, exchanges)).encode())
+    items = read_file(path).items
+    return [item.text if isinstance(item, Note) else item.message.text for item in items]
+
+
+def test_a_cassette_without_requests_is_empty(tmp_path: Path) -> None:
+    assert cassette(tmp_path / "c.jsonl") == []
+
+
+def test_the_history_of_a_recorded_request_is_shown(tmp_path: Path) -> None:
+    history: list[Message] = [user("old"), reply(Text(text="older answer")), user("new")]
+
+    shown = cassette(tmp_path / "c.jsonl", exchange(1, history, done(reply(Text(text="newer")))))
+
+    assert shown == ["old", "older answer", "new", "newer"]
+
+
+def test_a_reply_that_got_another_id_is_shown_once(tmp_path: Path) -> None:
+    first, second = user("a"), user("b")
+    recorded, stored = reply(Text(text="x")), reply(Text(text="x"))
+    last = done(reply(Text(text="y")))
+
+    shown = cassette(
+        tmp_path / "c.jsonl",
+        exchange(1, [first], done(recorded)),
+        exchange(2, [first, stored, second], last),
+        exchange(3, [first, stored, second, reply(Text(text="y")), reply(Text(text="z"))]),
+    )
+
+    assert shown == ["a", "x", "b", "y", "z", "the reply was interrupted"]
+
+
+def test_conversations_of_a_cassette_have_headings_if_there_are_several(tmp_path: Path) -> None:
+    one, two = user("a"), user("b")
+    failed = {"message": "slow down", "kind": "rate_limited"}
+
+    shown = cassette(
+        tmp_path / "c.jsonl",
+        exchange(1, [one], done(reply(Text(text="x")))),
+        exchange(2, [two], error=failed),
+        exchange(3, [one, user("c")], error={**failed, "provider": "p", "model": "m"}),
+    )
+
+    assert shown == [
+        "Conversation 1 of 2",
+        "a",
+        "x",
+        "c",
+        "p, m: rate_limited: slow down",
+        "Conversation 2 of 2",
+        "b",
+        "the provider: rate_limited: slow down",
+    ]
+
+
+def test_tools_of_other_programs_are_read_as_far_as_they_are_tools(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    tools = [{"name": "a", "description": 7}, {"name": "b"}, "c"]
+    lines = [event("prompt", tools=tools, system=None), event("run_start")]
+    path.write_text("\n".join(map(json.dumps, lines)))
+
+    read = read_file(path)
+
+    assert [(each.name, each.description, each.parameters) for each in read.tools] == [
+        ("a", "7", {})
+    ]
+    assert read.system == ""
