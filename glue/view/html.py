@@ -36,10 +36,9 @@ def brief(text: str, width: int) -> str:
 def split(text: str) -> tuple[str, str]:
     """Split a long text into the part that is shown at once and the folded rest; "" for no rest."""
     cut = min(len(text), HEAD)
-    for number, match in enumerate(re.finditer("\n", text[:cut]), 1):
-        if number == LINES:
-            cut = match.end()
-            break
+    breaks = [match.end() for match in re.finditer("\n", text[:cut])]
+    if len(breaks) >= LINES:
+        cut = breaks[LINES - 1]
     if len(text) - cut <= HEAD // 4 and text.count("\n", cut) <= LINES // 4:
         return text, ""  # too little to fold
     line = text.rfind("\n", cut // 2, cut) + 1
@@ -51,7 +50,7 @@ def prose(text: str) -> str:
     """Render Markdown as HTML; fold the rest of a long text. Links and HTML tags stay text."""
     head, rest = split(text)
     fenced = len(_FENCE.findall(head)) % 2 == 1
-    return _fenced(head, False) + _rest(len(text), _fenced(rest, fenced) if rest else "")
+    return _fenced(head, False) + _rest(len(text), _fenced(rest, fenced))
 
 
 def _fenced(text: str, inside: bool) -> str:

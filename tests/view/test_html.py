@@ -8,7 +8,7 @@ from fakes.transcripts import parse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glue.view.html import escape, prose, split
+from glue.view.html import brief, escape, prose, split
 
 MARKDOWN = """\
 # Title with `code`
@@ -65,6 +65,7 @@ def test_markdown_is_rendered_and_links_and_html_stay_text() -> None:
             ),
         ),
         ("        - deep", '<ul><li class="d3">deep</li></ul>'),
+        ("\t - tab", '<ul><li class="d2">tab</li></ul>'),
         ("> a\n>b", "<blockquote><p>a\nb</p></blockquote>"),
         (
             "_a_ *b* **c** `*d*`",
@@ -91,6 +92,19 @@ def test_a_long_text_is_split_after_40_lines_or_3000_characters(
     text: str, head: int, rest: int
 ) -> None:
     assert tuple(map(len, split(text))) == (head, rest)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("<a>\n b", "&lt;a&gt; b"),
+        ("x" * 11, "x" * 9 + "…"),
+        (" " * 39 + "x", "x"),
+        (" " * 40 + "x", ""),
+    ],
+)
+def test_a_title_is_one_line_of_the_beginning_of_a_text(text: str, shown: str) -> None:
+    assert brief(text, 10) == shown
 
 
 def test_code_is_shown_as_code_also_if_its_fence_is_not_closed() -> None:
