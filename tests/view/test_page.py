@@ -36,8 +36,8 @@ from glue.messages import (
     user,
 )
 from glue.provider import Attempt
-from glue.view.page import page
-from glue.view.transcript import Note, ShownMessage, Transcript
+from glue.view.page import index, page
+from glue.view.transcript import Listed, Note, ShownMessage, Transcript
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 16
 
@@ -436,3 +436,19 @@ def test_a_long_meta_and_times_out_of_range_are_shown_short() -> None:
     assert f'<p class="meta">{"k" * 39}…: {"v" * 119}… · n: 7</p>' in html
     assert '<time title="1970-01-01 00:00:05 UTC">start</time>' in html
     assert '<time title="1970-01-01 00:00:04 UTC"></time>' in html
+
+
+def test_the_index_links_to_each_page_and_marks_failed_runs() -> None:
+    first = Listed(file="a&b.html", kind="run", title="Fix <it>", at=1.7e9, figures="2 replies")
+    second = replace(first, file="s.html", kind="session", title="", text="Done.", failed=True)
+
+    html = index([first, second])
+
+    parsed = parse(html)
+    assert [each["href"] for each in parsed.all("a", "who")] == ["a&b.html", "s.html"]
+    assert [each["class"] for each in parsed.all("article")] == ["listed", "listed problem"]
+    rows = re.findall(r"<article.+?</article>", html)
+    assert "".join(parse(rows[0]).text) == "2023-11-14runFix <it>2 replies"
+    assert "".join(parse(rows[1]).text) == "2023-11-14sessionuntitled2 repliesDone."
+    assert '<time title="2023-11-14 22:13:20 UTC">' in rows[0]
+    assert "<div><dt>transcripts</dt><dd>2</dd></div>" in html
