@@ -171,12 +171,10 @@ class OpenTelemetry:
             data = event_to_json(event)
             name = data.pop("type")
             data.pop("text", None)  # the text of a nudge is content, which is not recorded here
-            for key, value in data.items():
-                if isinstance(value, list):
-                    data[key] = tuple(map(str, value))
-                elif value is not None and not isinstance(value, (str, bool, int, float)):
-                    data[key] = str(value)
-            named = {f"glue.{key}": value for key, value in data.items()}
+            named = {
+                f"glue.{key}": tuple(map(str, value)) if isinstance(value, list) else value
+                for key, value in data.items()
+            }
             span.add_event(f"glue.{name}", _known(named))
         if isinstance(event, events.ContinuationAttempt):
             self.continuations.add(1, _model(otel_names, event.provider, event.model))

@@ -104,6 +104,42 @@ async def test_a_traceparent_is_read_from_and_added_to_a_mapping(
     assert f"{top.context.trace_id:032x}" == TRACE
 
 
+def test_the_trace_of_the_environment_is_passed_on_if_there_is_no_other(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GLUE_OTEL", raising=False)
+    monkeypatch.setenv("TRACEPARENT", PARENT)
+    monkeypatch.setenv("TRACESTATE", "a=1")
+    given = {"traceparent": PARENT, "tracestate": "a=1"}
+    own = f"00-{'1' * 32}-{'2' * 16}-01"
+
+    assert telemetry.inject({}) == given
+    assert telemetry.inject({"traceparent": own}) == {"traceparent": own}
+    monkeypatch.delenv("TRACESTATE")
+    assert telemetry.inject({"x": 1}) == {"x": 1, "traceparent": PARENT}
+
+    telemetry.instrument(tracer_provider=backend.tracer_provider)
+    try:
+        with telemetry.continued({"traceparent": own}):
+            assert telemetry.inject({}) == {"traceparent": own}
+    finally:
+        telemetry.uninstrument()
+
+
+@pytest.mark.parametrize(
+    ("value", "is_on"), [("1", True), ("yes", True), ("0", False), ("", False)]
+)
+def test_a_trace_is_continued_only_if_tracing_is_switched_on(
+    monkeypatch: pytest.MonkeyPatch, value: str, is_on: bool
+) -> None:
+    monkeypatch.setenv("GLUE_OTEL", value)
+    try:
+        with telemetry.continued({"traceparent": PARENT}):
+            assert telemetry.inject({}) == ({"traceparent": PARENT} if is_on else {})
+    finally:
+        telemetry.uninstrument()
+
+
 async def test_a_durable_run_continues_the_trace_of_its_caller(
     backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -14,14 +17,16 @@ from opentelemetry import trace
 
 import glue
 from glue import Agent, Outcome
+from glue.messages import AssistantMessage
 from glue.permission import DeferAll
-from glue.provider import Capabilities, capabilities
+from glue.policies import Policy
+from glue.provider import Capabilities, Done, capabilities
 from glue.providers import new, with_failover
 from glue.providers.catalog import ENTRIES
 from glue.providers.escalation import with_escalation
 from glue.providers.retry import with_retries
 from glue.telemetry import OpenTelemetry
-from glue.telemetry.tracing import CONTENT, MAX_CONTENT
+from glue.telemetry.tracing import CONTENT, MAX_CONTENT, MAX_PART
 from glue.testing import Script, call, calls, fail, partial, repeat, say
 
 
@@ -581,3 +586,273 @@ async def test_the_span_of_a_paused_run_ends_with_its_outcome_and_is_not_an_erro
     assert attributes(span)["glue.outcome"] == "paused"
     assert span.end_time is not None
     assert span.status.status_code is trace.StatusCode.UNSET
+
+
+class Answering:
+    """A provider with one reply, which arrives as a whole."""
+
+    name, model = "answering", "m0"
+
+    def __init__(self, base_url: Any = None, **fields: Any) -> None:
+        self.http = SimpleNamespace(base_url=base_url)
+        self.reply = AssistantMessage(content=(glue.Text(text="hi"),), **fields)
+
+    async def stream(self, request: glue.Request) -> AsyncIterator[Any]:
+        yield Done(message=self.reply)
+
+
+@pytest.mark.parametrize(
+    ("base_url", "server"),
+    [
+        ("https://api.example.com/v1", ("api.example.com", 443)),
+        ("http://api.example.com", ("api.example.com", 80)),
+        ("http://[::1]:8080", ("::1", 8080)),
+        ("", (None, None)),
+        (None, (None, None)),
+        (lambda: "https://api.example.com", (None, None)),
+    ],
+)
+async def test_a_request_names_the_host_and_port_of_its_provider(
+    backend: Backend, base_url: Any, server: tuple[str | None, int | None]
+) -> None:
+    await run_traced(backend, Answering(base_url))
+
+    found = attributes(backend.named("chat")[0])
+    assert (found.get("server.address"), found.get("server.port")) == server
+
+
+async def test_the_model_of_a_response_is_the_requested_model_if_the_reply_names_none(
+    backend: Backend,
+) -> None:
+    await run_traced(backend, Answering())
+    await run_traced(backend, Answering(model="m1", meta={"id": "r1"}, raw_stop_reason="stop"))
+    await run_traced(backend, Answering(meta={"id": 7}))
+
+    names = ("gen_ai.response.model", "gen_ai.response.id", "glue.stop_reason.raw")
+    shown = [
+        (span.name, *(attributes(span).get(name) for name in names))
+        for span in backend.named("chat")
+    ]
+    assert shown == [
+        ("chat m0", "m0", None, None),
+        ("chat m0", "m1", "r1", "stop"),
+        ("chat m0", "m0", None, None),
+    ]
+
+
+async def test_the_time_to_the_first_delta_is_part_of_the_request(backend: Backend) -> None:
+    await run_traced(backend, Script(say("a long text", chunk=1)))
+    await run_traced(backend, Answering())
+
+    streamed, whole = backend.named("chat")
+    assert streamed.end_time is not None
+    assert streamed.start_time is not None
+    seconds = attributes(streamed)["gen_ai.response.time_to_first_chunk"]
+    assert 0 < seconds <= (streamed.end_time - streamed.start_time) / 1e9
+    assert "gen_ai.response.time_to_first_chunk" not in attributes(whole)
+    [point] = backend.points()["gen_ai.client.operation.time_to_first_chunk"]
+    assert (point.count, point.sum) == (1, seconds)
+
+
+async def test_the_span_of_a_retry_begins_after_the_delay(backend: Backend) -> None:
+    busy = fail("overloaded", "busy", retry_after=5.0)
+
+    await run_traced(backend, with_retries(Script(busy, "hi"), sleep=no_sleep))
+
+    first, second = sorted(backend.named("chat"), key=lambda span: attributes(span)["glue.attempt"])
+    assert first.end_time is not None
+    assert second.start_time is not None
+    assert second.start_time - first.end_time >= 4e9
+    assert [dict(event.attributes or {}) for event in first.events] == [
+        {"glue.kind": "overloaded", "glue.delay": 5.0}
+    ]
+    durations = [point.sum for point in backend.points()["gen_ai.client.operation.duration"]]
+    assert min(durations) >= 0
+
+
+class Native(Script):
+    """A provider that can force a reply to match a JSON schema."""
+
+    capabilities = Capabilities(takes_output=lambda schema, *, tools=False: True)
+
+
+async def test_a_structured_answer_is_requested_as_json(backend: Backend) -> None:
+    await run_traced(backend, Native('{"n": 1}'), output={"type": "object"})
+    await run_traced(backend, Script("hi"), reasoning="low")
+
+    first, second = (attributes(span) for span in backend.named("chat"))
+    assert first["gen_ai.output.type"] == "json"
+    assert "gen_ai.output.type" not in second
+    assert second["glue.request.reasoning"] == "low"
+    assert "gen_ai.request.temperature" not in second
+
+
+async def test_the_text_of_a_nudge_is_not_recorded(backend: Backend) -> None:
+    await run_traced(backend, Native("no JSON", '{"n": 1}'), output={"type": "object"})
+
+    (top,) = backend.named("invoke_agent")
+    assert [(event.name, dict(event.attributes or {})) for event in top.events] == [
+        ("glue.nudge", {"glue.policy": "output"})
+    ]
+
+
+async def test_a_failed_request_has_the_usage_and_model_of_its_error(backend: Backend) -> None:
+    lost = fail("transient", "cut", provider="p", model="m9", usage=USAGE)
+
+    await run_traced(backend, Script(lost))
+
+    (chat,) = backend.named("chat")
+    assert chat.name == "chat m9"
+    assert attributes(chat)["gen_ai.usage.input_tokens"] == 100
+    assert attributes(chat)["error.type"] == "transient"
+    assert not chat.events  # the exception itself is not recorded, because it may have content
+
+
+async def test_durations_are_shorter_than_their_spans(backend: Backend) -> None:
+    model = Script(calls("gated"), "end")
+
+    await run_traced(backend, model, tools=[gated], permission=glue.AllowAll())
+
+    (tool,) = backend.named("execute_tool")
+    (event,) = tool.events
+    assert tool.end_time is not None
+    assert tool.start_time is not None
+    waited = dict(event.attributes or {})["glue.seconds"]
+    assert isinstance(waited, float)
+    assert 0 <= waited <= (tool.end_time - tool.start_time) / 1e9
+    total = sum(point.sum for point in backend.points()["gen_ai.client.operation.duration"])
+    (top,) = backend.named("invoke_agent")
+    assert top.end_time is not None
+    assert top.start_time is not None
+    assert 0 < total <= (top.end_time - top.start_time) / 1e9
+
+
+def test_metrics_advise_the_buckets_of_the_conventions(backend: Backend) -> None:
+    backend.telemetry.tokens.record(1)
+    backend.telemetry.duration.record(1)
+
+    points = backend.points()
+    tokens = points["gen_ai.client.token.usage"][0].explicit_bounds
+    seconds = points["gen_ai.client.operation.duration"][0].explicit_bounds
+    assert tuple(tokens) == tuple(4**power for power in range(14))
+    assert (seconds[0], seconds[-1], len(seconds)) == (0.01, 81.92, 14)
+
+
+async def test_events_of_the_loop_have_their_fields_without_unknown_values(
+    backend: Backend,
+) -> None:
+    model = Script(calls(partial("add"), stop="max_tokens"), "sorry")
+
+    await run_traced(backend, model, tools=[add])
+
+    (top,) = backend.named("invoke_agent")
+    shown = [(event.name, dict(event.attributes or {})) for event in top.events]
+    cut = {"glue.issue": "cut_off", "glue.tool": "add", "glue.attempted": True}
+    gone = {**cut, "glue.issue": "abandoned", "glue.success": False}
+    assert shown == [("glue.tool_payload_repair", cut), ("glue.tool_payload_repair", gone)]
+
+
+async def test_a_list_of_an_event_is_recorded_as_texts(backend: Backend) -> None:
+    class Hint(Policy):
+        def before_request(self, state: Any, request: glue.Request) -> glue.Request:
+            hint = glue.UserMessage(id="hint", content=(glue.Text(text="be brief"),))
+            return replace(request, messages=(*request.messages, hint))
+
+    await run_traced(backend, Script("hi"), policies=[Hint()])
+
+    (top,) = backend.named("invoke_agent")
+    (event,) = top.events
+    found = dict(event.attributes or {})
+    assert (event.name, found["glue.policy"]) == ("glue.context_changed", "Hint")
+    assert found["glue.added"] == ("hint",)
+    assert "glue.removed" not in found
+
+
+LONG = "x" * MAX_PART
+
+
+@pytest.mark.parametrize(
+    ("text", "recorded"),
+    [(LONG, LONG), (LONG + "yz", f"{LONG} [2 characters more]")],
+    ids=["whole", "cut"],
+)
+async def test_a_long_text_is_recorded_with_the_number_of_missing_characters(
+    text: str, recorded: str
+) -> None:
+    backend = Backend(content=True)
+
+    await Agent(Script("ok"), telemetry=backend.telemetry).run(text)
+
+    (chat,) = backend.named("chat")
+    [message] = json.loads(attributes(chat)["gen_ai.input.messages"])
+    assert message == {"role": "user", "parts": [{"type": "text", "content": recorded}]}
+
+
+@pytest.mark.parametrize(("surplus", "kept"), [(0, 9), (1, 8)])
+async def test_messages_are_recorded_as_far_as_they_fit(surplus: int, kept: int) -> None:
+    backend = Backend(content=True)
+    empty = json.dumps({"role": "user", "parts": [{"type": "text", "content": ""}]})
+    size = (MAX_CONTENT - 2) // 9 - 2 - len(empty)
+    rest = MAX_CONTENT - 2 - 9 * (size + 2 + len(empty))
+    texts = ["a" * (size + rest + surplus), *["b" * size] * 8]
+    *history, last = map(glue.user, texts)
+
+    await Agent(Script("ok"), telemetry=backend.telemetry).run([last], message_history=history)
+
+    (chat,) = backend.named("chat")
+    text = attributes(chat)["gen_ai.input.messages"]
+    assert len(json.loads(text)) == kept
+    assert len(text) <= MAX_CONTENT
+
+
+async def test_every_kind_of_part_is_recorded_without_its_bytes() -> None:
+    backend = Backend(content=True)
+    picture = glue.Image(media_type="image/png", data=b"secret bytes")
+    script = Script(
+        calls(call("add", {"a": 1, "b": 2}, id="c1"), text="Adding."), say("3", thinking="hm")
+    )
+
+    await Agent(script, tools=[add], telemetry=backend.telemetry).run(["look", picture])
+
+    first, second = backend.named("chat")
+    user, asked, result = json.loads(attributes(second)["gen_ai.input.messages"])
+    assert user["parts"] == [{"type": "text", "content": "look"}, {"type": "image"}]
+    assert asked == {
+        "role": "assistant",
+        "parts": [
+            {"type": "text", "content": "Adding."},
+            {"type": "tool_call", "id": "c1", "name": "add", "arguments": '{"a": 1, "b": 2}'},
+        ],
+    }
+    assert result["parts"] == [{"type": "tool_call_response", "id": "c1", "response": "3"}]
+    [answered] = json.loads(attributes(second)["gen_ai.output.messages"])
+    assert answered == {
+        "role": "assistant",
+        "parts": [{"type": "reasoning", "content": "hm"}, {"type": "text", "content": "3"}],
+        "finish_reason": "end_turn",
+    }
+    assert json.loads(attributes(first)["gen_ai.tool.definitions"])[0]["name"] == "add"
+    (ran,) = backend.named("execute_tool")
+    assert attributes(ran)["gen_ai.tool.call.result"] == "3"
+    assert attributes(ran)["gen_ai.tool.call.arguments"] == '{"a": 1, "b": 2}'
+
+
+async def test_a_current_span_is_the_parent_instead_of_the_environment(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACEPARENT", PARENT)
+
+    with backend.tracer_provider.get_tracer("mine").start_as_current_span("mine"):
+        await run_traced(backend, Script("a"))
+
+    (top,) = backend.named("invoke_agent")
+    assert backend.parent(top) == "mine"
+
+
+def test_a_continued_trace_ends_with_its_block(backend: Backend) -> None:
+    with backend.telemetry.continued({"traceparent": PARENT, "limits": 3}):
+        inside = trace.get_current_span().get_span_context()
+    outside = trace.get_current_span().get_span_context()
+
+    assert f"{inside.trace_id:032x}" == TRACE
+    assert not outside.is_valid
