@@ -61,6 +61,8 @@ for _ in range(5):
 
 
 class Collector(BaseHTTPRequestHandler):
+    status: ClassVar[int] = 200
+    paths: ClassVar[list[str]] = []
     spans: ClassVar[list[str]] = []
     traces: ClassVar[list[str]] = []
 
@@ -70,6 +72,7 @@ class Collector(BaseHTTPRequestHandler):
         )
 
         body = self.rfile.read(int(self.headers["content-length"]))
+        self.paths.append(self.path)
         if self.path == "/v1/traces":
             request = ExportTraceServiceRequest.FromString(body)
             scopes = [
@@ -78,7 +81,7 @@ class Collector(BaseHTTPRequestHandler):
             found = [span for scope in scopes for span in scope.spans]
             self.spans.extend(span.name for span in found)
             self.traces.extend(span.trace_id.hex() for span in found)
-        self.send_response(200)
+        self.send_response(self.status)
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -116,6 +119,7 @@ def test_all_spans_are_sent_before_a_program_ends(command: list[str], spans: int
         "opentelemetry.exporter.otlp.proto.http", reason="the OTLP exporter is not installed"
     )
     Collector.spans.clear()
+    Collector.paths.clear()
     with ThreadingHTTPServer(("127.0.0.1", 0), Collector) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         done = finished(command, f"http://127.0.0.1:{server.server_port}")
@@ -123,6 +127,86 @@ def test_all_spans_are_sent_before_a_program_ends(command: list[str], spans: int
 
     assert (done.returncode, done.stderr) == (0, "")
     assert len(Collector.spans) == spans
+    assert set(Collector.paths) == {"/v1/traces", "/v1/metrics"}
+
+
+class Refusing(Collector):
+    status = 400
+
+
+def test_a_collector_that_refuses_spans_causes_no_output() -> None:
+    pytest.importorskip(
+        "opentelemetry.exporter.otlp.proto.http", reason="the OTLP exporter is not installed"
+    )
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        done = finished(["-c", SCRIPT], f"http://127.0.0.1:{server.server_port}")
+        server.shutdown()
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+# Prints the name of the service, the timeouts of the exporters, and whether runs are traced.
+CONFIGURED = """
+import json, os
+from opentelemetry import metrics, trace
+from opentelemetry.exporter.otlp.proto.http import metric_exporter, trace_exporter
+
+timeouts = []
+
+def recording(exporter):
+    def make(timeout):
+        timeouts.append(timeout)
+        return exporter(timeout=timeout)
+    return make
+
+metric_exporter.OTLPMetricExporter = recording(metric_exporter.OTLPMetricExporter)
+trace_exporter.OTLPSpanExporter = recording(trace_exporter.OTLPSpanExporter)
+import glue
+from glue import telemetry
+from glue.testing import Script
+
+telemetry.setup()
+if os.environ["OTEL_TRACES_EXPORTER"] == "console":
+    glue.Agent(Script("hi")).run_sync("go")
+name = trace.get_tracer_provider().resource.attributes["service.name"]
+print(json.dumps([name, timeouts, os.environ["GLUE_OTEL"]]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "variables", "name", "timeouts"),
+    [
+        ("otlp", {"MY_TIMEOUT": "1", "OTEL_EXPORTER_OTLP_HEADERS": "a=b"}, "glue", [3.0, 3.0]),
+        (
+            "otlp",
+            {"OTEL_SERVICE_NAME": "mine", "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": "1"},
+            "mine",
+            [None, None],
+        ),
+        ("console", {}, "glue", []),
+    ],
+)
+def test_the_variables_of_the_standard_choose_the_exporters(
+    kind: str, variables: dict[str, str], name: str, timeouts: list[float | None]
+) -> None:
+    pytest.importorskip(
+        "opentelemetry.exporter.otlp.proto.http", reason="the OTLP exporter is not installed"
+    )
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("OTEL_")}
+    kinds = {f"OTEL_{signal}_EXPORTER": kind for signal in ("TRACES", "METRICS")}
+
+    done = subprocess.run(
+        [sys.executable, "-c", CONFIGURED],
+        capture_output=True,
+        text=True,
+        env={**kept, **kinds, **variables},
+        timeout=60,
+    )
+
+    assert json.loads(done.stdout) == [name, timeouts, "1"]
+    for printed in ('"name": "invoke_agent"', "gen_ai.client.operation.duration"):
+        assert (printed in done.stderr) == (kind == "console")
 
 
 def test_an_unreachable_collector_causes_no_output() -> None:
