@@ -32,8 +32,7 @@ class Spool:
 
     def __init__(self, directory: str | os.PathLike[str] | None = None) -> None:
         self._given = None if directory is None else os.fspath(directory)
-        self._temporary = ""
-        self._owner = 0  # the process that created the temporary directory
+        self._temporary: dict[int, str] = {}  # the directory of each process
         self._names: deque[str] = deque()
 
     @property
@@ -43,10 +42,11 @@ class Spool:
             os.makedirs(self._given, mode=0o700, exist_ok=True)
             return self._given
         # A forked child must not write to the directory of its parent.
-        if not self._temporary or self._owner != os.getpid():
-            self._temporary, self._owner = tempfile.mkdtemp(prefix="glue-"), os.getpid()
-            atexit.register(_remove, self._temporary, self._owner)
-        return self._temporary
+        process = os.getpid()
+        if process not in self._temporary:
+            self._temporary[process] = tempfile.mkdtemp(prefix="glue-")
+            atexit.register(_remove, self._temporary[process], process)
+        return self._temporary[process]
 
     def write(self, text: str) -> str:
         """Write a text to a new file and return its address, such as "spool:ID.txt".

@@ -15,7 +15,7 @@ import pytest
 
 import glue
 from glue.context import Spending
-from glue.function.spool import MAX_TEXTS, Spool, cap, current_spool
+from glue.function.spool import Spool, cap, current_spool
 from glue.testing import call
 
 
@@ -67,6 +67,22 @@ def test_a_long_line_is_cut_at_the_limit() -> None:
     assert "offset 1 to continue" in short
 
 
+@pytest.mark.usefixtures("spool")
+@pytest.mark.parametrize(
+    ("first", "last", "head", "tail"),
+    [(150, 925, 200, 100), (151, 924, 151, 75), (10, 900, 200, 99)],
+)
+def test_a_text_is_cut_at_line_breaks_that_are_near(
+    first: int, last: int, head: int, tail: int
+) -> None:
+    text = "x" * first + "\n" + "x" * (last - first - 1) + "\n" + "x" * (999 - last)
+
+    kept = cap(text, 300)
+
+    begin, _, end = re.split(r"\n(\[.*\])\n", kept)
+    assert (begin, end) == (text[:head], text[len(text) - tail :])
+
+
 def test_spooled_files_are_private(tmp_path: pathlib.Path) -> None:
     spool = Spool(tmp_path / "new")
     spool.write("secret")
@@ -111,7 +127,7 @@ def test_the_oldest_texts_are_removed(tmp_path: pathlib.Path) -> None:
     spool = Spool(tmp_path)
     first, second, third = (spool.write(name) for name in "abc")
 
-    for _ in range(MAX_TEXTS - 2):
+    for _ in range(256 - 2):
         spool.write("later")
 
     with pytest.raises(FileNotFoundError):
