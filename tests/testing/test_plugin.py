@@ -74,6 +74,7 @@ def run_pytest(folder: Path, *arguments: str, **environ: str) -> str:
         "-m",
         "pytest",
         "-q",
+        "--strict-markers",
         "-p",
         "glue.testing.plugin",
         "-p",
@@ -112,6 +113,7 @@ def test_marked_tests_record_and_replay_and_other_requests_are_blocked(tmp_path:
     assert "request 1 differs from request 1 of the cassette" in replayed
     assert "1 of 2 recorded requests were not sent" in replayed
     assert "does not exist; record it" in replayed
+    assert "self.folder" not in replayed  # the failure is one line, without a traceback
 
 
 @pytest.mark.parametrize(
@@ -168,6 +170,9 @@ def test_a_wrong_case_and_a_test_without_the_argument_are_errors_of_one_line(
     wrong = pytest_in(tmp_path)
     (tmp_path / "test_own.py").write_text(CASES.replace("(case, model)", "(model)"))
     missing = pytest_in(tmp_path)
+    (tmp_path / "test_own.py").write_text(CASES.replace('"cases.jsonl"', ""))
+    nameless = pytest_in(tmp_path)
 
     assert "cases.jsonl, line 1: contain: unknown name; there are: id, prompt" in wrong.stdout
-    assert "glue_cases needs a file, and the test needs an argument `case`" in missing.stdout
+    for ran in (missing, nameless):
+        assert "glue_cases needs a file, and the test needs an argument `case`" in ran.stdout
