@@ -98,7 +98,7 @@ async def _call_function(
     If a plain function raises an exception, return an error result.
     """
     positional, named = tool.signature.split(arguments)
-    running = [True]
+    running = {"the call"}
     if tool.signature.takes_context:
         own = context if tool.is_async else _context_for_thread(context, running)
         positional = [own, *positional]
@@ -123,7 +123,7 @@ async def _call_function(
     return await returned if inspect.isawaitable(returned) else returned
 
 
-def _context_for_thread(context: Context[Any], running: list[bool]) -> Context[Any]:
+def _context_for_thread(context: Context[Any], running: set[str]) -> Context[Any]:
     """Return a copy of the context that a tool may use in another thread.
 
     The copy passes progress reports to the event loop, and only while `running` is not empty.
@@ -186,6 +186,6 @@ def _clean(result: ToolResult, limit: int | None) -> ToolResult:
                 text = text.encode("utf-8", "replace").decode()
             if limit is not None:
                 text = cap(text, limit)
-            part = part if text == part.text else replace(part, text=text)
+            part = replace(part, text=text)
         content.append(part)
     return result if content == list(result.content) else replace(result, content=tuple(content))

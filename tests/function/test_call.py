@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 
 import glue
 from glue.context import Spending
+from glue.function.call import supplied_result
+from glue.messages import ToolSpec
 from glue.testing import Script, call, calls
 
 if TYPE_CHECKING:
@@ -358,6 +360,32 @@ async def test_a_misspelt_tool_name_is_answered_with_the_closest_name() -> None:
     )
 
     assert "weather" in result.messages[2].text
+
+
+async def test_a_tool_without_a_limit_returns_any_text_whole() -> None:
+    @glue.tool(max_output=None)
+    def big() -> str:
+        return "x" * 100_000
+
+    assert (await invoke(big)).text == "x" * 100_000
+
+
+async def test_a_supplied_result_needs_only_the_name_of_the_tool() -> None:
+    class Bare:
+        spec = ToolSpec(name="bare")
+
+    result = await supplied_result(Bare(), {"port": 8080})
+
+    assert (result.text, result.terminate, result.is_error) == ('{"port": 8080}', False, False)
+
+
+async def test_only_a_successful_call_of_a_final_tool_asks_to_end_the_run() -> None:
+    @glue.tool(terminates=True)
+    def final(number: int) -> int:
+        return 10 // number
+
+    assert (await invoke(final, '{"number": 3}')).terminate
+    assert not (await invoke(final, '{"number": 0}')).terminate
 
 
 KEYS = ["city", "days", "orders", "item", "due", "mode", "z"]

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 import glue
 from glue.context import Spending
 from glue.testing import Script, call, calls
@@ -143,3 +145,18 @@ async def test_permission_is_asked_for_the_arguments_that_the_hooks_replaced() -
 
     assert result.text == "safe"
     assert seen == [("safe", {"path": "safe"})]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (glue.Abort, "reason must be a"),
+        (glue.Skip, "result must be a text or a glue.ToolResult, not 7"),
+        (glue.Replace, "arguments must be a dict of names to values, not 7"),
+        (lambda value: glue.ToolHook(before=value), "before must be a function, not 7"),
+        (lambda value: glue.ToolHook(after=value), "after must be a function, not 7"),
+    ],
+)
+def test_a_wrong_value_of_a_hook_is_named(make: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        make(7)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from glue import Limits, run
+from glue import Limits, Outcome, run
+from glue.events import RunEnd
+from glue.messages import Usage
 from glue.telemetry import Histogram, Metrics
 from glue.testing import Script, calls, partial, repeat, say
 
@@ -43,3 +45,23 @@ def test_a_value_at_a_bound_counts_in_the_lower_bucket() -> None:
         histogram.observe(value)
 
     assert histogram.counts == [2, 2, 1]
+
+
+def test_the_buckets_of_attempts_and_seconds() -> None:
+    metrics = Metrics()
+
+    assert metrics.attempts_per_run.bounds == (0, 1, 2, 3, 5, 10)
+    assert metrics.seconds_per_continued_run.bounds == (0.5, 1, 2, 5, 10, 30, 60, 120, 300)
+
+
+def test_the_end_of_a_run_is_counted_by_a_listener_that_missed_its_start() -> None:
+    metrics = Metrics()
+    cut = RunEnd(
+        run_id="1", outcome=Outcome.TRUNCATED, usage=Usage(), turns=1, requests=1, seconds=1.0
+    )
+
+    metrics(cut)
+
+    assert metrics.truncation_exits == {"not_continued": 1}
+    assert metrics.attempts_per_run.counts[0] == 1
+    assert metrics.seconds_per_continued_run.count == 0

@@ -131,6 +131,24 @@ async def test_by_hash_the_order_does_not_matter(tmp_path: Path) -> None:
         await ask(replay, "one")
 
 
+@pytest.mark.parametrize(
+    ("recorded", "now", "text"),
+    [
+        ("abc", "abcd", ': recorded "abc", now "abcd"'),
+        ("x" * 40, "x" * 41, f': recorded "...{"x" * 30}", now "...{"x" * 31}"'),
+        ([1], "1", ': recorded [1], now "1"'),
+        ({"a": 1}, [1], ': recorded {"a": 1}, now [1]'),
+        ([1, 2], [1], ": recorded 2 items, now 1 item"),
+        ({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}, "a[1].b: recorded 2, now 3"),
+        ({"a": 1}, {"a": 1, "b": 2}, "b: recorded nothing, now 2"),
+        ("x" * 90, 1, f': recorded "{"x" * 76}..., now 1'),
+        ("x" * 78, 1, f': recorded "{"x" * 78}", now 1'),
+    ],
+)
+def test_a_difference_names_its_place_and_both_values(recorded: Any, now: Any, text: str) -> None:
+    assert difference(recorded, now) == text
+
+
 def test_the_difference_of_long_texts_is_shown_where_it_begins() -> None:
     text = f"{'Answer in one line. ' * 20}Be "
 
@@ -322,3 +340,25 @@ async def test_a_cassette_without_a_file_stays_in_memory() -> None:
     recorded = await ask(Recorder(Script("a"), cassette), "x")
 
     assert await ask(Replay(cassette), "x") == recorded
+
+
+@pytest.mark.parametrize(
+    ("header", "why"),
+    [
+        ({"type": "cassette", "schema": 1}, "the line is not the header of a cassette"),
+        ({"schema": 1, "provider": "x"}, "the line is not the header of a cassette"),
+        ({"type": "cassette", "provider": "x"}, "the header has no schema number"),
+        (
+            {"type": "cassette", "provider": "x", "schema": 2},
+            "the cassette has schema 2, but this glue supports only 1; upgrade glue-agents",
+        ),
+    ],
+)
+def test_a_file_with_another_header_is_refused(tmp_path: Path, header: Any, why: str) -> None:
+    path = tmp_path / "c.jsonl"
+    path.write_text(json.dumps(header))
+
+    with pytest.raises(ReplayError) as caught:
+        Cassette.load(path)
+
+    assert str(caught.value) == f"{path} is not a cassette: line 1: {why}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from typing import Any
 
+import anyio
 import pytest
 
 from glue import AssistantMessage, Message, Request, Text, ToolMessage, Usage, user
@@ -162,3 +163,21 @@ def test_shape_shows_who_wrote_each_message() -> None:
     ]
 
     assert shape(messages) == "u a t u+ a"
+
+
+@pytest.mark.parametrize("deltas", [0, 2])
+async def test_a_reply_can_be_cancelled_before_its_first_delta_and_before_its_end(
+    deltas: int,
+) -> None:
+    request = Request(messages=(user("hi"),))
+    script, seen = Script(say("ab", chunk=1)), list[str]()
+
+    with anyio.CancelScope() as scope:
+        if not deltas:
+            scope.cancel()
+        async for event in script.stream(request):
+            seen.append(type(event).__name__)
+            if len(seen) == deltas:
+                scope.cancel()
+
+    assert seen == ["TextDelta"] * deltas

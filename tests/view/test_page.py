@@ -438,6 +438,15 @@ def test_a_long_meta_and_times_out_of_range_are_shown_short() -> None:
     assert '<time title="1970-01-01 00:00:04 UTC"></time>' in html
 
 
+def test_replies_that_stopped_early_are_counted() -> None:
+    cut = reply(Text(text="x"), stop_reason="max_tokens")
+
+    for replies, shown in (([cut], "1 reply"), ([cut, cut], "2 replies")):
+        assert f'<dt>stopped early</dt><dd><b class="bad">{shown}</b></dd>' in page(
+            transcript(*replies)
+        )
+
+
 def test_the_index_links_to_each_page_and_marks_failed_runs() -> None:
     first = Listed(file="a&b.html", kind="run", title="Fix <it>", at=1.7e9, figures="2 replies")
     second = replace(first, file="s.html", kind="session", title="", text="Done.", failed=True)
