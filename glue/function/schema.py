@@ -667,9 +667,7 @@ def _duration(timedelta: Any, text: str) -> Any:
 
 
 def _base64(text: str) -> bytes:
-    return base64.b64decode(
-        "".join(text.split()), altchars=b"-_" if {"-", "_"} & set(text) else None, validate=True
-    )
+    return base64.b64decode("".join(text.split()), altchars=b"-_", validate=True)
 
 
 def _dataclass_fields(kind: Any, hints: dict[str, Any]) -> Iterable[tuple[str, Any, Any]]:

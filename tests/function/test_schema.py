@@ -367,3 +367,34 @@ assert "jsonschema" in sys.modules
 def test_a_bound_that_does_not_apply_to_the_type_is_an_error(annotation: Any, name: str) -> None:
     with pytest.raises(CannotDescribe, match=f"^{name} does not apply to "):
         shape_of(annotation)
+
+
+@dataclasses.dataclass
+class Measured:
+    length: int
+    unit: dataclasses.InitVar[str] = "m"
+
+    def __post_init__(self, unit: str) -> None:
+        self.text = f"{self.length} {unit}"
+
+
+def test_a_parameter_of_a_dataclass_that_is_not_stored_is_passed_on() -> None:
+    shape = shape_of(Measured)
+
+    assert shape.schema["properties"]["unit"] == {"type": "string", "default": "m"}
+    assert shape.read({"length": 3, "unit": "km"}).text == "3 km"
+
+
+def test_a_class_of_a_module_that_is_gone_can_be_described() -> None:
+    made = dataclasses.make_dataclass("Point", [("x", int), ("y", "int")])
+    made.__module__ = "gone"
+
+    assert shape_of(made).read({"x": 1, "y": 2}) == made(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "data"),
+    [("+/+/", b"\xfb\xff\xbf"), ("-_-_", b"\xfb\xff\xbf"), ("aG\nk=", b"hi"), ("", b"")],
+)
+def test_bytes_are_read_from_both_alphabets_of_base64(text: str, data: bytes) -> None:
+    assert shape_of(bytes).read(text) == data
