@@ -455,3 +455,48 @@ async def test_the_validator_of_jsonschema_is_made_once() -> None:
     await invoke(weather, {"city": 2})
 
     assert weather.signature.shape.validator.load_jsonschema() is first
+
+
+def test_a_docstring_of_one_line_may_describe_a_parameter() -> None:
+    @glue.tool(description="Weather.")
+    def weather(city: str) -> str:
+        """:param city: such as Oslo"""
+        return city
+
+    assert weather.spec.parameters["properties"]["city"]["description"] == "such as Oslo"
+
+
+def test_the_description_is_the_first_paragraph() -> None:
+    @glue.tool
+    def weather(city: str) -> str:
+        """Return the weather
+        in a city.
+
+        It is often wet.
+        """
+        return city
+
+    assert weather.spec.description == "Return the weather in a city."
+
+
+def test_annotations_are_read_in_the_namespace_of_the_function() -> None:
+    names: dict[str, Any] = {"Number": int, "__name__": __name__}
+    exec("def double(number: 'Number') -> int:\n    'Double.'\n    return 2 * number", names)
+
+    made = glue.tool(names["double"])
+
+    assert made.spec.parameters["properties"]["number"] == {"type": "integer"}
+
+
+def test_a_class_can_be_a_tool() -> None:
+    class Point:
+        """Make a point."""
+
+        def __init__(self, x: int) -> None:
+            self.x = x
+
+    made: Any = glue.tool(Point)
+
+    assert (made.name, made.spec.description) == ("Point", "Make a point.")
+    assert made.spec.parameters["properties"]["x"] == {"type": "integer"}
+    assert made(3).x == 3

@@ -375,3 +375,49 @@ def test_large_values_may_use_many_references() -> None:
     points = [*range(1_000), *map(str, range(1_000))]
 
     assert Shape(schema).read({"points": points}) == {"points": points}
+
+
+@pytest.mark.parametrize(
+    ("value", "is_valid"),
+    [(["a", "b"], True), (["a", "a"], False), ([1, 2], True), ([1, 1.0], False), ([], True)],
+)
+def test_items_that_must_be_unique(value: Any, is_valid: bool) -> None:
+    validator = Validator({"type": "array", "uniqueItems": True})
+
+    assert (validator.errors(value) is None) == is_valid
+    assert Validator({"type": "array"}).errors(value) is None
+
+
+def test_a_fault_of_the_whole_value_has_no_path() -> None:
+    error = Validator({"type": "array", "items": {"type": "integer"}}).errors("x")
+    inside = Validator({"type": "array", "items": {"type": "integer"}}).errors(["x"])
+
+    assert error is not None
+    assert error.lines == ['got "x", expected a list of integers']
+    assert inside is not None
+    assert inside.lines == ['[0]: got "x", expected an integer']
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": "object", "required": ["a"]}, {"a": 1}),
+        ({"type": "object", "required": ["a"]}, {"a": 1, "b": 2}),
+        ({"type": "object", "properties": {"a": {}, "b": {}}, "required": ["a"]}, {"a": 1}),
+        ({"type": "array", "minItems": 1, "maxItems": 2}, [1]),
+        ({"type": "array", "minItems": 1, "maxItems": 2}, [1, 2]),
+        ({"$ref": "#/$defs/a~1b", "$defs": {"a/b": {"type": "string"}}}, "x"),
+    ],
+)
+def test_a_valid_value_needs_only_the_quick_check(schema: Any, value: Any) -> None:
+    assert Validator(schema).check(schema)(value)
+
+
+def test_a_reference_is_followed_as_far_as_it_leads() -> None:
+    text = {"type": "string"}
+    validator = Validator({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": text, "c": {"$ref": "#"}}})
+
+    assert validator.resolve({"$ref": "#/$defs/a"}) is text
+    assert validator.resolve({"$ref": "#/$defs/c"}) is validator.schema
+    for unchanged in ({"$ref": 7}, {"$ref": "other.json"}, {"$ref": "#/$defs/x"}, text, True):
+        assert validator.resolve(unchanged) is unchanged
