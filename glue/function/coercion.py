@@ -131,9 +131,10 @@ def _coerce_items(validator: Validator, schema: Schema, value: Json) -> Json:
         for index, item in enumerate(value)
     ]
     if schema.get("uniqueItems") is True:
-        # Reversed twice, so that the first of several equal items is kept.
-        kept = {json.dumps(item, sort_keys=True): item for item in reversed(items)}
-        return list(reversed(kept.values()))
+        kept: dict[str, Json] = {}
+        for item in items:
+            kept.setdefault(json.dumps(item, sort_keys=True), item)
+        return list(kept.values())
     return items
 
 

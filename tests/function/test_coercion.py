@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 import pytest
 
+from glue.function.coercion import coerce
 from glue.function.schema import shape_of
-from glue.function.validation import ValidationError
+from glue.function.validation import ValidationError, Validator
 
 
 class Color(enum.Enum):
@@ -115,3 +116,43 @@ def test_a_value_that_fits_is_not_changed() -> None:
     assert read(str | int, "3") == "3"
     assert read(list[str] | str, "x") == "x"
     assert read(Any, "3") == "3"
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "result"),
+    [
+        ({"type": "array", "items": {"type": "string"}}, "3", ["3"]),
+        ({"type": "array", "items": {"type": "string"}}, "true", ["true"]),
+        ({"type": "array", "items": {"type": "integer"}}, "3", [3]),
+        ({"type": "array", "items": {"type": "integer"}}, " [3] ", [3]),
+        ({"type": "array", "items": {"type": "integer"}}, "[3", "[3"),
+        ({"type": "object"}, "[1]", "[1]"),
+        ({"type": "object"}, ' {"a": 1}', {"a": 1}),
+        (
+            {"type": "array", "prefixItems": [{"type": "integer"}], "items": {"type": "string"}},
+            ["1", "2"],
+            [1, "2"],
+        ),
+        ({"type": "array", "items": [7]}, ["1"], ["1"]),
+        ({"type": ["integer", "null"]}, "null", None),
+        ({"type": ["integer", "null"]}, "7", 7),
+        ({"type": "number"}, "0", 0.0),
+        ({"type": "number"}, "12", 12),
+        ({"type": "number"}, "1e3", 1000.0),
+        ({"type": "integer"}, "3.00", 3),
+        ({"type": "boolean"}, " TRUE ", True),
+        ({"enum": [2, "2x"]}, " 2 ", 2),
+        ({"enum": ["2", 2]}, "2", "2"),
+        ({"enum": [[2]]}, "[2]", "[2]"),
+        ({"type": "string", "format": "duration"}, -1.5, "-PT1.5S"),
+        ({"type": "string", "pattern": "^[0-9]$"}, 7, "7"),
+        ({"type": "string", "pattern": "^[0-9]$"}, 77, 77),
+        ({"type": "string"}, 7, 7),
+        ({"type": "array", "uniqueItems": True}, [1, 2, 1], [1, 2]),
+        (True, "3", "3"),
+    ],
+)
+def test_a_value_is_converted_to_fit_its_schema(schema: Any, value: Any, result: Any) -> None:
+    converted = coerce(Validator(schema if isinstance(schema, dict) else {}), schema, value)
+
+    assert (type(converted), converted) == (type(result), result)
