@@ -27,7 +27,7 @@ _SPHINX = re.compile(
 
 def summary(doc: str) -> str:
     """Return the first paragraph of a docstring on one line, without the fields of Sphinx."""
-    return " ".join(_SUMMARY.split(doc, 1)[0].split())
+    return " ".join(_SUMMARY.split(doc)[0].split())
 
 
 def arguments_section(doc: str) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import glue
+from glue.function.docstrings import arguments_section, summary
 
 NUMPY = """Draw a shape.
 
@@ -109,3 +110,18 @@ def test_fields_of_sphinx_directly_below_the_summary_are_not_part_of_it() -> Non
 
     assert look.spec.description == "Look something up."
     assert look.spec.parameters["properties"]["name"]["description"] == "what to look up"
+
+
+def test_a_section_of_numpy_may_be_indented_by_one_space_and_have_other_lines() -> None:
+    doc = (
+        "Draw.\n\nParameters\n----------\n"
+        "shape : str\n  The shape.\n  - odd (line)\n+ no name\n lost\nwidth\n In pixels.\n"
+    )
+
+    assert arguments_section(doc) == {"shape": "The shape. - odd (line)", "width": "In pixels."}
+
+
+def test_the_summary_ends_at_the_first_blank_line() -> None:
+    assert summary("One\n  two.\n\nThree.\n\nFour.") == "One two."
+    assert summary("One.\n:param x: a\n:returns: b") == "One."
+    assert summary("") == ""

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import pytest
 
 import glue
+from glue.function.faults import describe, show_json
 from glue.function.schema import shape_of
 from glue.function.validation import ValidationError
 
@@ -155,3 +156,39 @@ def test_a_union_without_a_tag_describes_its_options() -> None:
     assert faults(Named | Numbered, {}) == [
         "got {}, expected an object with name or an object with number"
     ]
+
+
+def tuples(levels: int) -> Any:
+    return {"type": "array", "prefixItems": [tuples(levels - 1)]} if levels else {"type": "integer"}
+
+
+def unions(levels: int) -> Any:
+    return (
+        {"anyOf": [unions(levels - 1)]} if levels else {"type": "object", "properties": {"x": {}}}
+    )
+
+
+def test_a_description_of_nested_values_has_three_levels() -> None:
+    def described(schema: Any) -> str:
+        return describe(schema, lambda each: each)
+
+    assert described(tuples(3)) == "a list of [a list of [a list of [an integer]]]"
+    assert described(tuples(4)) == "a list of [a list of [a list of [a list]]]"
+    assert described(unions(2)) == "an object with x"
+    assert described(unions(3)) == "an object"
+    assert described({"type": "array", "prefixItems": []}) == "a list"
+    assert described(True) == "a value"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("x" * 78, f'"{"x" * 78}"'),
+        ("x" * 79, f'"{"x" * 79}... (81 characters)'),
+        ("Zürich", '"Zürich"'),
+        ({1}, "{1}"),
+        ("a\u202eb", '"a⟨U+202E⟩b"'),
+    ],
+)
+def test_a_value_is_shown_as_json_of_80_characters(value: Any, shown: str) -> None:
+    assert show_json(value) == shown

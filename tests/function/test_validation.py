@@ -421,3 +421,61 @@ def test_a_reference_is_followed_as_far_as_it_leads() -> None:
     assert validator.resolve({"$ref": "#/$defs/c"}) is validator.schema
     for unchanged in ({"$ref": 7}, {"$ref": "other.json"}, {"$ref": "#/$defs/x"}, text, True):
         assert validator.resolve(unchanged) is unchanged
+
+
+@pytest.mark.parametrize(
+    ("keyword", "bound", "valid", "invalid"),
+    [
+        ("minimum", 3, 3, 2),
+        ("maximum", 3, 3, 4),
+        ("exclusiveMinimum", 3, 4, 3),
+        ("exclusiveMaximum", 3, 2, 3),
+        ("multipleOf", 3, 6, 7),
+        ("minLength", 2, "ab", "a"),
+        ("maxLength", 2, "ab", "abc"),
+        ("minItems", 2, [1, 2], [1]),
+        ("maxItems", 2, [1, 2], [1, 2, 3]),
+        ("minProperties", 1, {"a": 1}, {}),
+        ("maxProperties", 1, {"a": 1}, {"a": 1, "b": 2}),
+        ("pattern", "^a", "ab", "ba"),
+        ("const", "a", "a", "b"),
+        ("enum", ["a", 1], 1, True),
+        ("propertyNames", {"maxLength": 1}, {"a": 1}, {"ab": 1}),
+        ("additionalProperties", {"type": "string"}, {"a": "x"}, {"a": 1}),
+        ("anyOf", [{"type": "string"}, {"type": "null"}], None, 1),
+        ("allOf", [{"type": "string"}, {"minLength": 1}], "a", ""),
+    ],
+)
+def test_the_quick_check_of_a_keyword(keyword: str, bound: Any, valid: Any, invalid: Any) -> None:
+    schema = {keyword: bound}
+    validator = Validator(schema)
+
+    assert validator.check(schema)(valid)
+    assert not validator.check(schema)(invalid)
+    assert validator.errors(valid) is None
+    assert validator.errors(invalid) is not None
+
+
+@pytest.mark.parametrize("other", [True, {"type": "integer"}])
+def test_an_open_object_needs_its_required_names(other: Any) -> None:
+    properties = {"a": {"type": "integer"}}
+    schema = {"type": "object", "properties": properties, "required": ["a"]}
+    validator = Validator({**schema, "additionalProperties": other})
+
+    assert validator.errors({"b": 1}) is not None
+    assert validator.errors({"a": 1, "b": 1}) is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "accepted"),
+    [
+        ({"type": "integer"}, 1.0, True),
+        ({"type": "integer"}, 1.5, False),
+        ({"type": "integer"}, "1", False),
+        ({"type": "integer"}, True, False),
+        ({"type": "number"}, 1, True),
+        ({}, "x", True),
+    ],
+)
+def test_a_whole_number_of_any_type_is_an_integer(schema: Any, value: Any, accepted: bool) -> None:
+    assert Validator(schema).accepts(schema, value) is accepted
