@@ -72,9 +72,7 @@ class Chunks:
         return data[: len(data) - len(body)] + self._joined(body)
 
     def _joined(self, data: bytes) -> bytes:
-        if self._rest:
-            data = self._rest + data
-            self._rest = b""
+        data = self._rest + data
         pieces: list[bytes] = []
         at = 0
         size = len(data)
@@ -307,10 +305,11 @@ class Connection:
 
     __slots__ = ("inner", "since", "watch")
 
+    since: float  # when the connection became idle, by the monotonic clock
+
     def __init__(self, inner: Any, watch: Watch) -> None:
         self.inner = inner
         self.watch = watch
-        self.since = 0.0  # when the connection became idle, by the monotonic clock
 
     async def close(self) -> None:
         with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLOSE_SECONDS):

@@ -1,7 +1,8 @@
-"""HTTP chunks that are joined decode to the same body; httpcore is the reference."""
+"""HTTP chunks that are joined decode to the same body; limits, streams and addresses."""
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 
 import h11
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glue.providers.connection import Chunks
+from glue.providers.connection import Broken, Chunks, Stream, Watch
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -135,3 +136,211 @@ def test_chunks_that_arrived_together_are_passed_on_together() -> None:
 
     assert (plain[3], joined[3]) == (1000, 1)
     assert joined[0] == b"".join(pieces)
+
+
+def test_chunks_are_joined_although_a_block_ended_within_the_size_of_a_chunk() -> None:
+    chunks = Chunks()
+
+    first = chunks.feed(HEAD + b"3\r\none\r\n3")
+    second = chunks.feed(b"\r\ntwo\r\n3\r\nsix\r\n")
+
+    assert (first, second) == (HEAD + b"3\r\none\r\n", b"6\r\ntwosix\r\n")
+
+
+def test_bytes_that_cannot_follow_a_chunk_are_passed_on_at_once() -> None:
+    chunks = Chunks()
+
+    assert chunks.feed(HEAD + b"3\r\ntwoX") == HEAD + b"3\r\ntwo\r\nX"
+    assert chunks.feed(b"Y") == b"Y"
+
+
+# Limits
+
+
+def started(total: float = 1000, patience: float = 1000, size: int = 1000) -> Watch:
+    watch = Watch()
+    watch.start(total, patience, size)
+    return watch
+
+
+def test_a_read_may_take_at_most_its_timeout_and_the_time_to_the_next_deadline() -> None:
+    assert started().wait(5) == 5
+    assert 900 < started(patience=2000).wait(None) <= 1000
+    assert 900 < started(total=2000).wait(None) <= 1000
+    assert 900 < started().wait(5000) <= 1000
+
+
+def test_a_deadline_can_be_moved_forward_and_not_back() -> None:
+    watch = started()
+
+    watch.shorten(100)
+    watch.shorten(500)
+
+    assert watch.wait(None) <= 100
+
+
+@pytest.mark.parametrize(
+    ("total", "patience", "words"),
+    [(0, 1000, "longer than its total deadline"), (1000, 0, "no content for 0 s")],
+)
+def test_a_read_after_a_deadline_is_a_timeout(total: float, patience: float, words: str) -> None:
+    watch = started(total, patience)
+
+    with pytest.raises(Broken, match=words) as caught:
+        watch.wait(5)
+
+    assert caught.value.kind == "timeout"
+
+
+def test_a_deadline_has_passed_at_its_moment_and_not_before() -> None:
+    watch = started(total=10, patience=20)
+
+    watch.check(watch.end - 0.001)
+    with pytest.raises(Broken, match="total deadline"):
+        watch.check(watch.end)
+    watch.end = watch.progress + 10
+    watch.check(watch.progress - 0.001)
+    with pytest.raises(Broken, match="no content"):
+        watch.check(watch.progress)
+
+
+def test_a_response_may_have_exactly_the_bytes_of_its_limit() -> None:
+    watch = started(size=10)
+
+    watch.note(b"x" * 6)
+    watch.note(b"y" * 4)
+    with pytest.raises(Broken, match="longer than allowed") as caught:
+        watch.note(b"z")
+
+    assert caught.value.kind == "protocol"
+
+
+@pytest.mark.parametrize(
+    ("data", "is_content"),
+    [
+        (b"x" * 127, False),
+        (b"x" * 128, True),
+        (b"data: 1\n\n", True),
+        (b'data: {"type": "ping"}\n\n', False),
+        (b": keep-alive\n\n", False),
+    ],
+)
+def test_only_content_extends_the_progress_deadline(data: bytes, is_content: bool) -> None:
+    watch = started()
+    watch.progress = before = time.monotonic() + 1
+
+    watch.note(data)
+
+    assert (watch.progress > before) == is_content
+
+
+def test_each_block_of_a_compressed_body_counts_as_content() -> None:
+    watch = started()
+    watch.progress = before = time.monotonic() + 1
+    watch.blind = True
+
+    watch.note(b"x")
+
+    assert watch.progress > before
+
+
+# Streams
+
+
+class Wire:
+    """A network stream that records what is written, and sends given blocks."""
+
+    def __init__(self, *blocks: bytes) -> None:
+        self.blocks = list(blocks)
+        self.log: list[bytes | str] = []
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        self.log.append("read")
+        return self.blocks.pop(0) if self.blocks else b""
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self.log.append(buffer)
+
+
+REQUEST = b"POST / HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+async def test_a_stream_can_be_read_before_a_request_is_written() -> None:
+    stream = Stream(Wire(b"\x05\x00"), started())  # the greeting of a SOCKS proxy
+
+    assert await stream.read(100) == b"\x05\x00"
+
+
+async def test_the_head_of_a_request_without_a_body_is_sent_before_the_response_is_read() -> None:
+    wire = Wire(b"HTTP/1.1 200 OK\r\n\r\n")
+    stream = Stream(wire, started())
+
+    await stream.write(REQUEST)
+    await stream.read(100)
+
+    assert wire.log == [REQUEST, "read"]
+
+
+async def test_nothing_is_written_before_a_read_if_no_head_is_held() -> None:
+    wire = Wire(b"HTTP/1.1 200 OK\r\n\r\n")
+    stream = Stream(wire, started())
+
+    await stream.write(b"body")
+    await stream.read(100)
+
+    assert wire.log == [b"body", "read"]
+
+
+@pytest.mark.parametrize(
+    ("size", "writes"),
+    [(2, [REQUEST + b"xx"]), (65_536, [REQUEST + b"x" * 65_536])],
+)
+async def test_head_and_body_are_sent_in_one_write(size: int, writes: list[bytes]) -> None:
+    wire = Wire()
+    stream = Stream(wire, started())
+
+    await stream.write(REQUEST)
+    await stream.write(b"x" * size)
+
+    assert wire.log == writes
+
+
+async def test_a_large_body_is_not_copied_to_its_head() -> None:
+    wire, body = Wire(), b"x" * 65_537
+    stream = Stream(wire, started())
+
+    await stream.write(REQUEST)
+    await stream.write(body)
+
+    assert wire.log == [REQUEST, body]
+
+
+async def test_a_head_of_64_kib_is_not_held() -> None:
+    wire = Wire()
+    stream = Stream(wire, started())
+    head = REQUEST[:-4].ljust(65_532, b"x") + b"\r\n\r\n"
+
+    await stream.write(head)
+    await stream.write(REQUEST)
+
+    assert wire.log == [head]
+
+
+async def test_the_chunks_of_the_next_response_of_a_connection_are_joined() -> None:
+    pieces = framed([b"ab", b"cd"])
+    wire = Wire(HEAD + pieces + b"0\r\n\r\n", HEAD + pieces)
+    stream = Stream(wire, started())
+
+    for _ in range(2):
+        await stream.write(REQUEST)
+        assert (await stream.read(1000)).startswith(HEAD + b"4\r\nabcd\r\n")
+
+
+async def test_the_end_of_a_connection_is_noted() -> None:
+    watch = started()
+    stream = Stream(Wire(b"x"), watch)
+
+    assert await stream.read(100) == b"x"
+    assert not watch.hung_up
+    assert await stream.read(100) == b""
+    assert watch.hung_up
