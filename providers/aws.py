@@ -166,7 +166,8 @@ def _section(environ: Mapping[str, str], file: str) -> Mapping[str, str]:
     section = profile if profile == "default" or file == "credentials" else f"profile {profile}"
     parser = RawConfigParser(default_section="")
     try:
-        parser.read_string(Path(path).read_text(encoding="utf-8") if path else "")
+        # An empty path is the current folder, which is an OSError too.
+        parser.read_string(Path(path).read_text(encoding="utf-8"))
         return dict(parser[section]) if parser.has_section(section) else {}
     except (OSError, UnicodeDecodeError, Error):
         return {}

@@ -88,7 +88,7 @@ class Chunks:
                     at = end + 2
                     continue
                 self._left = length
-            if self._left > 0:
+            if self._left != _LINE_END:
                 piece = data[at : at + self._left]
                 pieces.append(piece)
                 at += len(piece)

@@ -8,6 +8,7 @@ import os
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,6 +31,41 @@ def test_credentials_in_variables_win_over_files(tmp_path: Path) -> None:
 
     assert variables == Credentials("variable", "y")
     assert file == Credentials("file", "x")
+
+
+def test_an_access_key_without_its_secret_is_ignored(tmp_path: Path) -> None:
+    (tmp_path / "credentials").write_text(
+        "[default]\naws_access_key_id = file\naws_secret_access_key = x\n"
+    )
+    files = {"AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "credentials")}
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        assert find_credentials({**files, name: "variable"}) == Credentials("file", "x")
+
+
+def test_variables_name_other_files_for_credentials_and_settings(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text(
+        "[work]\naws_access_key_id = a\naws_secret_access_key = b\nregion = not-read\n"
+    )
+    (tmp_path / "settings").write_text("[profile work]\nregion = eu-west-1\n")
+    environ = {
+        "AWS_PROFILE": "work",
+        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "keys"),
+        "AWS_CONFIG_FILE": str(tmp_path / "settings"),
+    }
+
+    assert find_credentials(environ) == Credentials("a", "b")
+    assert find_region(environ) == "eu-west-1"
+
+
+def test_credentials_in_the_config_file_are_used_if_the_other_file_has_none(tmp_path: Path) -> None:
+    (tmp_path / ".aws").mkdir()
+    (tmp_path / ".aws/credentials").write_text("[default]\naws_access_key_id = incomplete\n")
+    (tmp_path / ".aws/config").write_text(
+        "[default]\naws_access_key_id = a\naws_secret_access_key = b\n"
+    )
+
+    assert find_credentials({"HOME": str(tmp_path)}) == Credentials("a", "b")
 
 
 def test_aws_profile_selects_the_section_of_the_file(tmp_path: Path) -> None:
@@ -147,6 +183,37 @@ def test_a_profile_assumes_its_role(
 
     assert find_credentials(os.environ) is None
     assert aws.AwsLogin().get() == Credentials("AKIA", "hush", "t")
+
+
+@pytest.mark.parametrize(("set_to", "used"), [("eu-west-1", "eu-west-1"), ("", "us-east-1")])
+def test_a_role_is_assumed_in_the_region_of_the_user_or_the_default_region(
+    home: Path, loopback: Any, monkeypatch: pytest.MonkeyPatch, set_to: str, used: str
+) -> None:
+    server = loopback(response(ASSUMED.format("AssumeRole")))
+    (home / ".aws/config").write_text(ROLE)
+    monkeypatch.setenv("AWS_PROFILE", "work")
+    monkeypatch.setenv("AWS_REGION", set_to)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", server.url)
+
+    aws.AwsLogin().get()
+
+    assert f"/{used}/sts/aws4_request" in server.seen[0].headers["authorization"]
+
+
+def test_the_error_of_a_login_is_one_short_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(profile: str | None) -> None:
+        raise ValueError("no\n login " + "x" * 999)
+
+    monkeypatch.setitem(sys.modules, "botocore.session", SimpleNamespace(Session=refuse))
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+
+    with pytest.raises(ProviderError) as caught:
+        aws.AwsLogin().get()
+
+    start = "bedrock: the login failed at the step 'profile': "
+    assert str(caught.value).startswith(start + "no login x")
+    assert len(str(caught.value)) == len(start) + 300
+    assert caught.value.kind == "auth"
 
 
 SSO = """

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import time
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from itertools import pairwise
 
 import h11
@@ -10,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glue.providers.connection import Broken, Chunks, Stream, Watch
+from glue.providers.connection import Broken, Chunks, Stream, Watch, inflate
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -344,3 +348,58 @@ async def test_the_end_of_a_connection_is_noted() -> None:
     assert not watch.hung_up
     assert await stream.read(100) == b""
     assert watch.hung_up
+
+
+# Compressed bodies
+
+
+async def inflated(*blocks: bytes, encoding: str = "gzip", limit: int = 1_000_000) -> list[bytes]:
+    async def arriving() -> AsyncIterator[bytes]:
+        for block in blocks:
+            yield block
+
+    async with (
+        aclosing(arriving()) as source,
+        aclosing(inflate(source, encoding, limit)) as pieces,
+    ):
+        return [piece async for piece in pieces]
+
+
+async def test_a_compressed_body_may_arrive_in_any_blocks() -> None:
+    body = bytes(range(256)) * 10
+    for squeezed in (gzip.compress(body), gzip.compress(body[:9]) + gzip.compress(body[9:])):
+        for size in (1, 7, 1000):
+            blocks = [squeezed[at : at + size] for at in range(0, len(squeezed), size)]
+
+            assert b"".join(await inflated(*blocks)) == body
+            assert b"".join(await inflated(*blocks, b"")) == body
+
+
+async def test_a_body_without_any_bytes_is_empty_although_an_encoding_is_declared() -> None:
+    assert await inflated() == []
+    assert await inflated(gzip.compress(b"")) == []
+
+
+async def test_a_large_body_is_decompressed_in_blocks_of_64_kib() -> None:
+    body = b"\0" * (3 * 65_536)
+
+    assert [len(piece) for piece in await inflated(gzip.compress(body))] == [65_536] * 3
+    assert b"".join(await inflated(zlib.compress(body + b"x"), encoding="deflate")) == body + b"x"
+
+
+async def test_a_body_may_decompress_to_exactly_its_limit() -> None:
+    squeezed = gzip.compress(b"\0" * 70_000)
+
+    assert sum(map(len, await inflated(squeezed, limit=70_000))) == 70_000
+    with pytest.raises(Broken, match="longer than allowed"):
+        await inflated(squeezed, limit=69_999)
+
+
+@pytest.mark.parametrize("size", [1, 10, 60])
+async def test_a_compressed_body_without_its_end_is_cut_off(size: int) -> None:
+    squeezed = gzip.compress(bytes(range(256)))
+
+    with pytest.raises(Broken, match="cut off"):
+        await inflated(squeezed[:size])
+    with pytest.raises(Broken, match="cut off"):
+        await inflated(squeezed, squeezed[:size])

@@ -88,6 +88,16 @@ async def test_a_refusal_is_returned() -> None:
     result = await run(with_failover(a, b), [ASK])
 
     assert (result.outcome, b.requests) == (Outcome.REFUSED, [])
+    assert result.error is None
+
+
+async def test_an_ordinary_reply_is_returned_although_a_refusal_would_switch() -> None:
+    a, b = pair("from a")
+
+    events = await collect(with_failover(a, b, on_refusal=True, buffer=True))
+
+    assert isinstance(done := events[-1], Done)
+    assert (done.message.text, b.requests) == ("from a", [])
 
 
 @pytest.mark.parametrize("step", [Reply(stop="refusal"), fail("content_filter")])
@@ -163,6 +173,31 @@ async def test_if_all_providers_cool_down_those_with_transient_errors_are_asked_
 
     assert isinstance(events[-1], Done)
     assert events[-1].message.text == "from a"
+
+
+async def test_a_rate_limited_provider_is_not_asked_anyway_although_it_was_unreachable_before() -> (
+    None
+):
+    clock = Clock()
+    a = Script(fail("transient"), fail("rate_limited"), "from a", name="a")
+    failover = with_failover(a, clock=clock)
+
+    for clock.now in (0.0, 30.0, 31.0):
+        with pytest.raises(FailoverError):
+            await collect(failover)
+
+    assert len(a.requests) == 2
+
+
+async def test_the_log_names_the_provider_that_failed_and_the_next_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "glue.failover")
+    a, b = pair(fail("timeout"))
+
+    await collect(with_failover(a, b))
+
+    assert caplog.messages == ["a failed (timeout), asking b"]
 
 
 async def test_an_invalid_request_starts_no_cooldown() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -74,6 +76,70 @@ async def test_a_token_response_without_a_token_is_an_auth_error(tmp_path: Path)
     with pytest.raises(ProviderError, match="does not contain access_token") as caught:
         await Tokens(environ=login(tmp_path, **USER), post=post).get()
     assert caught.value.kind == "auth"
+
+
+@pytest.mark.parametrize(
+    ("fields", "moments", "used"),
+    [
+        ({}, (0.0, 3539.0, 3540.0), ["t1", "t1", "t2"]),
+        ({"expires_in": 100}, (0.0, 39.0, 40.0), ["t1", "t1", "t2"]),
+    ],
+)
+async def test_a_requested_token_is_reused_until_a_minute_before_it_expires(
+    tmp_path: Path, fields: dict[str, int], moments: tuple[float, ...], used: list[str]
+) -> None:
+    sent: list[bytes] = []
+    now = [0.0]
+
+    async def post(address: str, form: bytes) -> bytes:
+        sent.append(form)
+        return json.dumps({"access_token": f"t{len(sent)}", **fields}).encode()
+
+    tokens = Tokens(environ=login(tmp_path, **USER), post=post, clock=lambda: now[0])
+
+    found = []
+    for now[0] in moments:
+        found.append(await tokens.get())
+
+    assert found == used
+
+
+async def test_a_service_account_asks_for_a_token_of_an_hour(tmp_path: Path) -> None:
+    rsa = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.rsa")
+    serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
+    key = rsa.generate_private_key(65537, 1024).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    account = {
+        "type": "service_account",
+        "client_email": "a@b.example",
+        "private_key": key.decode(),
+        "private_key_id": "k",
+    }
+    sent: list[tuple[str, bytes]] = []
+
+    async def post(address: str, form: bytes) -> bytes:
+        sent.append((address, form))
+        return b'{"access_token": "t"}'
+
+    tokens = Tokens(environ=login(tmp_path, **account), post=post, clock=lambda: 1000.5)
+    assert await tokens.get() == "t"
+
+    [(address, form)] = sent
+    [assertion] = parse_qs(form.decode())["assertion"]
+    header, claim = (
+        json.loads(base64.urlsafe_b64decode(part + "==")) for part in assertion.split(".")[:2]
+    )
+    assert header == {"alg": "RS256", "typ": "JWT", "kid": "k"}
+    assert claim == {
+        "iss": "a@b.example",
+        "scope": "https://www.googleapis.com/auth/cloud-platform",
+        "aud": address,
+        "iat": 1000,
+        "exp": 4600,
+    }
 
 
 # Logins through google-auth, each against a token server on the loopback
@@ -230,6 +296,24 @@ async def test_a_token_of_google_auth_without_an_end_is_used_for_an_hour(
         found.append(await tokens.get())
 
     assert found == ["t", "t", "tt"]
+
+
+async def test_a_named_file_that_does_not_exist_is_an_error_although_the_machine_has_a_login(
+    google_auth: Delegated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/login.json")
+
+    with pytest.raises(ConfigError, match="which does not exist"):
+        await Tokens().get()
+
+
+async def test_google_auth_is_not_used_without_its_http_client(
+    google_auth: Delegated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "requests", None)
+
+    with pytest.raises(ConfigError, match="set VERTEX_ACCESS_TOKEN"):
+        await Tokens().get()
 
 
 async def test_the_error_of_google_auth_is_one_short_line(google_auth: Delegated) -> None:

@@ -72,6 +72,16 @@ async def test_the_usage_of_an_empty_reply_is_not_lost() -> None:
     assert (result.usage.input, result.usage.output) == (14, 3)
 
 
+async def test_the_last_of_several_empty_replies_is_passed_on() -> None:
+    script = Script(repeat(say("", usage=Usage(input=7))))
+
+    events = await collect(wrapped(script, Sleeps()))
+
+    assert [type(event) for event in events] == [Attempt, Attempt, Done]
+    assert isinstance(done := events[-1], Done)
+    assert done.message.usage == Usage(input=7)
+
+
 async def test_thinking_alone_is_an_empty_reply_and_is_asked_for_again() -> None:
     script, sleeps = Script(say("", thinking="hm"), "ok"), Sleeps()
 
@@ -195,6 +205,22 @@ async def test_the_advised_wait_replaces_the_backoff() -> None:
 
     assert sleeps == [7.5]
     assert [event.delay for event in events if isinstance(event, Attempt)] == [7.5]
+
+
+async def test_an_advised_wait_is_ignored_if_a_reply_had_begun() -> None:
+    script, sleeps = Script(fail("transient", retry_after=7.5), "ok"), Sleeps()
+
+    await collect(wrapped(script, sleeps))
+
+    assert sleeps == [0.5]
+
+
+async def test_a_wrapper_without_a_sleep_function_really_waits() -> None:
+    refused = fail("invalid_request", status=400, code="tool_use_failed")  # waits for 0 seconds
+
+    events = await collect(with_retries(Script(refused, "ok")))
+
+    assert isinstance(events[-1], Done)
 
 
 async def test_an_advised_wait_above_the_cap_raises_at_once() -> None:

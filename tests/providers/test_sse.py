@@ -119,6 +119,14 @@ def test_an_event_may_have_exactly_the_largest_size(cut: int) -> None:
             strict.feed(block)
 
 
+def test_the_limit_of_an_event_is_not_shared_by_several_events() -> None:
+    parser = Parser(event_limit=20)
+
+    for _ in range(3):
+        parser.feed(b"data: 123456")
+        assert parser.feed(b"78\n\n") == [b"12345678"]
+
+
 def test_a_stream_may_have_exactly_the_largest_size() -> None:
     parser = Parser(total_limit=10)
 
