@@ -87,5 +87,14 @@ def _check_types(fields: Mapping[str, Any], types: Mapping[str, Any], where: str
         if field not in types:
             known = ", ".join(types)
             raise ConfigError(f"{where}: the field {field!r} is unknown; the fields are: {known}")
-        if not isinstance(value, types[field]):
+        if not _fits(value, types[field]):
             raise ConfigError(f"{where}: {field} must be {_TYPE_NAMES[types[field]]}")
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Return whether a value has a type; a bool is not a number, and a list has only strings."""
+    if isinstance(value, bool):
+        return kind is bool
+    if isinstance(value, list) and not all(isinstance(each, str) for each in value):
+        return False
+    return isinstance(value, kind)

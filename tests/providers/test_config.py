@@ -27,18 +27,15 @@ def test_providers_of_the_users_config_are_catalog_entries(
     file.write_text(
         '[providers.acme]\nwire = "anthropic"\nbase_url = "https://acme.example/v1"\n'
         'key = "ACME_KEY"\nmodel = "a-1"\n'
-        "[providers.acme.quirks]\nimages = []\n"
+        "[providers.acme.quirks]\nimages = []\ntools = false\ntool_id_limit = 9\n"
         '[providers.here]\nbase_url = "http://localhost:1/v1"\n'
     )
 
     entry = providers.lookup("acme")
 
-    assert (entry.wire, entry.key, entry.model, entry.quirks.images) == (
-        "anthropic",
-        ("ACME_KEY",),
-        "a-1",
-        (),
-    )
+    assert (entry.wire, entry.key, entry.model) == ("anthropic", ("ACME_KEY",), "a-1")
+    quirks = entry.quirks
+    assert (quirks.images, quirks.tools, quirks.tool_id_limit) == ((), False, 9)
     assert {"acme", "here"} < set(providers.known())
     with pytest.raises(MissingKey, match="set ACME_KEY"):
         providers.new("acme")
@@ -66,6 +63,18 @@ def test_providers_of_the_users_config_are_catalog_entries(
             'base_url = "https://a"\nquirks = {images = "image/png"}',
             "quirks: images must be a list of strings",
         ),
+        ('base_url = "https://a"\nwindow = true', "window must be a whole number"),
+        ('base_url = "https://a"\nkey = [1]', "key must be a string or a list of strings"),
+        (
+            'base_url = "https://a"\nquirks = {files = ["text/*", 1]}',
+            "quirks: files must be a list of strings",
+        ),
+        ('base_url = "https://a"\nquirks = {tools = 1}', "quirks: tools must be true or false"),
+        (
+            'base_url = "https://a"\nquirks = {tool_id_limit = true}',
+            "quirks: tool_id_limit must be a whole number",
+        ),
+        ('base_url = "https://a"\nquirks = {echo = false}', "quirks: echo must be a string"),
         (
             'base_url = "https://a"\n[providers."a b"]\nbase_url = "https://a"',
             "must not be empty or contain .* a space: 'a b'",
