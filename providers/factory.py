@@ -117,7 +117,7 @@ def find_base_url(entry: Entry, environ: Mapping[str, str]) -> str:
         for name in names:
             if environ.get(name):
                 return environ[name].rstrip("/")
-        if entry.auth == "aws" or "AWS_REGION" in names:
+        if "AWS_REGION" in names:
             from glue.providers.aws import find_region  # for start-up time: few providers need it
 
             region = find_region(environ)

@@ -116,8 +116,6 @@ def _failover_list(specs: Sequence[str], *, buffer: bool = False, **options: Any
 
     The list is retried as a whole, so that retries of one provider do not delay the next.
     """
-    for spec in specs:
-        lookup(spec)  # raises for an unknown name, whichever keys are set
     keyless = [spec for spec in specs if "key" not in options and not key_available(spec)]
     if len(keyless) == len(specs):
         variables = [variable for spec in specs for variable in lookup(spec).key]

@@ -41,7 +41,7 @@ _Cause: TypeAlias = Literal["unanswered", "empty", "lost", "call"]
 _BACKOFFS: dict[_Cause, Backoff] = {
     "empty": Backoff(first=0.25, cap=0.5, attempts=3, jitter=0),
     "lost": Backoff(first=0.5, cap=0.5, attempts=2, jitter=0),
-    "call": Backoff(first=0.0, cap=0.0, attempts=3, jitter=0),
+    "call": Backoff(first=0.0, cap=0.0, attempts=3),
 }
 _COMPLETE = (StopReason.END_TURN, StopReason.TOOL_USE, StopReason.UNKNOWN)
 

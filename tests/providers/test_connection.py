@@ -158,6 +158,14 @@ def test_bytes_that_cannot_follow_a_chunk_are_passed_on_at_once() -> None:
     assert chunks.feed(b"Y") == b"Y"
 
 
+def test_the_longest_size_of_a_chunk_may_be_cut_and_a_longer_one_is_passed_on() -> None:
+    cut, junk = Chunks(), Chunks()
+
+    assert cut.feed(HEAD + b"0000003\r") == HEAD
+    assert cut.feed(b"\none\r\n") == b"3\r\none\r\n"
+    assert junk.feed(HEAD + b"00000003\r") == HEAD + b"00000003\r"
+
+
 # Limits
 
 

@@ -48,6 +48,42 @@ def test_retries_can_be_switched_off() -> None:
     assert not isinstance(providers.new("ollama", retries=False), Retries)
 
 
+@pytest.mark.parametrize(
+    ("option", "error"),
+    [
+        ({"retries": "no"}, TypeError),
+        ({"base_url": 1}, TypeError),
+        ({"key": 1}, TypeError),
+        ({"tools": "xml"}, ValueError),
+    ],
+)
+def test_an_option_of_a_wrong_type_is_an_error_that_names_it(
+    option: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error, match=next(iter(option))):
+        providers.new("ollama", **option)
+
+
+def test_the_key_may_be_in_any_variable_of_the_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOOGLE_API_KEY", SECRET)
+
+    provider: Any = providers.new("gemini", retries=False)
+
+    assert (b"x-goog-api-key", SECRET.encode()) in provider.http._headers
+
+
+def test_an_access_key_of_a_cloud_is_not_sent_as_a_bearer_token(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIA")
+    signed: Any = providers.new("bedrock", retries=False)
+    monkeypatch.setenv("AWS_BEARER_TOKEN_BEDROCK", SECRET)
+    bearer: Any = providers.new("bedrock", retries=False)
+
+    assert not signed.http.authorized
+    assert bearer.http.authorized
+
+
 def test_an_unknown_option_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="colour"):
         providers.new("ollama", colour="red")
@@ -107,8 +143,9 @@ def test_base_urls(name: str, environ: dict[str, str], url: str) -> None:
     [("azure", "AZURE_OPENAI_ENDPOINT"), ("openai-compatible", "OPENAI_COMPATIBLE_BASE_URL")],
 )
 def test_a_missing_base_url_names_the_variable_to_set(name: str, variable: str) -> None:
-    with pytest.raises(ConfigError, match=f"{name}: no base URL; set {variable}"):
-        find_base_url(providers.lookup(name), {})
+    for environ in ({}, {"AWS_DEFAULT_REGION": "eu-west-1"}):
+        with pytest.raises(ConfigError, match=f"{name}: no base URL; set {variable}"):
+            find_base_url(providers.lookup(name), environ)
 
 
 def test_another_base_url_switches_to_the_compatible_wire(

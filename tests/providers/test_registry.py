@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -11,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from glue import providers
-from glue.errors import ConfigError, MissingKey, UnknownProvider
-from glue.provider import capabilities
+from glue.errors import ConfigError, MissingKey, ProviderError, UnknownProvider
+from glue.messages import Request
+from glue.provider import ask, capabilities
 from glue.providers import listing, registry
 from glue.providers.failover import Failover
 from glue.providers.retry import Retries
-from glue.testing import Script
+from glue.testing import Reply, Script, fail, say
 
 pytestmark = pytest.mark.usefixtures("bare_environment")
 
@@ -119,6 +121,14 @@ def test_the_default_is_the_variable_then_the_first_key(monkeypatch: pytest.Monk
     assert providers.new().model == "llama3.2:3b"  # type: ignore[attr-defined]
 
 
+def test_the_default_is_chosen_by_the_given_environment() -> None:
+    assert providers.default({"GROQ_API_KEY": SECRET}) == "groq"
+    assert providers.default({"GROQ_API_KEY": SECRET, "GLUE_MODEL": " mine "}) == "mine"
+    assert providers.default({}, otherwise="offline") == "offline"
+    with pytest.raises(MissingKey):
+        providers.default({})
+
+
 # Failover lists
 
 
@@ -147,9 +157,29 @@ def test_a_failover_list_without_any_key_names_all_variables() -> None:
         providers.new("anthropic,groq")
 
 
-def test_a_wrong_name_in_a_failover_list_is_an_error() -> None:
-    with pytest.raises(UnknownProvider, match="'nope'"):
-        providers.new("ollama,nope")
+@pytest.mark.parametrize("options", [{}, {"key": "x"}])
+def test_a_wrong_name_in_a_failover_list_is_an_error(options: dict[str, str]) -> None:
+    for spec in ("ollama,nope", "groq,nope", "nope,groq"):
+        with pytest.raises(UnknownProvider, match="'nope'"):
+            providers.new(spec, **options)
+
+
+def test_a_list_without_any_name_is_an_error() -> None:
+    with pytest.raises(UnknownProvider, match="unknown provider ''"):
+        providers.new(",")
+
+
+async def test_a_reply_of_a_failover_list_is_held_back_only_if_it_is_buffered() -> None:
+    broken = Reply(content=say("half").content, error=fail("transient"))
+    providers.register("acme", lambda model, **options: Script(broken, name="acme"))
+    providers.register("acme2", lambda model, **options: Script("whole", name="acme2"))
+
+    with pytest.raises(ProviderError):
+        await ask(providers.new("acme,acme2"), Request())
+    reply = await ask(providers.new("acme,acme2", buffer=True), Request())
+
+    assert reply is not None
+    assert reply.text == "whole"
 
 
 # Registering
@@ -167,6 +197,14 @@ def test_a_registered_provider_is_known_by_its_name() -> None:
     assert providers.new("acme:a-2").model == "a-2"  # type: ignore[attr-defined]
     assert providers.lookup("ACME").key == ("ACME_KEY",)
     assert not providers.key_available("acme")
+
+
+def test_a_registered_provider_has_a_context_window_of_128_000_tokens_or_its_own() -> None:
+    providers.register("acme", lambda model, **options: Script("hi"), model="a-1")
+    providers.register("acme2", lambda model, **options: Script("hi"), model="a-2", window=9)
+
+    assert providers.capabilities("acme").window == 128_000
+    assert providers.capabilities("acme2").window == 9
 
 
 @pytest.mark.parametrize("name", ["", "a:b", "a/b", "a,b", "a b"])
@@ -353,6 +391,22 @@ def test_a_mistyped_alias_gets_a_hint(monkeypatch: pytest.MonkeyPatch, tmp_path:
     with pytest.raises(UnknownProvider, match="did you mean quickest"):
         registry.check_names("quickes")
     registry.check_names("quickest,openai:gpt-5.4-nano,claude-haiku-5-5")
+
+
+def test_a_config_that_was_restored_after_a_mistake_is_read_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "glue/config.toml"
+    file.parent.mkdir()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+    for text, changed in (("quick = 'offline'", 1), ("quick = 5", 2), ("quick = 'offline'", 1)):
+        file.write_text(f"[aliases]\n{text}\n")
+        os.utime(file, (changed, changed))
+        with pytest.raises(ConfigError) if changed == 2 else contextlib.nullcontext():
+            providers.aliases()
+
+    assert providers.new("quick").name == "offline"
 
 
 @pytest.mark.parametrize("text", ['aliases = "x"\n', "[aliases]\nquick = 5\n"])
