@@ -206,24 +206,25 @@ def cost(provider: str, model: str, usage: Usage, now: float | None = None) -> f
     if is_free(provider):
         return 0.0
     known = find(provider, model)
-    if known is None or len(known.price) < 2:
+    if known is None:
         return None
     minute = -1
     if known.hours:
         minute = int((time.time() if now is None else now) / 60) % _DAY
-    prices = (*known.price_at(usage.input, minute), None, None, None)
+    prices = (*known.price_at(usage.input, minute), None, None, None, None, None)
     plain, output, cached, written, thought = prices[:5]
+    if plain is None or output is None:
+        return None
     read, write = usage.cache_read or 0, usage.cache_write or 0
     # Some servers count a token both as read from and as written to the cache; it is paid once.
     write = max(0, min(write, usage.input - read))
     rest = max(0, usage.input - read - write)
-    paid = rest * (plain or 0) + usage.output * (output or 0)
+    paid = rest * plain + usage.output * output
     # Cached tokens without a price of their own cost as much as plain input.
-    paid += read * ((plain or 0) if cached is None else cached) + write * (
-        (plain or 0) if written is None else written
-    )
+    paid += read * (plain if cached is None else cached)
+    paid += write * (plain if written is None else written)
     if thought is not None:
-        paid += (usage.reasoning or 0) * (thought - (output or 0))
+        paid += (usage.reasoning or 0) * (thought - output)
     return paid / 1_000_000 + known.fee
 
 

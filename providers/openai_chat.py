@@ -636,7 +636,7 @@ def _marked(encoded: bytes) -> bytes:
     content = body.get("content")
     if isinstance(content, str) and content:
         content = [{"type": "text", "text": content}]
-    if not isinstance(content, list) or not content:
+    if not content:
         return encoded
     return encoding.dumps({**body, "content": [*content[:-1], {**content[-1], **_MARK}]})
 

@@ -321,7 +321,7 @@ class ResponsesEncoder(OpenAIEncoder):
         tools, choice = self.offered({"type": "function", "name": request.tool_choice})
         if search := self.search_fields():
             tools.append(encoding.dumps(search))
-        level = self.level() if quirks.reasoning else None
+        level = self.level()
         wanted = self.output_format()
         sealed = quirks.encrypted and self.facts.encrypted
         stored = encoding.text_of((request.options or {}).get("previous_response_id"))

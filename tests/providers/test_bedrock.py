@@ -419,6 +419,14 @@ def test_stream_wire(snapshot: SnapshotAssertion) -> None:
     assert [*events, replace(message, id="message")] == snapshot
 
 
+def test_the_trace_and_other_fields_of_the_model_are_in_the_meta_of_the_reply() -> None:
+    trace, more = {"guardrail": {"x": 1}}, {"stop_sequence": "END"}
+    last = ("messageStop", {"stopReason": "end_turn", "additionalModelResponseFields": more})
+    _, message = decode(stream(delta(0, text="x"), last, ("metadata", {"trace": trace})))
+
+    assert message.meta == {"trace": trace, "additionalModelResponseFields": more}
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 50])
 def test_a_stream_may_be_cut_anywhere(size: int) -> None:
     events, message = decode(SMALL, size)

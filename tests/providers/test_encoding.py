@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glue import AssistantMessage, Message, Request, ToolCall, ToolMessage, user
+from glue import (
+    AssistantMessage,
+    File,
+    Image,
+    Message,
+    Request,
+    Text,
+    ToolCall,
+    ToolMessage,
+    user,
+)
 from glue.messages import ToolSpec
 from glue.providers import encoding
 from glue.providers.catalog import ENTRIES
+from glue.providers.models import Facts
 from glue.providers.wire import wire_class
 
 NUMBERS = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
@@ -160,3 +172,184 @@ def test_only_openai_is_asked_to_be_strict(name: str, wire: str, is_strict: bool
     sent = json.loads(wire_class(wire).encode(Request(tools=(tool,)), entry, "m"))["tools"][0]
 
     assert bool(sent.get("function", sent).get("strict")) == is_strict
+
+
+# Schemas that are rewritten
+
+
+def test_a_schema_is_rewritten_at_every_level() -> None:
+    seen = []
+
+    def finish(original: Any, copy: Any) -> Any:
+        seen.append(original)
+        return {**copy, "seen": len(original)}
+
+    schema = {
+        "type": "object",
+        "minimum": 1,
+        "properties": {"minimum": {"type": "integer", "minimum": 1}, "b": True},
+        "$defs": {"d": {"minimum": 1}},
+        "items": {"minimum": 1, "anyOf": [{"minimum": 1}, {"type": "null"}]},
+        "enum": [{"minimum": 1}],
+        "default": {"minimum": 1},
+    }
+
+    assert encoding.rewritten(schema, {"minimum"}, finish) == {
+        "type": "object",
+        "properties": {"minimum": {"type": "integer", "seen": 2}, "b": True},
+        "$defs": {"d": {"seen": 1}},
+        "items": {"anyOf": [{"seen": 1}, {"type": "null", "seen": 1}], "seen": 2},
+        "enum": [{"minimum": 1}],
+        "default": {"minimum": 1},
+        "seen": 7,
+    }
+    assert len(seen) == 6
+    assert encoding.rewritten({"properties": ["a"]}, (), lambda _, copy: copy) == {
+        "properties": ["a"]
+    }
+
+
+# Parts
+
+PNG = Image(media_type="image/png", data=b"\x00\xff")
+
+
+@pytest.mark.parametrize(
+    ("part", "kind", "data"),
+    [
+        (PNG, "image/png", "AP8="),
+        (Image(url="data:image/gif;base64,AP8="), "image/gif", "AP8="),
+        (Image(url="data:image/gif,%00%ff"), "image/gif", "AP8="),
+        (Image(url="data:;base64,AP8=", media_type="image/webp"), "image/webp", "AP8="),
+        (File(media_type="text/plain", data=b"a"), "text/plain", "YQ=="),
+    ],
+)
+def test_the_bytes_of_a_part_or_its_data_url_are_sent(
+    part: Image | File, kind: str, data: str
+) -> None:
+    assert encoding.inline(part) == (kind, data)
+    assert not encoding.is_remote(part)
+    if isinstance(part, Image):
+        assert encoding.image_type(part) == kind
+
+
+def test_an_image_at_another_url_is_fetched_by_the_server() -> None:
+    image = Image(url="https://acme.example/a.png", media_type="image/webp")
+
+    assert encoding.is_remote(image)
+    assert encoding.image_type(image) == "image/webp"
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_text"),
+    [
+        ("text/csv", True),
+        ("text/plain; charset=utf-8", True),
+        ("application/json; x=1", True),
+        ("application/xml", True),
+        ("application/pdf", False),
+        ("image/svg+xml", False),
+    ],
+)
+def test_text_json_and_xml_are_texts(kind: str, is_text: bool) -> None:
+    assert encoding.is_text(File(media_type=kind, data=b"")) == is_text
+
+
+def test_parts_that_the_model_does_not_accept_become_texts() -> None:
+    pdf, csv = (
+        File(media_type=kind, data=b"a,\xff", name=name)
+        for kind, name in (("application/pdf", "a.pdf"), ("text/csv", ""))
+    )
+    parts = (
+        Text(text=""),
+        Text(text="hi"),
+        PNG,
+        pdf,
+        csv,
+        ToolCall(id="c", name="x", arguments=""),
+    )
+
+    nothing = tuple(encoding.taken(parts, Facts()))
+    everything = tuple(encoding.taken(parts, Facts(images=("image/*",), files=("*/*",))))
+
+    assert [part.text for part in nothing if isinstance(part, Text)] == [
+        "hi",
+        "(an image)",
+        "(a file: a.pdf)",
+        "file:\na,\ufffd",
+    ]
+    assert len(nothing) == 4
+    assert everything == (Text(text="hi"), PNG, pdf, csv)
+
+
+# Values of JSON
+
+
+def test_a_value_of_another_type_is_replaced_by_an_empty_one() -> None:
+    assert [encoding.text_of(value) for value in ("a", 1, None)] == ["a", "", ""]
+    assert [encoding.object_of(value) for value in ({"a": 1}, [], None)] == [{"a": 1}, {}, {}]
+    assert [encoding.list_of(value) for value in ([1], {}, None)] == [[1], [], []]
+    assert [encoding.json_text(value) for value in ("a", "", None, {"a": "é"}, 0)] == [
+        "a",
+        "",
+        "",
+        '{"a":"é"}',
+        "0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_object"), [("{}", True), ("[]", False), ("{", False), ("[" * 9999, False)]
+)
+def test_only_a_complete_object_is_an_object(text: str, is_object: bool) -> None:
+    assert encoding.is_object(text) == is_object
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"),
+    [
+        ("look", "look"),
+        ("functions.look", "functions_look"),
+        ("", "unknown"),
+        ("a" * 64, "a" * 64),
+        ("a" * 65, "a" * 64),
+    ],
+)
+def test_the_name_of_a_called_tool_is_valid_for_every_server(name: str, sent: str) -> None:
+    assert encoding.call_name(name) == sent
+
+
+@pytest.mark.parametrize(
+    ("title", "name"),
+    [("Place", "Place"), ("a b", "output"), (None, "output"), (3, "output"), ("x" * 65, "output")],
+)
+def test_the_title_of_a_schema_is_its_name_if_it_is_valid(title: Any, name: str) -> None:
+    assert encoding.schema_name({"title": title}) == name
+    assert encoding.schema_name({}) == "output"
+
+
+@pytest.mark.parametrize("size", [31, 32, 33])
+def test_only_a_full_block_of_messages_keeps_a_value(size: int) -> None:
+    block = tuple(user(str(number)) for number in range(size))
+
+    encoding.keep_block(block, "key", "kept")
+
+    assert encoding.block_memo(block, "key") == ("kept" if size == 32 else None)
+    assert encoding.block_memo(block, "other") is None
+    assert encoding.block_memo((user("new"), *block[1:]), "key") is None
+    assert [len(part) for part in encoding.blocks(block)] == [min(size, 32), size - 32][
+        : 1 + size // 33
+    ]
+
+
+def test_neighbouring_user_messages_are_joined_and_excluded_ones_left_out() -> None:
+    one, two, three = user("a"), user("b"), user("c", PNG)
+    reply = AssistantMessage(content=(Text(text="d"),))
+    excluded = replace(user("x"), excluded=True)
+
+    merged = encoding.merge_users([one, excluded, two, reply, three, user("e")])
+
+    assert [message.text for message in merged] == ["a\n\nb", "d", "ce"]
+    assert [len(message.content) for message in merged] == [1, 1, 3]
+    again = encoding.merge_users([one, two])
+    assert again[0] is merged[0]

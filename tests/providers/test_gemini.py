@@ -544,6 +544,19 @@ def test_an_invalid_json_path_is_a_protocol_error(where: str) -> None:
     assert fails(stream(chunk({"functionCall": piece}, finish="STOP"))).kind == "protocol"
 
 
+def test_a_json_path_may_skip_at_most_a_thousand_elements() -> None:
+    def piece(index: int) -> bytes:
+        values = [{"jsonPath": f"$.a[{index}]", "stringValue": "x"}]
+        return stream(
+            chunk({"functionCall": {"name": "weather", "partialArgs": values}}, finish="STOP")
+        )
+
+    _, message = decode(piece(1000))
+
+    assert json.loads(message.calls[0].arguments) == {"a": [None] * 1000 + ["x"]}
+    assert fails(piece(1001)).kind == "protocol"
+
+
 def test_code_that_the_server_ran_is_kept() -> None:
     code = {"executableCode": {"code": "1"}, "thoughtSignature": "s"}
     _, message = decode(

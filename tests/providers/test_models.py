@@ -33,6 +33,45 @@ def test_cost_counts_each_token_once() -> None:
     assert models.cost("openrouter", "openai/gpt-oss-20b", overlap) == pytest.approx(wanted / 1e6)
 
 
+@pytest.mark.parametrize(
+    ("usage", "cost"),
+    [
+        (Usage(input=10), 10),
+        (Usage(output=10), 50),
+        (Usage(input=10, cache_read=10), 1),
+        (Usage(input=10, cache_write=8), 2 + 8 * 1.25),
+        (Usage(input=10, cache_read=4, cache_write=10), 4 * 0.1 + 6 * 1.25),
+        (Usage(input=4, cache_read=10, cache_write=10), 10 * 0.1),  # counts that cannot be true
+    ],
+)
+def test_each_kind_of_token_has_its_price(usage: Usage, cost: float) -> None:
+    found = models.cost("anthropic", "claude-haiku-4-5", usage)
+
+    assert found == pytest.approx(cost / 1e6, rel=1e-9)
+
+
+def test_reasoning_may_have_a_price_of_its_own() -> None:
+    name = next(
+        (provider, model.name)
+        for provider in models.providers_with_models()
+        for model in models._table(provider).models
+        if len(model.price) == 5 and model.price[4] not in (None, model.price[1])
+    )
+    found = models.find(*name)
+    assert found is not None
+    output, thought = found.price[1], found.price[4]
+    assert output is not None
+    assert thought is not None
+
+    cost = models.cost(*name, Usage(output=100, reasoning=30))
+
+    assert cost == pytest.approx((70 * output + 30 * thought) / 1e6 + found.fee)
+
+
+def test_a_model_without_a_price_of_output_has_no_cost() -> None:
+    assert models.cost("openai", "text-embedding-3-small", Usage(input=5)) is None
+
+
 @pytest.mark.parametrize("model", ["gpt-4o-mini", "gpt-4o-mini-2024-07-18"])
 def test_a_dated_model_costs_what_the_plain_one_costs(model: str) -> None:
     assert models.cost("openai", model, Usage(input=1_000_000)) == pytest.approx(0.15)
@@ -167,6 +206,16 @@ def test_a_model_may_cost_more_at_certain_hours() -> None:
 
     assert cheap is not None
     assert dear == pytest.approx(2 * cheap)
+    next_day = (24 + 2) * 3600.0
+    assert models.cost("deepseek", "deepseek-v4-flash", usage, now=next_day) == dear
+
+
+def test_special_hours_begin_at_their_minute_and_end_before_theirs() -> None:
+    model = models.Model("m", None, (1.0,), hours=((60, 90, 2.0), (1380, None, 3.0)))
+
+    prices = [model.price_at(1, minute)[0] for minute in (-1, 59, 60, 89, 90, 1379, 1380, 1439)]
+
+    assert prices == [1.0, 1.0, 2.0, 2.0, 1.0, 1.0, 3.0, 3.0]
 
 
 def test_a_model_is_retired_from_its_last_day() -> None:
@@ -177,6 +226,10 @@ def test_a_model_is_retired_from_its_last_day() -> None:
 
 
 # What a model accepts
+
+
+def test_an_unknown_model_may_write_8192_tokens_if_the_server_requires_a_limit() -> None:
+    assert models.facts(providers.lookup("ollama"), "unknown").max_output == 8192
 
 
 def levels(provider: str, model: str) -> tuple[str, ...]:

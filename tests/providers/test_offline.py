@@ -20,6 +20,7 @@ from glue.errors import MissingKey
 from glue.limits import Outcome
 from glue.loop.run import run
 from glue.messages import AssistantMessage, Request, Text, Thinking, ToolCall, ToolMessage, user
+from glue.provider import ask
 from glue.providers.offline import NOTE, NOTICE, STAND_IN, Offline, StandIn, is_watched, play
 
 ASK = user("What is in a.txt?")
@@ -314,6 +315,56 @@ async def test_values_come_from_the_examples_of_the_schema_if_the_prompt_has_non
     text = play(Request(messages=(user("please look it up"),), output_schema=schema))
 
     assert json.loads(str(text)) == {"city": "Lima", "days": 7, "unit": "F"}
+
+
+def filled(schema: Any, prompt: str = "please look it up") -> str:
+    return str(play(Request(messages=(user(prompt),), output_schema=schema)))
+
+
+def test_a_reference_is_resolved_in_the_whole_schema() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "object", "properties": {"b": {"$ref": "#/$defs/B"}}}},
+        "required": ["a"],
+        "$defs": {"B": {"const": 5}},
+    }
+    schema["properties"]["a"]["required"] = ["b"]  # type: ignore[index]
+
+    assert json.loads(filled(schema)) == {"a": {"b": 5}}
+
+
+def test_a_schema_that_contains_itself_is_filled_down_to_twenty_levels() -> None:
+    schema = {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}
+
+    text = filled(schema)
+
+    assert text == '{"a": ' * 11 + "null" + "}" * 11  # an object and its reference are two levels
+
+
+def test_a_property_of_any_type_is_null() -> None:
+    assert filled({"properties": {"a": True}, "required": ["a"]}) == '{"a": null}'
+
+
+def test_a_whole_number_has_no_decimal_point() -> None:
+    integer, number = ({"type": kind} for kind in ("integer", "number"))
+
+    assert (filled(integer, "give me 3"), filled(number, "give me 3")) == ("3", "3.0")
+
+
+@pytest.mark.parametrize(("size", "found"), [(20_000, "7"), (20_001, "1")])
+def test_a_long_prompt_is_searched_up_to_a_limit(size: int, found: str) -> None:
+    assert filled({"type": "integer"}, "add " + "x" * (size - 6) + " 7") == found
+
+
+async def test_an_answer_with_a_call_stops_for_the_tool_and_another_one_ends_the_turn() -> None:
+    call = ToolCall(id="c1", name="look", arguments="{}")
+
+    stops = [
+        (await ask(Offline(lambda _, given=given: given), Request())).stop_reason  # type: ignore[misc, union-attr]
+        for given in ("hi", (Text(text="hi"),), (Text(text="hi"), call))
+    ]
+
+    assert stops == ["end_turn", "end_turn", "tool_use"]
 
 
 # The stand-in of a program whose user has set no key

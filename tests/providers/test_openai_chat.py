@@ -195,6 +195,20 @@ def test_stream_wire(snapshot: SnapshotAssertion) -> None:
     assert [*seen, replace(message, id="message")] == snapshot
 
 
+def test_a_tool_result_names_its_images_and_files_and_a_user_message_contains_them() -> None:
+    pdf = File(media_type="application/pdf", data=b"%PDF", name="a.pdf")
+    unnamed = File(media_type="application/pdf", data=b"%PDF")
+
+    answer, pictures = sent(user("go"), assistant(call()), result("seen", PICTURE, pdf, unnamed))[
+        2:
+    ]
+
+    assert answer["content"] == "seen\n(an image)\n(a file: a.pdf)\n(a file: application/pdf)"
+    assert [block["type"] for block in pictures["content"]] == ["text", "image_url", "file", "file"]
+    assert pictures["content"][0]["text"] == "From the result of look:"
+    assert [block["file"]["filename"] for block in pictures["content"][2:]] == ["a.pdf", "file"]
+
+
 def test_a_message_is_encoded_once_and_its_bytes_are_reused() -> None:
     messages: list[Message] = [user("a"), assistant("b", call()), result("c")]
     first = OpenAIChat.encode(Request(messages=messages), ENTRY, "acme-1")
@@ -970,6 +984,12 @@ def test_think_tags_in_the_text_are_split_into_thinking() -> None:
     assert message.content == (Thinking(text="hm"), Text(text="x <think>y"))
     assert "".join(event.text for event in seen if isinstance(event, ThinkingDelta)) == "hm"
     assert decode(stream)[1].text == "".join(pieces)
+    for cut in range(len(text := "<think>a<b</think>c")):
+        parted = events(chunk({"content": text[:cut]}), chunk({"content": text[cut:]}))
+        assert decode(parted, think_tags=True)[1].content == (
+            Thinking(text="a<b"),
+            Text(text="c"),
+        )
     assert read(chunk({"content": "<thi"}), chunk({}, "stop"), think_tags=True).text == "<thi"
     assert read(chunk({"content": "plain"}), chunk({}, "stop"), think_tags=True).text == "plain"
 

@@ -421,6 +421,15 @@ def test_s001_stop_reasons_of_responses_are_normalised_and_kept(
         assert reply.raw_stop_reason == status
 
 
+def test_a_part_without_fields_to_send_back_keeps_none() -> None:
+    text = {"type": "message", "content": [{"type": "output_text", "text": "a"}]}
+    call = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
+
+    message = read(ended(text, call))
+
+    assert message.content == (Text(text="a"), ToolCall(id="c", name="look", arguments="{}"))
+
+
 def test_s006_only_refusal_parts_are_a_refusal() -> None:
     both = message(
         content=[{"type": "output_text", "text": "a"}, {"type": "refusal", "refusal": "b"}]

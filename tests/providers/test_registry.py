@@ -204,6 +204,10 @@ def test_a_registered_provider_has_a_context_window_of_128_000_tokens_or_its_own
     providers.register("acme2", lambda model, **options: Script("hi"), model="a-2", window=9)
 
     assert providers.capabilities("acme").window == 128_000
+    assert (providers.capabilities("acme").efforts, providers.capabilities("acme").files) == (
+        (),
+        (),
+    )
     assert providers.capabilities("acme2").window == 9
 
 

@@ -89,13 +89,15 @@ def test_settings_are_not_shared_between_requests() -> None:
     assert second == {"type": "web_search"}
 
 
-@pytest.mark.parametrize("model", ["gemini-2.5-flash", "gemini-3.1-flash-lite"])
+@pytest.mark.parametrize(
+    "model", ["gemini-2.5-flash", "gemini-3-pro", "gemini-3.1-flash-lite", "gemini-flash-latest"]
+)
 def test_gemini_searches_beside_functions_only_from_version_3(model: str) -> None:
     sent = body(BY_NAME["gemini"], LOOK, fetch.web_search().spec, model=model)
 
     has_search = any("googleSearch" in tool for tool in sent["tools"])
 
-    assert has_search == model.startswith("gemini-3")
+    assert has_search == (model != "gemini-2.5-flash")
     assert "googleSearch" in body(BY_NAME["gemini"], fetch.web_search().spec)["tools"][0]
 
 

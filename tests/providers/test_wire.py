@@ -28,7 +28,7 @@ from glue.messages import (
 from glue.provider import Done, Notice, TextDelta
 from glue.providers.catalog import ENTRIES, Entry, Quirks
 from glue.providers.encoding import call_name, lower
-from glue.providers.wire import capabilities_of, wire_class
+from glue.providers.wire import capabilities_of, tool_rules, wire_class
 
 WIRES = ("openai_chat", "openai_responses", "anthropic", "gemini", "bedrock")
 MODELS = {
@@ -576,3 +576,15 @@ async def test_a_notice_is_sent_once_and_is_not_part_of_the_reply(loopback: Any)
     assert [(notice.provider, notice.model) for notice in notices] == [("groq", "m")]
     assert notices[0].text == "m has no reasoning level 'max'; 'high' is used"
     assert json.loads(server.seen[1].body)["reasoning_effort"] == "high"
+
+
+def test_the_rules_for_tools_are_those_of_the_wires() -> None:
+    rules = tool_rules()
+
+    assert sorted(rules) == ["anthropic", "bedrock", "gemini", "openai_chat", "openai_responses"]
+    assert [name for name, rule in rules.items() if rule.needs_letter] == ["gemini"]
+    assert [name for name, rule in rules.items() if rule.needs_items] == [
+        "openai_chat",
+        "openai_responses",
+    ]
+    assert [name for name, rule in rules.items() if rule.parameter_name] == ["anthropic"]
