@@ -174,6 +174,23 @@ def test_only_openai_is_asked_to_be_strict(name: str, wire: str, is_strict: bool
     assert bool(sent.get("function", sent).get("strict")) == is_strict
 
 
+def test_only_an_object_can_be_strict_and_only_ten_levels_deep() -> None:
+    def nested(levels: int) -> dict[str, Any]:
+        inner = {"type": "string"} if levels == 1 else nested(levels - 1)
+        return {
+            "type": "object",
+            "properties": {"a": inner},
+            "required": ["a"],
+            "additionalProperties": False,
+        }
+
+    assert encoding.is_strict_tool(nested(9))
+    assert not encoding.is_strict_tool(nested(10))
+    assert not encoding.is_strict_tool({"type": "string"})
+    assert not encoding.is_strict_tool({"anyOf": [nested(1)]})
+    assert not encoding.is_strict_tool(True)
+
+
 # Schemas that are rewritten
 
 
