@@ -153,3 +153,53 @@ async def test_a_template_without_tools_is_said_and_tools_go_into_the_prompt(
     bodies = [json.loads(request.body) for request in server.seen[1:]]
     assert all("tools" not in body for body in bodies)
     assert "a garden" in bodies[1]["messages"][-1]["content"]
+
+
+@pytest.mark.parametrize(
+    ("props", "is_native"),
+    [
+        ({"chat_template": "{% if tools %}...{% endif %}"}, True),
+        ({"chat_template": "{{ my_tools }}"}, False),
+        ({}, True),  # a server that does not show its template
+        ([], True),
+    ],
+)
+async def test_tools_are_sent_to_the_server_if_its_template_has_tools(
+    loopback: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    props: Any,
+    is_native: bool,
+) -> None:
+    shown = json.dumps(props).encode()
+    head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n"
+    server = loopback(head % len(shown) + shown, head % len(BODY) + BODY)
+    monkeypatch.setattr(local, "serve", lambda path, window: local._Served(None, server.url, "key"))
+
+    @tool
+    def look() -> str:
+        """Look around."""
+        return "a garden"
+
+    agent = Agent(f"local:{tmp_path}/m.gguf", tools=[look])
+    for _ in range(2):
+        assert (await agent.run("go")).text == "hello"
+    await agent.aclose()
+
+    lines = [request.line.split()[1] for request in server.seen]
+    assert lines == ["/props", "/v1/chat/completions", "/v1/chat/completions"]
+    assert {request.headers["authorization"] for request in server.seen} == {"Bearer key"}
+    assert ("tools" in json.loads(server.seen[1].body)) == is_native
+
+
+async def test_a_file_that_llama_cpp_refuses_is_named_with_its_reason(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(params: Any) -> None:
+        raise RuntimeError("unknown architecture")
+
+    (tmp_path / "m.gguf").write_bytes(b"GGUF....")
+    monkeypatch.setattr(sys.modules["xllamacpp"], "Server", refuse)
+
+    with pytest.raises(ConfigError, match=r"m\.gguf' cannot be loaded: unknown architecture"):
+        await Agent(f"local:{tmp_path}/m.gguf").run("hi")
