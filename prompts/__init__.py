@@ -166,10 +166,10 @@ def _read(folder: Traversable, where: str) -> dict[str, str]:
     return texts
 
 
-def _natural(version: str) -> tuple[tuple[int, int, str], ...]:
-    """Return a sort key for versions that compares their numbers as numbers: v2 before v10."""
-    pieces = re.findall(r"[0-9]+|[^0-9]+", version)
-    numbers = tuple(
-        (0, int(piece), "") if piece[0] in "0123456789" else (1, 0, piece) for piece in pieces
-    )
-    return (*numbers, (2, 0, version))  # orders v02 and v2, which are otherwise equal
+def _natural(version: str) -> tuple[tuple[tuple[str, int], ...], str]:
+    """Return a sort key for versions that compares their numbers as numbers: v2 before v10.
+
+    A longer version is newer than its beginning: v1 before v1.1.
+    """
+    pairs = re.findall(r"([^0-9]*)([0-9]*)", version)  # ends with a pair of empty texts
+    return tuple((text, int(number or 0)) for text, number in pairs), version

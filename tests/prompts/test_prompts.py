@@ -35,6 +35,14 @@ def test_versions_are_in_natural_order_and_the_newest_is_the_default(folder: Pat
     assert catalog.name == "greeting"
 
 
+def test_versions_are_compared_piece_by_piece(tmp_path: Path) -> None:
+    ordered = ("1", "a", "v", "v0", "v1", "v1-draft", "v1.1", "v1.10", "v1a", "v02", "v2", "v10")
+    for version in reversed(ordered):
+        (tmp_path / f"{version}.md").write_text("x")
+
+    assert Catalog(tmp_path).versions() == ordered
+
+
 def test_an_empty_version_means_the_default(folder: Path) -> None:
     catalog = Catalog(folder, "v2")
 
