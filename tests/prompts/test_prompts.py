@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 import zipfile
 from pathlib import Path
@@ -141,3 +142,67 @@ def test_all_prompts_below_a_folder_are_listed(folder: Path) -> None:
     assert [catalog.name for catalog in catalogs(folder.parent)] == ["greeting"]
     with pytest.raises(PromptError, match="cannot be read"):
         catalogs(folder / "nowhere")
+
+
+def test_the_folders_of_prompts_are_listed_by_name(tmp_path: Path) -> None:
+    for name in ("b", "d", "a", "c"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "v1.md").write_text("x")
+
+    assert [catalog.name for catalog in catalogs(tmp_path)] == ["a", "b", "c", "d"]
+
+
+def test_a_catalog_may_have_a_name_of_its_own(folder: Path) -> None:
+    assert Catalog(folder, name="hello").get("v1").name == "hello"
+    assert Catalog(f"{folder}/").name == "greeting"
+    assert Catalog("glue.prompts:review").name == "review"
+
+
+def test_a_source_is_a_path_unless_it_begins_with_the_name_of_a_package(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder.parent)
+    folder.rename(folder.parent / "a:b")
+    (folder.parent / "a:b" / "inner").mkdir()
+    (folder.parent / "a:b" / "v1.md").rename(folder.parent / "a:b" / "inner" / "v1.md")
+
+    assert Catalog("./a:b").versions() == ("v2", "v10")
+    assert Catalog("./a:b/inner").versions() == ("v1",)
+    (folder.parent / "a:b").rename(folder.parent / "greeting")
+    assert Catalog("greeting").versions() == ("v2", "v10")
+
+
+def test_a_zip_may_contain_the_versions_at_its_top(folder: Path) -> None:
+    archive = folder.parent / "prompts.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("v1.md", "Hello")
+
+    assert Catalog(archive).get().text == "Hello\n"
+    assert Catalog(zipfile.Path(archive)).get().text == "Hello\n"
+
+
+def test_a_folder_may_be_named_like_a_zip(folder: Path) -> None:
+    renamed = folder.rename(folder.parent / "greeting.zip")
+
+    assert Catalog(renamed).versions() == ("v1", "v2", "v10")
+
+
+def test_the_error_of_a_source_names_it_as_the_user_did_with_the_reason(folder: Path) -> None:
+    with pytest.raises(PromptError) as missing:
+        Catalog(folder / "none")
+    with pytest.raises(PromptError) as single:
+        Catalog(folder / "v1.md")
+    (folder / "v3.md").write_bytes(b"\xff")
+    with pytest.raises(PromptError) as garbled:
+        Catalog(folder)
+
+    start = f"prompts cannot be read from '{folder}"
+    assert str(missing.value) == f"{start}/none': No such file or directory"
+    assert str(single.value) == f"{start}/v1.md': Not a directory"
+    assert str(garbled.value).startswith(f"{start}': 'utf-8' codec can't decode")
+
+
+def test_a_prompt_has_sixteen_digits_of_the_hash_of_its_text(folder: Path) -> None:
+    digest = hashlib.sha256(b"Be kind.\n").hexdigest()
+
+    assert Catalog(folder).get("v1").hash == digest[:16]
