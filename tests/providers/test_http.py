@@ -18,6 +18,7 @@ import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import anyio
@@ -29,7 +30,16 @@ from glue.messages import AssistantMessage, Request, user
 from glue.provider import Done
 from glue.provider import ask as reply_to
 from glue.providers.connection import Address, proxy_for
-from glue.providers.http import ERROR_BODY, HTTP, Deadlines, Sent, load_engine, on_request
+from glue.providers.http import (
+    ERROR_BODY,
+    HTTP,
+    Deadlines,
+    HTTPResponse,
+    Sent,
+    load_engine,
+    on_request,
+    ssl_context,
+)
 
 SECRET = "sk-" + "not" + "-a-real-one-0123456789"
 ENGINES = ["httpx", *(["httpx2"] if importlib.util.find_spec("httpcore2") else [])]
@@ -152,6 +162,11 @@ async def test_the_content_type_and_length_of_a_request_fit_its_body(loopback: A
 
 def test_the_default_deadlines_are_the_documented_ones() -> None:
     assert Deadlines() == Deadlines(connect=10, read=300, write=120, progress=600, total=1800)
+
+
+def test_the_default_limits_of_bodies_are_32_mib_and_64_kib() -> None:
+    assert ERROR_BODY == 65_536
+    assert HTTP("http://127.0.0.1:1").get("/").most == 33_554_432
 
 
 @pytest.mark.parametrize("transport", [None, "user's own"])
@@ -1276,6 +1291,15 @@ async def test_the_advice_of_a_server_may_be_in_other_headers_or_the_body(
     assert (await HTTP(server.url).request("GET", "/")).retry_after == wait
 
 
+@pytest.mark.parametrize(("size", "wait"), [(2000, 7.0), (2001, None)])
+def test_the_first_2000_characters_of_a_body_may_advise_a_wait(
+    size: int, wait: float | None
+) -> None:
+    body = b" try again in 7s".rjust(size, b"x")
+
+    assert HTTPResponse(429, {}, body).retry_after == wait
+
+
 async def test_a_body_that_is_not_json_is_a_value_error(loopback: Any) -> None:
     server = loopback(answer(b"no"), answer(b"[" * 200_000), answer(b"  "))
     http = HTTP(server.url)
@@ -1359,6 +1383,18 @@ def test_the_tls_context_is_built_without_the_client() -> None:
     )
 
     assert done.stdout == "CERT_REQUIRED True []\n"
+
+
+def test_the_certificates_are_those_of_the_engine_or_of_certifi() -> None:
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    older, newer = ModuleType("httpcore"), ModuleType("httpcore2")
+    newer.default_ssl_context = lambda: own  # type: ignore[attr-defined]
+    certifi = importlib.import_module("certifi").where()
+
+    assert ssl_context(newer) is own
+    assert ssl_context(older).get_ca_certs() == (
+        ssl.create_default_context(cafile=certifi).get_ca_certs()
+    )
 
 
 class Played:
