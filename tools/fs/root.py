@@ -264,9 +264,8 @@ def file_kind(mode: int) -> str:
 
 
 @cache
-def _proc_device() -> int:
-    found = stat_or_none("/proc/self/stat")
-    return -1 if found is None else found.st_dev
+def _proc_device() -> int | None:
+    return getattr(stat_or_none("/proc/self/stat"), "st_dev", None)
 
 
 def stat_or_none(

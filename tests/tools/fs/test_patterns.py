@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from fakes.trees import Tools
+from fakes.trees import Tools, write_tree
 
 from glue.globs import MAX_PATTERN
 from glue.tools.fs import Blocklist, Root, walk
@@ -78,6 +78,16 @@ def test_a_pattern_matches_the_path_a_name_or_a_folder() -> None:
     assert not Blocklist(("*",)).merge(allow=["ok"]).blocks("ok")
 
 
+def test_two_stars_block_every_path() -> None:
+    assert Blocklist(("**",)).blocks("a")
+    assert Blocklist(("**",)).blocks("a/b.txt")
+
+
+def test_the_first_pattern_that_blocks_a_path_is_named() -> None:
+    assert Blocklist(("*.txt", "a*")).match("a.txt") == "*.txt"
+    assert Blocklist(("*.txt", "!a*", "a.*", "*")).match("a.txt") == "a.*"
+
+
 @pytest.mark.parametrize("exception", ["!.env", "!*", "!**", "!.ENV"])
 def test_merge_cannot_unblock_a_default_by_a_pattern(exception: str) -> None:
     with pytest.raises(ValueError, match=r"pass allow=\["):
@@ -91,6 +101,14 @@ def test_the_error_for_an_exception_names_the_pattern_to_allow() -> None:
         ValueError, match=r"'!a\.sql' would unblock files; .* pass allow=\['a\.sql'\]$"
     ):
         Blocklist.default().merge(["!a.sql"])
+
+
+@pytest.mark.parametrize("rule", ["[a", "/[a", "src/[a"])
+def test_a_rule_with_an_open_bracket_ignores_no_file_as_in_git(tmp_path: Path, rule: str) -> None:
+    write_tree(tmp_path, "[a", "src/[a")
+    (tmp_path / ".gitignore").write_text(f"{rule}\n")
+
+    assert seen_by_us(tmp_path) == seen_by_git(tmp_path) == {".gitignore", "[a", "src/[a"}
 
 
 def test_a_rule_that_is_longer_than_a_pattern_can_be_is_ignored() -> None:

@@ -259,6 +259,16 @@ def test_files_in_proc_are_refused(name: str) -> None:
         safe_open("/proc", f"{os.getpid()}/{name}")
 
 
+def test_folders_are_entered_down_to_256_levels(root: Root, tmp_path: Path) -> None:
+    path = "/".join(["a"] * 256)
+    (tmp_path / path / "a").mkdir(parents=True)
+
+    with root.directory(path) as place:
+        assert place.path == path
+    with pytest.raises(UnsafePath, match="nested deeper than 256 directories"):
+        root.open(f"{path}/a")
+
+
 def test_a_path_of_too_many_folders_is_refused(tools: Tools, tmp_path: Path) -> None:
     path = "/".join(["a"] * 300)
     (tmp_path / path).mkdir(parents=True)
@@ -345,3 +355,28 @@ def test_an_absolute_link_in_a_folder_starts_at_the_root(tools: Tools, tmp_path:
     (tmp_path / "a/link").symlink_to(os.path.realpath(tmp_path) + "/b/file")
 
     assert tools["read_file"]("a/link") == "b"
+    assert fs.relative_path(tmp_path, "a/link") == "b/file"
+    with pytest.raises(UnsafePath, match="on the block list"):
+        safe_open(tmp_path, "a/link", blocklist=fs.Blocklist(("b/file",)))
+
+
+def test_close_also_closes_descriptor_0(tmp_path: Path) -> None:
+    saved = os.dup(0)
+    try:
+        with fs.Root(tmp_path) as opened:
+            os.dup2(opened.fd, 0)
+
+        fs.Root.adopt(0).close()
+
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(0)
+    finally:
+        os.dup2(saved, 0)
+        os.close(saved)
+
+
+def test_a_file_is_read_in_blocks_of_64_kib(root: Root, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(100_000))
+
+    with root.open("file") as file:
+        assert len(file.peek()) == 64 * 1024
