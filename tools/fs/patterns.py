@@ -156,13 +156,12 @@ def _screen(patterns: tuple[str, ...]) -> tuple[re.Pattern[str], tuple[Glob, ...
     A path that neither the expression nor a glob matches is not blocked. Slashes at the ends of a
     pattern do not count. `**` becomes a glob. Patterns with `!` are left out, since they unblock.
     """
-    wanted = [each.strip("/").casefold() for each in patterns if not each.startswith("!")]
-    names = [Glob(each).parts[0] for each in wanted if "/" not in each and each != "**"]
+    globs = [Glob(each.strip("/").casefold()) for each in patterns if not each.startswith("!")]
+    names = [glob.parts[0] for glob in globs if len(glob.parts) == 1]
     sources = [
         each.pattern if isinstance(each, re.Pattern) else re.escape(each) + r"\Z"
         for each in names
-        if each
+        if each is not None
     ]
-    return re.compile("|".join(sources) or "(?!)", re.DOTALL), tuple(
-        Glob(each) for each in wanted if "/" in each or each == "**"
-    )
+    paths = tuple(glob for glob in globs if glob.parts[1:] or glob.parts == [None])
+    return re.compile("|".join(sources) or "(?!)", re.DOTALL), paths

@@ -78,9 +78,10 @@ def test_a_pattern_matches_the_path_a_name_or_a_folder() -> None:
     assert not Blocklist(("*",)).merge(allow=["ok"]).blocks("ok")
 
 
-def test_two_stars_block_every_path() -> None:
-    assert Blocklist(("**",)).blocks("a")
-    assert Blocklist(("**",)).blocks("a/b.txt")
+@pytest.mark.parametrize("pattern", ["*", "**", "***", "**/**"])
+def test_a_pattern_of_stars_blocks_every_path(pattern: str) -> None:
+    assert Blocklist((pattern,)).blocks("a")
+    assert Blocklist((pattern,)).blocks("a/b.txt")
 
 
 def test_the_first_pattern_that_blocks_a_path_is_named() -> None:
