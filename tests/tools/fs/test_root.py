@@ -380,3 +380,19 @@ def test_a_file_is_read_in_blocks_of_64_kib(root: Root, tmp_path: Path) -> None:
 
     with root.open("file") as file:
         assert len(file.peek()) == 64 * 1024
+
+
+def test_a_link_is_not_opened_if_it_was_resolved_itself(root: Root, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "link").symlink_to("file")
+
+    with (
+        root.place("link", final=False) as place,
+        pytest.raises(UnsafePath, match="'link' is a link, not a regular file"),
+    ):
+        place.open("link")
+
+
+def test_an_error_without_a_number_keeps_its_text(root: Root) -> None:
+    with pytest.raises(OSError, match=r"^no number$"), root.place("."):
+        raise OSError("no number")
