@@ -57,7 +57,7 @@ def find_git(root: str = "") -> str:
 
 def environment(root: str, **more: str) -> dict[str, str]:
     """Return the environment of a git command; nothing is inherited from this process."""
-    above = os.path.dirname(os.path.abspath(root)) if root else "/"
+    above = os.path.dirname(os.path.abspath(root))
     return {**ENVIRONMENT, "GIT_CEILING_DIRECTORIES": above, **more}
 
 

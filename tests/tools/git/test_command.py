@@ -33,6 +33,7 @@ def test_a_git_program_inside_the_checkout_is_not_used(
     (tmp_path / target).chmod(0o755)
     (tmp_path / folder / "git").symlink_to(tmp_path / target)
     monkeypatch.setenv("PATH", f"{tmp_path / folder}:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)  # without a root, a git in the current folder is used too
 
     assert git.find_git() == str(tmp_path / folder / "git")
     assert not git.find_git(str(tmp_path / "root")).startswith(str(tmp_path))

@@ -75,6 +75,21 @@ def test_run_git_accepts_either_paths_or_a_pathspec(repo: Path) -> None:
         run_git(repo, ["log", "--", "a.py"], pathspec=[literal_pathspec("a.py")])
 
 
+def test_a_literal_pathspec_includes_or_excludes_one_path() -> None:
+    assert literal_pathspec("a*.py") == ":(top,literal)a*.py"
+    assert literal_pathspec("a*.py", exclude=True) == ":(exclude,top,literal)a*.py"
+
+
+def test_a_pattern_with_an_open_bracket_selects_no_file_as_in_git(repo: Path, run: Run) -> None:
+    (repo / "[a").write_text("x\n")
+    run("add", "[a")
+    run("commit", "-qm", "odd")
+
+    with Repo(repo) as opened:
+        assert opened.changes("HEAD~1", "HEAD", pathspec=build_pathspec(["[a"])) == []
+    assert not Scope(["[a"]).covers("[a")
+
+
 def test_a_scope_is_given_by_lists() -> None:
     with pytest.raises(TypeError, match="includes must be a list"):
         Scope("src")

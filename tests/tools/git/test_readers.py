@@ -113,6 +113,13 @@ def test_a_folder_without_git_is_not_a_trusted_checkout(repo: Path) -> None:
     assert caught.value.kind == "unsafe"
 
 
+def test_a_broken_checkout_does_not_lead_to_the_repository_around_it(repo: Path) -> None:
+    (repo / "below/.git").mkdir(parents=True)
+
+    with pytest.raises(GitError, match="not a git repository"):
+        run_git(repo / "below", ["status"], trust=True)
+
+
 def test_the_error_of_a_trusted_command_names_the_command(repo: Path) -> None:
     with pytest.raises(GitError, match="git log failed: fatal: "):
         run_git(repo, ["log", "no-such-branch"], trust=True)
