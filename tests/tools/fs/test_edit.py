@@ -513,3 +513,125 @@ def test_the_diff_shows_changed_lines_that_start_with_dashes_or_plus_signs() -> 
     diff = compare("-- drop nothing\nselect 1\n", "select 1\n++counter\n---\n")
 
     assert diff.splitlines()[1:] == ["--- drop nothing", " select 1", "+++counter", "+---", " "]
+
+
+def test_the_diff_has_two_lines_of_context_and_dots_for_a_gap() -> None:
+    content = "".join(f"{letter}\n" for letter in "abcdefghijkl").encode()
+    far = [Replacement(old="c", new="C\nnew"), Replacement(old="i", new="I")]
+    near = [Replacement(old="c", new="C"), Replacement(old="f", new="F")]
+
+    assert [line.split() for line in edit_all(content, far).diff.split("\n")] == [
+        *[["1", "a"], ["2", "b"], ["-c"], ["3", "+C"], ["4", "+new"]],
+        *[["..."], ["8", "g"], ["9", "h"], ["-i"], ["10", "+I"], ["11", "j"], ["12", "k"]],
+    ]
+    assert [line.split() for line in edit_all(content, near).diff.split("\n")] == [
+        *[["1", "a"], ["2", "b"], ["-c"], ["3", "+C"]],
+        *[["4", "d"], ["5", "e"], ["-f"], ["6", "+F"], ["7", "g"], ["8", "h"]],
+    ]
+
+
+def test_the_diff_is_cut_after_60_lines_of_300_characters() -> None:
+    lines = [f"{number} " + "x" * 400 for number in range(70)]
+    content = "\n".join(lines)
+
+    whole = edit(content.encode(), "\n".join(lines[:60]), "").diff.split("\n")
+    cut = edit(content.encode(), "\n".join(lines[:61]), "").diff.split("\n")
+
+    assert len(whole) == 62  # with two lines of context
+    assert [len(line) for line in whole] == [8 + 300] * 62
+    assert cut == [*whole[:60], "   ..."]
+
+
+def test_at_most_five_places_of_an_ambiguous_quote_are_shown() -> None:
+    def message(count: int) -> list[str]:
+        with pytest.raises(ToolError) as caught:
+            edit(f"go {'x' * 200}\n".encode() * count, "go", "come")
+        return str(caught.value).split("\n")[1:]
+
+    assert message(5) == [f"  line {number}: go {'x' * 117}" for number in range(1, 6)]
+    assert message(7) == [*message(5), "  and 2 more"]
+
+
+def test_at_most_five_lines_without_their_quoted_indentation_are_shown() -> None:
+    with pytest.raises(ToolError, match="leaves out the indentation") as caught:
+        edit(b"    go()\n" * 7, "go()", "one()\ntwo()")
+
+    assert str(caught.value).split("\n")[1:] == [f"     {at}      go()" for at in range(1, 6)]
+
+
+def test_only_a_quote_with_escaped_newlines_gets_advice_about_them() -> None:
+    with pytest.raises(ToolError, match="old was not found; quote the file exactly"):
+        edit(b"alpha beta\ngamma\n", "alpha beta gamma", "x")
+    with pytest.raises(ToolError, match="old was not found; quote the file exactly"):
+        edit(b"alpha beta\ngamma\n", "alpha beta\\n\ngamma", "x")
+
+
+def test_a_quote_that_resembles_nothing_is_an_error_without_text() -> None:
+    with pytest.raises(ToolError, match=r"not found, not even roughly; read the file again"):
+        edit(b"alpha\n", "omega psi", "x")
+
+
+def test_a_quote_may_have_one_mebibyte() -> None:
+    with pytest.raises(ToolError, match="old was not found"):
+        edit(b"a\n", "b" * 1024 * 1024, "c")
+    with pytest.raises(ToolError, match="old is 1048577 characters long; quote at most 1048576"):
+        edit(b"a\n", "b" * (1024 * 1024 + 1), "c")
+
+
+def test_at_most_10000_places_are_replaced() -> None:
+    assert edit(b"a\n" * 10_000, "a", "b", replace_all=True).content == b"b\n" * 10_000
+    with pytest.raises(ToolError, match="old matches more than 10000 places"):
+        edit(b"a\n" * 10_001, "a", "b", replace_all=True)
+
+
+def test_a_line_of_200_characters_is_not_a_placeholder() -> None:
+    placeholder = "... rest unchanged"
+
+    with pytest.raises(ToolError, match=r"placeholder, '#{80}'; write out the text"):
+        edit(b"a\n", "a", "#" * (199 - len(placeholder)) + placeholder)
+    accepted = "#" * (200 - len(placeholder)) + placeholder
+    assert edit(b"a\n", "a", accepted).content.decode() == f"{accepted}\n"
+
+
+def test_the_error_for_overlapping_edits_names_the_line() -> None:
+    edits = [Replacement(old="b c", new="x"), Replacement(old="c", new="y")]
+
+    with pytest.raises(ToolError, match="two edits overlap in line 2; combine them; no edit was"):
+        edit_all(b"a\nb c\n", edits)
+    touching = [Replacement(old="b ", new="x"), Replacement(old="c", new="y")]
+    assert edit_all(b"a\nb c\n", touching).content == b"a\nxy\n"
+
+
+def test_the_diff_of_very_long_texts_is_left_out() -> None:
+    lines = [str(number) for number in range(5000)]
+    changed = [*lines[:9], "new", *lines[10:]]
+
+    assert compare("\n".join(lines), "\n".join(changed)).split("\n") == [
+        *["@@ -8,5 +8,5 @@", " 7", " 8", "-9", "+new", " 10", " 11"]
+    ]
+    assert compare("\n".join(lines), "\n".join([*changed, "more"])) == ""
+
+
+def test_one_known_indentation_is_enough_if_the_steps_are_those_of_the_file() -> None:
+    content = "class A:\n    def f():\n        return 1\n"
+    old, new = "      def f():", "      def f():\n          x = 1"
+
+    assert text_of(content, old, new) == content.replace("f():", "f():\n        x = 1")
+    with pytest.raises(ToolError, match="old was not found"):
+        edit(content.encode(), old, "      def f():\n        x = 1")
+
+
+def test_unchanged_lines_of_a_long_quote_of_equal_lines_keep_their_bytes() -> None:
+    content, old = "same \n" * 300, "same\n" * 300
+
+    assert text_of(content, old, f"new\n{old}") == f"new\n{content}"
+
+
+@pytest.mark.parametrize(("count", "kept"), [(500, True), (501, False)])
+def test_a_very_long_new_text_is_not_compared_with_the_quote(count: int, kept: bool) -> None:
+    lines = [str(number) for number in range(count)]
+    content = "".join(f"{line} \n" for line in lines[:500])
+
+    done = text_of(content, "\n".join(lines[:500]), "\n".join(["new", *lines[1:]]))
+
+    assert ("\n1 \n" in done) is kept

@@ -111,6 +111,13 @@ def test_an_offset_past_the_end_is_an_error_with_the_number_of_lines(
             tools["read_file"](name, offset=30)
 
 
+def test_an_offset_past_the_end_of_an_empty_file_is_an_error(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(ToolError, match="offset 2 is past the end: the file has 0 lines"):
+        tools["read_file"]("file", offset=2)
+
+
 def test_lines_can_be_numbered(tools: Tools, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("a\nb\n")
 

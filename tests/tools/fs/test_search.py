@@ -218,3 +218,12 @@ def test_the_worker_has_little_memory_and_writes_no_core_dump(tmp_path: Path) ->
     memory = str(400 * 1024 * 1024)
     assert limits["Max core file size"] == ["0", "0"]
     assert limits["Max address space"] == [memory, memory]
+
+
+async def test_100_hits_are_shown_by_default(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("needle\n" * 101)
+
+    hits = (await tools["grep"]("needle")).split("\n")
+
+    note = "[the first 100 hits; narrow the pattern or raise the limit for more]"
+    assert hits[99:] == ["file:100: needle", note]
