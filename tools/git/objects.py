@@ -128,12 +128,12 @@ class ObjectReader:
     def tree(self, name: str, until: float) -> dict[str, TreeEntry]:
         """Return the entries of a tree, as a dict by file name.
 
-        `name` is the hash of a tree or a commit, or an expression that leads to one.
+        `name` is the hash of the tree, or of a commit with this tree.
         """
         with self._lock:
             if (known := self._trees.get(name)) is not None:
                 return known
-            found = self.read(name if HASH.fullmatch(name) else f"{name}^{{tree}}", until=until)
+            found = self.read(name, until=until)
             if found.kind != "tree":
                 found = self.read(f"{found.sha}^{{tree}}", until=until)
             entries = {entry.path: entry for entry in parse_tree(found)}
@@ -233,7 +233,7 @@ def parse_tree(found: GitObject) -> list[TreeEntry]:
     content, at, width = found.content, 0, len(found.sha) // 2
     while at < len(content):
         blank, end = content.find(b" ", at), content.find(b"\0", at)
-        if blank <= at or end < blank or end + width >= len(content):
+        if not at < blank < end < len(content) - width:
             raise GitError(
                 f"tree {found.sha[:12]} cannot be read: the repository is damaged", kind="damaged"
             )

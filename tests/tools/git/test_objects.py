@@ -143,6 +143,28 @@ def test_a_forged_file_is_found_by_a_comparison(lab: Lab, name: str) -> None:
         repo.changes("HEAD~1", "HEAD")
 
 
+def test_a_folder_that_did_not_change_is_not_read_by_a_comparison(lab: Lab) -> None:
+    for text in ("one\n", "two\n"):
+        for name in ("same/file", "other/file"):
+            (lab.root / name).parent.mkdir(exist_ok=True)
+        (lab.root / "same/file").write_text("same\n")
+        (lab.root / "other/file").write_text(text)
+        lab.git("add", "-f", "same", "other")
+        lab.git("commit", "-qm", text)
+    same = lab.sha("HEAD:same")
+    (lab.dot / "objects" / same[:2] / same[2:]).unlink()
+
+    with git.Repo(lab.root) as repo:
+        (change,) = repo.changes("HEAD~1", "HEAD")
+
+    assert (change.path, change.added, change.deleted) == ("other/file", 1, 1)
+    assert (change.old_mode, change.new_mode) == ("100644", "100644")
+    assert (change.old_sha, change.new_sha) == (
+        lab.sha("HEAD~1:other/file"),
+        lab.sha("HEAD:other/file"),
+    )
+
+
 def test_a_forged_folder_is_found_by_a_comparison(lab: Lab) -> None:
     folder = lab.root / "folder"
     for text in ("one\n", "two\n"):
