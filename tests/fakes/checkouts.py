@@ -59,6 +59,15 @@ def make_checkout(root: Path) -> Path:
     return root
 
 
+def import_commits(root: Path, count: int) -> None:
+    """Add empty commits with the message "x" to the branch `work`."""
+    commits = ["commit refs/heads/work\ncommitter A <a> 1700000000 +0000\ndata 1\nx\n"] * count
+    commits[0] += "from refs/heads/work^0\n"
+    feed = "\n".join(commits).encode()
+    argv = ["git", "fast-import", "--quiet"]
+    subprocess.run(argv, cwd=root, env=ENV, input=feed, timeout=20, check=True)
+
+
 def tools_of(root: Path, **options: Any) -> dict[str, Any]:
     """Return the git tools of a checkout by name."""
     return {tool.name: tool for tool in git.tools(root, **{"base": "main", **options})}

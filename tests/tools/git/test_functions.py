@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import pytest
-from fakes.checkouts import Lab, Run, tools_of
+from fakes.checkouts import Lab, Run, import_commits, tools_of
 
 from glue.errors import GitError, ToolError
 from glue.tools import git
@@ -395,6 +395,26 @@ async def test_the_log_is_read_in_pages(repo: Path, run: Run) -> None:
     assert [line[-7:] for line in second[:2]] == ["empty 2", "empty 1"]
     assert second[2] == "[commits 3-4; continue with offset 5]"
     assert await log(offset=100) == "no commits: the list ends before offset 100"
+
+
+@pytest.mark.parametrize("bases", [[], ["main"]])
+async def test_50_commits_are_listed_by_default(repo: Path, bases: list[str]) -> None:
+    import_commits(repo, 50)  # besides the one of the fixture
+    log = tools_of(repo, bases=bases)["git_log_branch"]
+
+    page = (await log()).split("\n")
+
+    assert len(page) == 51
+    assert page[50] == "[commits 1-50; continue with offset 51]"
+    assert "continue" not in await log(offset=2)
+    assert "continue" not in await log(limit=51)
+
+
+async def test_at_most_500_commits_are_listed(repo: Path) -> None:
+    import_commits(repo, 500)
+    log = tools_of(repo)["git_log_branch"]
+
+    assert (await log(limit=600)).endswith("\n[commits 1-500; continue with offset 501]")
 
 
 async def test_the_whole_history_includes_the_base(repo: Path, run: Run) -> None:

@@ -67,6 +67,20 @@ def test_a_missing_file_is_not_answered_with_names_outside_the_scope(repo: Path)
             file_page(opened, "HEAD", "src/a.py", 1, Scope(["src"]))
 
 
+def test_only_the_names_in_the_scope_are_listed_in_a_folder(repo: Path, run: Run) -> None:
+    for name in ("src/deep/a.py", "src/b.txt", "docs/c.py"):
+        (repo / name).parent.mkdir(parents=True, exist_ok=True)
+        (repo / name).touch()
+    run("add", "src", "docs")
+    run("commit", "-qm", "folders")
+    scope = Scope(["*.py"])
+
+    with Repo(repo) as opened:
+        assert file_page(opened, "HEAD", "", 1, scope) == "[a folder]\na.py\ndocs\nsrc"
+        assert file_page(opened, "HEAD", "src", 1, scope) == "[a folder]\nsrc/deep"
+        assert file_page(opened, "HEAD", "src/deep", 1, scope) == "[a folder]\nsrc/deep/a.py"
+
+
 def test_a_page_of_a_file_has_at_most_2000_lines(repo: Path, run: Run) -> None:
     (repo / "many.txt").write_text("x\n" * 2001)
     run("add", "many.txt")
@@ -80,7 +94,9 @@ def test_a_page_of_a_file_has_at_most_2000_lines(repo: Path, run: Run) -> None:
 
 def test_a_file_of_16_mib_is_read_in_pages_of_80_kib(repo: Path, run: Run) -> None:
     (repo / "huge.txt").write_text("x\n" * (8 * 1024 * 1024))
-    (repo / "more.txt").write_text("x\n" * (8 * 1024 * 1024) + "end\n")
+    # Only a NUL in the first 8192 bytes makes a file binary.
+    more = "x\n" * 4096 + "\0\n" + "x\n" * (8 * 1024 * 1024 - 4097) + "end\n"
+    (repo / "more.txt").write_text(more)
     run("add", "huge.txt", "more.txt")
     run("commit", "-qm", "huge")
 
