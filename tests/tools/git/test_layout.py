@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -95,6 +97,43 @@ def test_a_name_that_is_longer_than_file_names_can_be_is_not_found(repo: Path) -
     assert caught.value.kind == "missing"
 
 
+def test_a_name_may_have_1024_characters(repo: Path) -> None:
+    with Repo(repo) as opened:
+        with pytest.raises(GitError, match="no branch, tag or commit is called"):
+            opened.resolve("a" * 1024)
+        with pytest.raises(GitError, match="is not a name of a commit"):
+            opened.resolve("a" * 1025)
+
+
+def test_files_of_git_may_be_as_large_as_their_limits(repo: Path, run: Run) -> None:
+    work = run("rev-parse", "work")
+    (repo / ".git/refs/heads/work").write_text(work + "\n" * (4096 - 40))
+    (repo / ".git/config").write_text("[core]\n" + "#" * (1024 * 1024 - 7))
+    (repo / ".git/shallow").write_text(f"{work}\n" + " " * (4 * 1024 * 1024 - 41))
+    (repo / ".git/packed-refs").touch()
+    os.truncate(repo / ".git/packed-refs", 64 * 1024 * 1024)
+
+    with Repo(repo) as opened:
+        assert opened.resolve("work") == work
+        assert opened.shallow == (work,)
+        assert opened.layout.packed("refs/heads/none") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "limit"),
+    [("packed-refs", 64 * 1024 * 1024), ("shallow", 4 * 1024 * 1024), ("config", 1024 * 1024)],
+)
+def test_larger_files_of_git_are_refused(repo: Path, name: str, limit: int) -> None:
+    (repo / ".git" / name).touch()
+    os.truncate(repo / ".git" / name, limit + 1)
+
+    with (
+        pytest.raises(GitError, match=f"{name} is larger than {limit} bytes"),
+        Repo(repo) as opened,
+    ):
+        opened.resolve("none")
+
+
 def test_a_git_directory_without_objects_is_refused_with_the_reason(repo: Path) -> None:
     objects = repo / ".git/objects"
     objects.rename(repo / "moved")
@@ -159,6 +198,21 @@ def test_a_bare_repository_is_read(repo: Path, run: Run, tmp_path: Path) -> None
         with pytest.raises(GitError, match="is not the top of a git checkout"):
             Repo(tmp_path / "bare")
         (tmp_path / "moved").rename(tmp_path / "bare" / name)
+
+
+def test_a_bare_repository_has_a_file_head_and_two_folders(repo: Path, tmp_path: Path) -> None:
+    for name in ("HEAD", "objects", "refs"):
+        bare = tmp_path / f"without {name}"
+        shutil.copytree(repo / ".git", bare)
+        if name == "HEAD":
+            (bare / name).unlink()
+            (bare / name).mkdir()
+        else:
+            shutil.rmtree(bare / name)
+            (bare / name).touch()
+
+        with pytest.raises(GitError, match="is not the top of a git checkout"):
+            Repo(bare)
 
 
 def test_a_packed_file_may_lack_its_header(repo: Path, run: Run) -> None:
