@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,26 @@ def test_large_input_and_output_do_not_block_each_other() -> None:
     )
 
     assert done.out == b"y" * 500_000
+
+
+def test_a_thread_that_still_feeds_a_child_does_not_keep_the_program_alive() -> None:
+    feeding: list[threading.Thread] = []
+
+    def look(block: bytes) -> bool:
+        feeding.extend(each for each in threading.enumerate() if each.name == "glue-feed")
+        return False
+
+    python("import time; print('x', flush=True); time.sleep(60)", feed=b"y" * 1_000_000, sink=look)
+
+    assert [each.daemon for each in feeding] == [True]
+    for each in feeding:
+        each.join(20)
+
+
+def test_a_child_without_input_reads_from_dev_null() -> None:
+    done = python("import os, stat; print(stat.S_ISCHR(os.fstat(0).st_mode))")
+
+    assert done.out == b"True\n"
 
 
 def test_a_child_inherits_no_descriptors() -> None:

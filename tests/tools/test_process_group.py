@@ -7,9 +7,11 @@ import resource
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from glue.tools.landlock import has_landlock, make_ruleset
 from glue.tools.process_group import end_group, end_marked, find_marked, has_exited, start
 
 
@@ -41,6 +43,88 @@ def has_ended(pid: int) -> bool:
         ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
     )
     return shown.stdout.strip()[:1] in ("", "Z")
+
+
+def state_of(pid: int) -> str:
+    """Return the state of a process as one letter, such as "S", or "" if it does not exist."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    return text.rpartition(")")[2].split()[0]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
+def test_the_whole_group_has_ended_when_end_group_returns() -> None:
+    # The kernel needs a while to end a process with much memory.
+    large = "x = b'x' * 80_000_000; print('ready', flush=True); import time; time.sleep(60)"
+    child = start(
+        ["/bin/sh", "-c", '"$0" -S -c "$1" & echo $!; wait', sys.executable, large],
+        env={},
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    assert child.stdout is not None
+    with child.stdout:
+        grandchild = int(child.stdout.readline())
+        child.stdout.readline()
+
+    end_group(child)
+
+    assert state_of(grandchild) in ("", "Z")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts switches of a thread")
+@pytest.mark.parametrize("polite", [False, True])
+def test_the_end_of_a_group_that_has_ended_is_not_waited_for(polite: bool) -> None:
+    child = start_python("pass")
+    assert child.stdout is not None
+    with child.stdout:
+        child.stdout.read()
+    while not has_exited(child):
+        pass
+    before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+
+    end_group(child, polite=polite)
+
+    # Each wait for a few milliseconds would be a switch; waiting in vain takes a hundred of them.
+    assert resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before < 50
+
+
+def test_a_child_that_ignores_sigterm_is_killed_in_the_end() -> None:
+    child = start_python(
+        "import signal, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    assert child.stdout is not None
+    with child.stdout:
+        child.stdout.readline()
+
+        end_group(child, polite=True)
+
+    assert child.returncode == -signal.SIGKILL
+
+
+def test_the_group_of_a_child_that_was_reaped_gets_no_signal(tmp_path: Path) -> None:
+    child = start(
+        ["/bin/sh", "-c", "(sleep 0.1; echo whole > file) & exit 0"],
+        env={"PATH": os.environ["PATH"]},
+        cwd=str(tmp_path),
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    assert child.stdout is not None
+    child.wait()
+
+    # The number of the group may belong to other processes by now.
+    end_group(child)
+
+    with child.stdout:
+        child.stdout.read()  # until the rest of the group has ended
+    assert (tmp_path / "file").read_text() == "whole\n"
 
 
 def test_a_polite_end_lets_the_child_handle_sigterm() -> None:
@@ -88,6 +172,37 @@ def test_processes_are_found_by_a_variable_of_their_environment() -> None:
     assert list(found) == [child.pid]
     assert "time.sleep(60)" in found[child.pid]
     assert find_marked(mark) == {}
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
+def test_a_marked_process_that_searches_finds_itself() -> None:
+    code = "from glue.tools.process_group import find_marked; print(*find_marked('GLUE_TEST=1'))"
+    env = {**os.environ, "GLUE_TEST": "1"}
+
+    with subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE) as child:
+        out, _ = child.communicate(timeout=20)
+
+    assert str(child.pid) in out.decode().split()
+
+
+@pytest.mark.skipif(not has_landlock(), reason="needs Landlock")
+def test_a_child_is_confined_by_the_rules_that_are_given(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("secret")
+    rules = make_ruleset("/bin/cat", [])
+
+    child = start(
+        ["/bin/cat", str(tmp_path / "file")],
+        env={},
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        rules=rules,
+    )
+    out, err = child.communicate(timeout=20)
+    os.close(rules)
+
+    assert out == b""
+    assert b"Permission denied" in err
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
@@ -152,3 +267,13 @@ def test_marked_processes_have_ended_when_end_marked_returns() -> None:
         assert child.stdout is not None
         child.stdout.close()
         assert child.returncode == -signal.SIGKILL
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts switches of a thread")
+def test_end_marked_does_not_wait_if_no_process_is_left() -> None:
+    before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+
+    end_marked(f"GLUE_TEST={os.urandom(8).hex()}")
+
+    # Each wait for a few milliseconds would be a switch.
+    assert resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before < 10
