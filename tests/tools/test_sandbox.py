@@ -575,6 +575,18 @@ async def test_only_a_command_that_writes_asks_if_wanted(
     assert "exit code 0" in allowed or command.startswith("grep")
 
 
+async def test_a_command_that_runs_without_a_question_has_the_usual_time(
+    backend: str, project: Path
+) -> None:
+    sandbox = Sandbox(backend=backend)
+    tool = shell.tool(project, sandbox=sandbox, questions="writes", timeout=0.3)
+
+    said, asked = await ask_once(tool, {"command": "exec sleep 20"}, False)
+
+    assert asked == 0
+    assert said.startswith("[stopped after 0.3 s;")
+
+
 async def test_a_command_in_the_background_always_asks(backend: str, project: Path) -> None:
     tool = shell.tool(project, sandbox=Sandbox(backend=backend), questions="writes")
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import anyio.lowlevel
 import pytest
 
 from glue.errors import ConfigError, ToolError
-from glue.tasks import in_stoppable_thread
+from glue.tasks import StopFlag, in_stoppable_thread
 from glue.tools import fs, shell
 
 
@@ -132,6 +134,45 @@ async def test_long_output_is_shortened_to_head_and_tail_and_stored(tmp_path: Pa
     assert read(f"spool:{address}", offset=50_000).startswith("50000\n")
 
 
+async def test_a_note_stands_on_a_line_of_its_own(tmp_path: Path) -> None:
+    run = shell.tool(tmp_path, sandbox="off")
+
+    assert await run("printf x") == "x\n[exit code 0]"
+    assert await run("true") == "[exit code 0]"
+
+
+@pytest.mark.parametrize(("number", "more"), [(5, ""), (6, " and 1 more")])
+async def test_at_most_five_processes_that_a_command_left_are_named(
+    tmp_path: Path, number: int, more: str
+) -> None:
+    name = "sleep 60." + "0" * 100
+
+    said = await shell.tool(tmp_path, sandbox="off")(
+        f"for i in $(seq {number}); do {name} & done; sleep 0.1"
+    )
+
+    shown = name[:59] + "…"
+    assert said == (
+        f"[exit code 0; killed processes that it left running: {', '.join([shown] * 5)}{more}]"
+    )
+
+
+def test_eight_mib_of_the_start_of_the_output_are_kept_and_16000_bytes_of_its_end() -> None:
+    command = shell.ShellCommand([], {}, "/", None, 1.0)
+
+    command.store_output(b"x" * (8 * 1024 * 1024 + 50_000))
+
+    assert (len(command.head), len(command.tail)) == (8 * 1024 * 1024, 16_000)
+
+
+def test_a_command_may_print_less_than_64_mib() -> None:
+    command = shell.ShellCommand([], {}, "/", None, 1.0)
+    command.seen = 64 * 1024 * 1024 - 2
+
+    assert command.store_output(b"x")
+    assert not command.store_output(b"x")
+
+
 async def test_a_command_that_prints_endlessly_is_stopped(
     tmp_path: Path,
 ) -> None:
@@ -177,6 +218,7 @@ async def test_a_command_has_no_input_and_no_terminal(tmp_path: Path) -> None:
         ([""], "the command is empty"),
         ("a\0b", "the command contains a NUL character"),
         (["a", "b\0"], "the command contains a NUL character"),
+        ("x" * 65_535 + "\0", "the command contains a NUL character"),
         ("x" * 65_537, "the command has 65537 characters; at most 65536 are allowed"),
         (["x" * 65_535, "y"], "the command has 65537 characters; at most 65536 are allowed"),
     ],
@@ -195,8 +237,12 @@ async def test_a_command_may_have_as_many_characters_as_allowed(tmp_path: Path) 
 
 
 async def test_a_program_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ToolError, match="could not be started"):
-        await shell.tool(tmp_path, sandbox="off")(["no-such-program"])
+    run = shell.tool(tmp_path, sandbox="off")
+
+    with pytest.raises(ToolError, match=r"could not be started: No such file or directory$"):
+        await run(["no-such-program"])
+    with pytest.raises(ToolError, match=r"could not be started: .*surrogates not allowed$"):
+        await run(["echo", "\ud800"])
 
 
 def test_the_permission_policy_sees_a_command_exactly_as_it_runs() -> None:
@@ -286,14 +332,35 @@ async def test_the_docker_runner_wraps_a_command_and_kills_its_container(
     assert await tool(["echo", "a b"]) == "a b\n[exit code 0]"
     await tool("sleep 60")
 
+    assert callable(tool.target)
+    assert tool.target({"command": "ls"}).text == "ls [sandbox: docker image:1]"
     ran, _, killed = (tmp_path / "calls").read_text().splitlines()
     assert "--network none" in ran
     assert f"source={root},target={root} " in ran
     assert f"source={root}/.git,target={root}/.git,readonly" in ran
     assert "--memory 1g image:1 echo a b" in ran
+    assert f"--user {os.getuid()}:{os.getgid()} " in ran
+    assert "--userns" not in ran
+    assert "--cap-drop ALL --security-opt no-new-privileges --pids-limit 512 " in ran
     assert killed.startswith("kill glue-")
-    with pytest.raises(ConfigError, match="podman is not installed"):
+    with pytest.raises(ConfigError, match=r"^podman is not installed"):
         shell.docker("image:1", program="podman")
+
+
+def test_podman_keeps_the_user_of_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shell, "PROGRAMS", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"^docker or podman is not installed"):
+        shell.docker("image:1")
+    (tmp_path / "podman").write_text("#!/bin/sh\n")
+    (tmp_path / "podman").chmod(0o755)
+
+    runner = shell.docker("image:1")
+
+    argv = runner(["true"], str(tmp_path))
+    assert argv[0] == f"{tmp_path}/podman"
+    assert "--userns=keep-id" in argv
+    assert "--user" not in argv
+    assert shell.describe_runner(runner) == "sandbox: podman image:1"
 
 
 async def test_the_model_may_set_timeout_and_folder(tmp_path: Path) -> None:
@@ -303,9 +370,14 @@ async def test_the_model_may_set_timeout_and_folder(tmp_path: Path) -> None:
     assert await tool("pwd", cwd="sub") == f"{os.path.realpath(tmp_path)}/sub\n[exit code 0]"
     assert await tool(["pwd"], cwd="./sub/..") == f"{os.path.realpath(tmp_path)}\n[exit code 0]"
     assert "stopped after 0.2 s" in await tool("sleep 60", timeout=0.2)
-    for folder in ("..", "/etc", "missing", "sub/../.."):
+    for folder in ("..", "/etc", "sub/../.."):
         with pytest.raises(ToolError, match="cwd"):
             await tool("pwd", cwd=folder)
+    with pytest.raises(ToolError, match=r"^cwd 'missing': no such file or directory$"):
+        await tool("pwd", cwd="missing")
+    with pytest.raises(ToolError) as long:
+        await tool("pwd", cwd="x" * 300)
+    assert str(long.value).startswith(f"cwd {'x' * 199 + '…'!a}: ")
 
 
 async def test_a_background_command_is_read_and_stopped_later(tmp_path: Path) -> None:
@@ -339,6 +411,88 @@ async def test_the_number_of_background_commands_is_limited(tmp_path: Path) -> N
     for number in range(1, shell.MAX_JOBS + 1):
         await job(number, stop=True)
     assert "job 9" in await start("true", background=True)
+
+
+async def test_a_report_does_not_wait_for_the_end_unless_it_is_asked_to(tmp_path: Path) -> None:
+    start, job = shell.tools(tmp_path, sandbox="off")
+    await start("sleep 0.8", background=True)
+
+    assert "running" in await job(1)
+    assert "running" in await job(1, wait=-5)
+    assert await job(1, stop=True) == "[stopped]"
+
+
+def started(code: str) -> tuple[shell._Jobs, shell.ShellCommand]:
+    """Start a command in the background, and return its job list and the command."""
+    jobs = shell._Jobs()
+    env = {"PATH": os.environ["PATH"]}
+    command = shell.ShellCommand(["/bin/sh", "-c", code], env, "/", None, 60.0)
+    jobs.start(command)
+    return jobs, command
+
+
+def test_the_report_of_a_running_command_has_its_age_in_seconds() -> None:
+    jobs, command = started("exec sleep 60")
+    command.began = time.monotonic() - 100
+
+    said = jobs.report(StopFlag(), 1, False, 0)
+
+    assert re.fullmatch(r"\[running for 10\d s\]", said)
+    jobs.report(StopFlag(), 1, True, 0)
+
+
+class EndingThread:
+    """A thread that ends while another thread waits for it for the third time."""
+
+    def __init__(self) -> None:
+        self.waits = 0
+
+    def is_alive(self) -> bool:
+        return self.waits < 3
+
+    def join(self, timeout: float) -> None:
+        self.waits += 1
+
+
+def test_a_report_waits_for_the_thread_of_the_command_and_does_not_spin() -> None:
+    jobs, command = shell._Jobs(), shell.ShellCommand([], {}, "/", None, 1.0)
+    jobs.jobs[1], command.ending = command, "exit code 0"
+    command.thread = EndingThread()  # type: ignore[assignment]
+
+    assert jobs.report(StopFlag(), 1, False, 5.0) == "[exit code 0]"
+
+
+def test_a_report_that_is_cancelled_does_not_wait() -> None:
+    jobs, _ = started("exec sleep 60")
+    cancelled = StopFlag()
+    cancelled.set()
+
+    assert "running" in jobs.report(cancelled, 1, False, 60.0)
+    jobs.report(StopFlag(), 1, True, 0)
+
+
+def test_the_last_fifty_background_commands_that_have_ended_can_be_read() -> None:
+    jobs, _ = started("exec sleep 60")
+    ended = shell.ShellCommand([], {}, "/", None, 1.0)
+    jobs.jobs |= dict.fromkeys(range(2, 61), ended)
+    jobs.count = 60
+
+    new = shell.ShellCommand(["true"], {"PATH": os.environ["PATH"]}, "/", None, 1.0)
+    jobs.start(new)
+
+    assert sorted(jobs.jobs) == [1, *range(11, 62)]
+    jobs.report(StopFlag(), 1, True, 0)
+    new.thread.join()
+
+
+async def test_a_background_command_that_cannot_be_started_is_reported(tmp_path: Path) -> None:
+    start, job = shell.tools(tmp_path, sandbox="off")
+
+    await start(["no-such-program"], background=True)
+
+    assert await job(1, wait=30) == (
+        "[the command could not be started: No such file or directory]"
+    )
 
 
 async def test_the_report_of_a_background_command_has_its_exit_code(tmp_path: Path) -> None:
