@@ -64,7 +64,7 @@ def related_tests(bundle: Bundle, repo: Repo) -> tuple[list[ExistingTest], int]:
     if not wanted:
         return [], 0
     tests, unread = _read_tests(bundle, repo)
-    scores = _scores(wanted, tests)
+    scores = bm25(wanted, tests)
     ranked = sorted(
         zip(scores, tests, strict=True), key=lambda row: (-row[0], row[1].path, row[1].line)
     )
@@ -94,17 +94,17 @@ def change_words(bundle: Bundle) -> Counter[str]:
 def find_tests(path: str, text: str) -> Iterator[ExistingTest]:
     """Yield the tests of a file: test functions, and calls such as `it("adds", ...)`."""
     rows = text.split("\n")
-    named: set[int] = set()
     for function in functions(text):
+        if _CALLED_TEST.match(rows[function.header - 1]):
+            continue  # `test("adds", () => {` looks like a method with the name `test`
         above = rows[function.header - 2] if function.header > 1 else ""
         if _TEST_NAME.match(function.name) or _TEST_MARK.match(above):
             start, line, end = function.start, function.header, function.end
             words = Counter(_words("\n".join(rows[start - 1 : end])))
-            named.add(line)
             yield ExistingTest(path, start, line, end, function.name, words)
     for at, row in enumerate(rows, 1):
         match = _CALLED_TEST.match(row)
-        if match and at not in named:
+        if match:
             end = block_end(rows, at)
             words = Counter(_words("\n".join(rows[at - 1 : end])))
             yield ExistingTest(path, at, at, end, match["name"], words)
@@ -171,7 +171,7 @@ def _nearest_first(entries: Iterable[TreeEntry], bundle: Bundle) -> list[TreeEnt
     return sorted(entries, key=distance)
 
 
-def _scores(wanted: Counter[str], tests: list[ExistingTest]) -> list[float]:
+def bm25(wanted: Counter[str], tests: list[ExistingTest]) -> list[float]:
     """Return the BM25 score of each test for the words `wanted`, in the order of `tests`."""
     frequency = Counter(word for test in tests for word in test.words if word in wanted)
     lengths = [test.words.total() for test in tests]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from math import log
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,13 @@ from fakes.checkouts import call as git
 
 from glue.agents.review.change.collect import collect, from_texts
 from glue.agents.review.findings import related_tests as module
-from glue.agents.review.findings.related_tests import change_words, find_tests, related_tests
+from glue.agents.review.findings.related_tests import (
+    ExistingTest,
+    bm25,
+    change_words,
+    find_tests,
+    related_tests,
+)
 from glue.tools.git import Repo
 
 OLD = """class Basket:
@@ -106,8 +114,10 @@ def test_words_are_those_of_changed_lines_functions_and_classes() -> None:
     [
         ("test_a.py", TESTS, ["test_price_of_two_rows", "test_empty_basket_is_refused"]),
         ("a.test.ts", "describe('shop', () => {\n  it('is open', () => {\n  })\n})\n", ["is open"]),
+        ("a.test.js", "test('is open', () => {\n  open()\n})\n", ["is open"]),
         ("a_test.go", "func TestOpen(t *testing.T) {\n\topen()\n}\n", ["TestOpen"]),
         ("tests/a.rs", "#[test]\nfn opens() {\n    open();\n}\n", ["opens"]),
+        ("tests/a.rs", "fn helper() {\n    open();\n}\n#[test]", []),
         ("spec/a_spec.rb", "it 'opens' do\n  open\nend\n", ["opens"]),
     ],
 )
@@ -115,3 +125,112 @@ def test_tests_of_a_file_are_found_by_name_mark_or_call(
     path: str, text: str, names: list[str]
 ) -> None:
     assert [test.name for test in find_tests(path, text)][:2] == names
+
+
+def test_words_of_tests_and_documents_do_not_count() -> None:
+    new = {"tests/test_a.py": "def test_a():\n    zebra()\n", "notes.md": "A giraffe.\n"}
+
+    assert change_words(from_texts({}, new)) == {}
+
+
+def test_words_of_the_class_around_a_changed_line_count() -> None:
+    old = "class Zebra:\n    def feed(self):\n        return 1\n"
+
+    words = change_words(from_texts({"a.py": old}, {"a.py": old.replace("1", "2")}))
+
+    assert words == {"zebra": 1, "feed": 1}
+
+
+def test_identifiers_count_once_and_their_longer_parts_too() -> None:
+    text = "def test_a():\n    load(readFile(to_row, x))\n    assert ok\n"
+
+    (found,) = find_tests("test_a.py", text)
+
+    assert found.words == Counter(
+        ("test_a", "load", "readfile", "read", "file", "to_row", "row", "assert", "ok")
+    )
+
+
+def existing(**words: int) -> ExistingTest:
+    return ExistingTest("tests/test_a.py", 1, 1, 2, "test_a", Counter(words))
+
+
+def test_rare_words_and_short_tests_have_a_higher_score() -> None:
+    long, short = existing(basket=2, apple=1), existing(apple=1)
+
+    scores = bm25(Counter(basket=3, apple=1), [long, short])
+
+    rare, common = log(1 + 1.5 / 1.5), log(1 + 0.5 / 2.5)
+    assert scores == pytest.approx(
+        [
+            # The long test has 1.5 times the average length, the short one half of it.
+            3 * rare * 2 * 2.2 / (2 + 1.2 * 1.4) + common * 2.2 / (1 + 1.2 * 1.4),
+            common * 2.2 / (1 + 1.2 * 0.6),
+        ]
+    )
+    assert bm25(Counter(basket=1), []) == []
+    assert bm25(Counter(basket=1), [existing()]) == [0.0]
+
+
+def test_only_tests_that_come_close_to_the_best_one_are_listed(tmp_path: Path) -> None:
+    tests = (
+        "def test_all():\n    raises(EmptyBasket, deliver, add_up)\n\n\n"
+        "def test_one():\n    rows()\n    much(more, than, that, is, in, this, long, test)\n\n\n"
+        "def test_none():\n    price()\n"
+    )
+    files = {"basket.py": OLD, "notes.md": "One.\n", "tests/test_shop.py": tests}
+
+    assert found(tmp_path, files, new={"basket.py": NEW}) == (["test_all"], 0)
+
+
+def test_nothing_is_listed_for_a_change_that_shares_no_word_with_a_test(tmp_path: Path) -> None:
+    files = {"basket.py": OLD, "a.py": "x = 1\n", "tests/test_shop.py": TESTS}
+
+    assert found(tmp_path, files, new={"a.py": "giraffe = 1\n"}) == ([], 0)
+
+
+@pytest.mark.parametrize("name", ["basket.py", "notes.md"])
+def test_repository_without_tests_has_none_to_list(tmp_path: Path, name: str) -> None:
+    files = {"basket.py": OLD, "notes.md": "One.\n"}
+
+    assert found(tmp_path, files, new={name: "Two = 2\n"}) == ([], 0)
+
+
+def test_tests_in_the_language_of_the_change_are_read_first_up_to_a_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_TEXT", len(TESTS))
+    script = "it('refuses an empty basket', () => {\n  EmptyBasket()\n})\n"
+    files = {"basket.py": OLD, "tests/basket.test.js": script, "tests/test_shop.py": TESTS}
+
+    names, unread = found(tmp_path, files, new={"basket.py": NEW})
+
+    assert names == ["test_empty_basket_is_refused"]
+    assert unread == 1
+
+
+def test_that_ends_above_an_added_line_is_listed(tmp_path: Path) -> None:
+    text = "def test_basket():\n    EmptyBasket()\n"
+    files = {"basket.py": OLD, "tests/test_shop.py": text}
+    new = {"basket.py": NEW, "tests/test_shop.py": f"{text}X = 1\n"}
+
+    assert found(tmp_path, files, new=new) == (["test_basket"], 0)
+
+
+def test_called_test_has_the_words_and_lines_of_its_block() -> None:
+    text = "zebra()\nit('is open', () => {\n  open()\n})\n"
+
+    (found,) = find_tests("a.test.js", text)
+
+    assert (found.start, found.line, found.end) == (2, 2, 4)
+    assert found.words == Counter(["it", "is", "open", "open", "=>"]) - Counter(["is"])
+
+
+def test_equally_close_tests_are_all_listed_up_to_eight(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RELEVANCE", 1.0)
+    tests = "".join(f"def test_{n}():\n    EmptyBasket({n})\n\n\n" for n in range(9))
+    files = {"basket.py": OLD, "tests/test_shop.py": tests}
+
+    assert found(tmp_path, files, new={"basket.py": NEW}) == ([f"test_{n}" for n in range(8)], 0)
