@@ -309,7 +309,7 @@ def _address(match: re.Match[str]) -> str:
     "(javascript link removed)".
     """
     url = match.group()
-    scheme = url.split(":", 1)[0].lower() if ":" in url else ""
+    scheme = url.partition(":")[0].lower()
     if scheme in ("javascript", "data", "vbscript", "file", "xmpp", "tel", "callto"):
         return f"({scheme} link removed)"
     rest = re.sub(r"^(?:[a-zA-Z][a-zA-Z0-9+.-]*:)?[/\\]*", "", url)

@@ -34,6 +34,7 @@ def test_prose_lists_bold_and_code_are_kept() -> None:
         ("GH-12 and o/r#3", "GH 12 and o/r no. 3"),
         ("a < b & c > d", "a &lt; b &amp; c &gt; d"),
         ("1 * 2 * 3", "1 \\* 2 \\* 3"),
+        ("**a** 2 * 3 **b** 4 * 5", "**a** 2 \\* 3 **b** 4 \\* 5"),
         ("snake_case_name", "snake\\_case\\_name"),
         ("# Title", "**Title**"),
         ("/close", "/ close"),
@@ -52,10 +53,10 @@ def test_links_mentions_references_and_commands_are_broken(text: str, expected: 
 
 
 def test_code_of_the_change_keeps_plain_html_tags() -> None:
-    known = "+@app.get('/x')\n+<li>{{ name }}</li>"
+    known = "+@app.get('/x')\n+<td>{{ name }}</td>"
 
     assert clean.code("@app.get('/x')", known) == "`@app.get('/x')`"
-    assert clean.code("<li>{{ name }}</li>", known) == "`<li>{{ name }}</li>`"
+    assert clean.code("<td>{{ name }}</td>", known) == "`<td>{{ name }}</td>`"
     assert clean.code("@octocat") == "`@ octocat`"
     assert clean.code("@octocat", "+@octocat") == "`@ octocat`"
     assert clean.code("<img src=x>", "+<img src=x>") == "`< img src=x>`"
@@ -64,11 +65,28 @@ def test_code_of_the_change_keeps_plain_html_tags() -> None:
     assert clean.code("a[i](x) < b") == "`a[i] (x) < b`"
 
 
+def test_each_line_of_a_fence_keeps_its_tags_only_if_the_change_has_it() -> None:
+    block = clean.fence("<td>a</td>\n\n<td>b</td>", "html", "+<td>a</td>")
+
+    assert block == "```html\n<td>a</td>\n\n< td>b< /td>\n```"
+
+
+def test_characters_that_change_the_direction_of_text_are_removed_in_every_form() -> None:
+    text = "a\u202eb"
+
+    assert [form(text) for form in (clean.line, clean.plain, clean.prose, clean.markdown)] == [
+        "ab"
+    ] * 4
+    assert clean.code(text) == "`ab`"
+    assert clean.fence(text) == "```\nab\n```"
+
+
 def test_backticks_cannot_end_a_code_span_or_fence() -> None:
     assert clean.code("a `b` c") == "``a `b` c``"
     assert clean.code("`") == "`` ` ``"
     assert clean.fence("a\n```\nb", "python") == "````python\na\n```\nb\n````"
     assert clean.fence("x", "mermaid").startswith("```\n")
+    assert clean.fence("`" * 12) == f"{'`' * 9}\n{'`' * 8}\n{'`' * 9}"
 
 
 def test_open_fence_is_closed() -> None:
@@ -91,6 +109,7 @@ def test_invisible_characters_are_removed_and_counted() -> None:
 def test_line_breaks_and_runner_commands_are_removed_from_a_line() -> None:
     assert clean.line("::error::x\nsecond ##[group]") == ": :error::x second # #[group]"
     assert clean.line("x" * 400, 10) == "xxxxxxxxx…"
+    assert clean.line("x" * 301) == "x" * 299 + "…"
 
 
 def test_shortened_text_ends_at_a_line_and_closes_its_fence() -> None:
@@ -224,6 +243,10 @@ def test_shortened_text_never_exceeds_its_limit() -> None:
         ("abcdef", 6, "abcdef"),
         ("word " * 40, 60, "\n… (shortened)"),
         ("word " * 40, 71, "word word\n… (shortened)"),
+        ("word " * 40, 70, "word word\n… (shortened)"),
+        ("twelve chars\n" + "word " * 40, 90, "twelve chars\nword word word\n… (shortened)"),
+        ("see `abcde`\n" + "word " * 40, 90, "see `abcde`\nword word word\n… (shortened)"),
+        ("twelve chars\n`" + "word " * 40, 90, "twelve chars\n… (shortened)"),
         ("first line\nsecond line\n" * 9, 80, "first line\n… (shortened)"),
         ("a\n" + "word " * 40, 80, "a\nword word word\n… (shortened)"),
         ("fish &amp; chips and peas " * 9, 66, "fish\n… (shortened)"),
