@@ -166,7 +166,7 @@ def _line(value: object) -> int | None:
         value = value[0] if value else None
     if isinstance(value, Mapping):
         value = value.get("start") or value.get("line")
-    match = _NUMBER.search(str(value)) if value is not None else None
+    match = _NUMBER.search(str(value))
     number = int(float(match[0])) if match else 0
     return number if 0 < number < 10_000_000 else None
 
@@ -207,12 +207,12 @@ def read_confidence(value: object) -> Confidence:
     if "%" in str(value):
         number /= 100
     else:
-        number /= next((most for most in (1, 5, 10, 100) if number <= most), number or 1)
+        number /= next((most for most in (1, 5, 10, 100) if number <= most), number)
     return "high" if number >= 0.75 else "medium" if number >= 0.4 else "low"
 
 
 def _number(value: object) -> float | None:
-    match = _NUMBER.search(str(value)) if value is not None else None
+    match = _NUMBER.search(str(value))
     return float(match[0]) if match else None
 
 

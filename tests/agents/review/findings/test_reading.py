@@ -35,6 +35,16 @@ SUMMARY = "Sets a value. I read it."
         (4, "high"),
         (3, "medium"),
         (0.95, "critical"),
+        (0.9, "critical"),
+        (1.0, "critical"),
+        (0.7, "high"),
+        (0.4, "medium"),
+        (0.21, "low"),
+        (0.2, "info"),
+        (1.5, "low"),
+        (1, "info"),
+        (6, "medium"),
+        (9, "critical"),
         ("8.8 (CVSS)", "high"),
         ("terrible", "medium"),
         (None, "medium"),
@@ -56,7 +66,17 @@ def test_severity_is_read_in_any_spelling(value: object, severity: str) -> None:
         (0.1, "low"),
         ("very likely", "medium"),
         (True, "high"),
+        (False, "low"),
         (None, "medium"),
+        ("75%", "high"),
+        (0.75, "high"),
+        (0.4, "medium"),
+        (0.39, "low"),
+        (1, "high"),
+        (5, "high"),
+        (6, "medium"),
+        (75, "high"),
+        (250, "high"),
     ],
 )
 def test_confidence_is_read_in_any_spelling(value: object, confidence: str) -> None:
@@ -91,6 +111,14 @@ def test_other_field_names_are_read() -> None:
         ({"location": {"file": "a.py", "startLine": 7}}, ("a.py", 7)),
         ({"path": "a.py", "line": [7, 9]}, ("a.py", 7)),
         ({"path": "a.py", "line": True}, ("a.py", None)),
+        ({"location": "a.py:7"}, ("a.py", 7)),
+        ({"path": "a.py", "line": {"start": 7, "end": 9}}, ("a.py", 7)),
+        ({"path": "a.py", "line": {"line": 7}}, ("a.py", 7)),
+        ({"path": "a.py", "line": ()}, ("a.py", None)),
+        ({"path": "a.py", "line": -5}, ("a.py", None)),
+        ({"path": "a.py", "line": 1}, ("a.py", 1)),
+        ({"path": "a.py", "line": 9_999_999}, ("a.py", 9_999_999)),
+        ({"path": "a.py", "line": 10_000_000}, ("a.py", None)),
     ],
 )
 def test_place_is_read_in_any_form(given: dict[str, Any], place: tuple[str, int | None]) -> None:
@@ -101,7 +129,9 @@ def test_place_is_read_in_any_form(given: dict[str, Any], place: tuple[str, int 
 
 def test_title_is_taken_from_the_body_and_the_body_from_the_title() -> None:
     assert read_report({"body": "It fails. Always."}).title == "It fails"
+    assert read_report({"body": "x" * 130}).title == "x" * 120
     assert read_report({"title": "It fails"}).body == "It fails"
+    assert read_report({"title": "It fails", "body": 42}).body == "42"
     with pytest.raises(ValueError, match="must not be empty"):
         read_report({"path": "a.py", "quote": "x = 1", "title": " "})
 
@@ -112,6 +142,9 @@ FORMS = {
     "list": json.dumps([REPORT]),
     "issues": json.dumps({"issues": [REPORT]}),
     "nested": json.dumps({"review": {"comments": [REPORT]}}),
+    "nested twice": json.dumps({"response": {"data": {"findings": [REPORT]}}}),
+    "long Python": str({**REPORT, "body": ""}).replace("''", "'" + "x" * 199_936 + "'"),
+    "after 1,999 brackets": "{x " * 1_999 + json.dumps(REPORT),
     "by number": json.dumps({"findings": {"1": REPORT}}),
     "one object": json.dumps(REPORT),
     "lines": f"{json.dumps(REPORT)}\n",
@@ -137,7 +170,11 @@ def test_review_is_read_from_a_text(text: str) -> None:
 def test_summary_is_read_from_a_text() -> None:
     called = json.dumps({"name": "finish_review", "arguments": {"summary": SUMMARY}})
 
-    for text in (FORMS["object"], called, json.dumps({"overview": SUMMARY, "issues": []})):
+    nested = json.dumps({"review": {"findings": []}, "summary": SUMMARY})
+    both = json.dumps({"review": {"findings": [], "summary": SUMMARY}, "summary": "Other."})
+    overview = json.dumps({"overview": SUMMARY, "issues": []})
+
+    for text in (FORMS["object"], called, overview, nested, both):
         found = read_reply(text)
         assert found is not None
         assert found.summary == SUMMARY
@@ -152,7 +189,12 @@ def test_summary_is_read_from_a_text() -> None:
         '{"findings": [1, 2]}',
         "[" * 100_000,
         "",
+        "[] is what I found.",
+        json.dumps({"response": {"data": {"result": {"findings": [REPORT]}}}}),
+        str({**REPORT, "body": ""}).replace("''", "'" + "x" * 199_937 + "'"),
+        "{x " * 2_000 + json.dumps(REPORT),
     ],
+    ids=lambda text: text[:30],
 )
 def test_other_texts_are_not_a_review(text: str) -> None:
     assert read_reply(text) is None
@@ -198,3 +240,10 @@ def test_suggestion_is_read_in_any_form(value: object, code: str | None) -> None
 
 def test_arguments_of_a_call_may_contain_several_objects() -> None:
     assert read_reports(json.dumps(REPORT) + json.dumps({"note": 1})) == (REPORT, {"note": 1})
+
+
+def test_escaped_characters_of_json_are_read_as_json() -> None:
+    found = read_reply('{"path": "a.py", "title": "\\ud83d\\udd34 Wrong"}')
+
+    assert found is not None
+    assert [report["title"] for report in found.reports] == ["🔴 Wrong"]
