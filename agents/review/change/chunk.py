@@ -62,9 +62,9 @@ def chunks(bundle: Bundle, budget: int = 12_000) -> tuple[Chunk, ...]:
 def _pieces(bundle: Bundle, budget: int) -> Iterator[Piece]:
     left_out = {skip.path for skip in bundle.skipped}
     for file in bundle.files:
-        title = f"### {file.path}" + (f" (was {file.old_path})" if file.old_path else "")
         if file.path in left_out:
             continue
+        title = _title(file)
         head = bundle.head.get(file.path, "")
         for group in _groups(file, head, budget):
             hunk, lines = group[0], group[0].lines
@@ -82,6 +82,10 @@ def _pieces(bundle: Bundle, budget: int) -> Iterator[Piece]:
                 yield Piece(file.path, (hunk.index,), text, estimate_tokens(text), number == total)
 
 
+def _title(file: FileDiff) -> str:
+    return f"### {file.path}" + (f" (was {file.old_path})" if file.old_path else "")
+
+
 def _groups(file: FileDiff, head: str, budget: int) -> Iterator[tuple[Hunk, ...]]:
     """Yield the hunks of a file in groups: the hunks of one function are one group.
 
@@ -94,7 +98,7 @@ def _groups(file: FileDiff, head: str, budget: int) -> Iterator[tuple[Hunk, ...]
         lines = [line for one in together for line in one.touched]
         first, last = min(lines, default=hunk.new_start), max(lines, default=hunk.new_start)
         is_same = any(one.start <= first and last <= one.end for one in functions(head))
-        fits = estimate_tokens(_function(file, together, head)) <= budget
+        fits = estimate_tokens(f"{_title(file)}{_function(file, together, head)}") <= budget
         if group and not (is_same and fits):
             yield group
             together = (hunk,)
