@@ -180,12 +180,33 @@ def test_lines_below_a_hunk_without_context_are_shown(diff: str, below: str) -> 
     assert chunks(bundle)[0].text.split("\n")[-1] == below
 
 
-def test_numbers_of_lines_are_aligned_to_the_longest() -> None:
-    diff = "--- a/a.py\n+++ b/a.py\n@@ -98,3 +8,2 @@ def f():\n x\n-y\n z\n"
+@pytest.mark.parametrize(
+    ("header", "rows"),
+    [
+        (
+            "@@ -98,3 +8,2 @@ def f():",
+            ["old 98-100, new 8-9 @@ def f():", " 98   8  x", " 99     -y", "100   9  z"],
+        ),
+        (
+            "@@ -8,3 +98,2 @@",
+            ["old 8-10, new 98-99 @@", "  8  98  x", "  9     -y", " 10  99  z"],
+        ),
+    ],
+)
+def test_numbers_of_lines_are_aligned_to_the_longest(header: str, rows: list[str]) -> None:
+    diff = f"--- a/a.py\n+++ b/a.py\n{header}\n x\n-y\n z\n"
     (file,) = from_diff(diff).files
 
+    text = numbered(file, file.hunks[0])
+
+    assert text == "@@ hunk 1 of a.py: " + "\n".join(rows)
+
+
+def test_missing_side_and_missing_line_end_are_named() -> None:
+    (file,) = from_texts({}, {"a.py": "x = 1"}).files
+
     assert numbered(file, file.hunks[0]) == (
-        "@@ hunk 1 of a.py: old 98-100, new 8-9 @@ def f():\n 98   8  x\n 99     -y\n100   9  z"
+        "@@ hunk 1 of a.py: old 0 (none), new 1-1 @@\n  1 +x = 1\n    \\ no newline at the end"
     )
 
 
