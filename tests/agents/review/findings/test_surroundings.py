@@ -170,3 +170,42 @@ def test_variable_with_the_name_of_a_changed_method_is_not_a_use(tmp_path: Path)
     text = around(tmp_path, files, "shop.py", old, old.replace("1", "2"))
 
     assert text.splitlines()[1:] == ["  page.py:3: run(shop.owner)"]
+
+
+def test_short_and_special_names_are_not_searched_for() -> None:
+    names = ("ab", "abc", "main", "__str__")
+    text = "".join(f"def {name}():\n    return 1\n\n\n" for name in names)
+
+    bundle = from_texts({"words.py": text}, {"words.py": text.replace("1", "2")})
+
+    assert [function.name for function in changed_functions(bundle)] == ["abc"]
+
+
+def test_comments_docstrings_and_changed_lines_are_not_callers(tmp_path: Path) -> None:
+    page = (
+        "from words import match\n"
+        "\n"
+        "# match(x) is slow\n"
+        "def show():\n"
+        '    """Show a page.\n'
+        "\n"
+        "    Uses match(x) for this.\n"
+        '    """\n'
+        "    print(match('a'))\n"
+    )
+    new = NEW + "\n\nprint(match('b'))\n"
+
+    text = around(tmp_path, {"page.py": page}, "words.py", OLD, new)
+
+    assert text.splitlines()[1:] == ["  page.py:9 in show: print(match('a'))"]
+
+
+def test_triple_quotes_are_strings_only_in_python(tmp_path: Path) -> None:
+    page = 'import {abort} from \'./words\'\nconst a = `"""`\nabort(1)\nconst b = `"""`\n'
+    old = "export function abort(x) {\n  return x\n}\n"
+
+    text = around(
+        tmp_path, {"page.ts": page}, "words.ts", old, old.replace("return x", "return -x")
+    )
+
+    assert text.splitlines()[1:] == ["  page.ts:3: abort(1)"]
