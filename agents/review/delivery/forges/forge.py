@@ -264,7 +264,7 @@ def parse_posted(
         comment=int(row["id"]),
         line=line if isinstance(line, int) and line > 0 else None,
         title=title,
-        text=text[len(first) - len(title) :],
+        text=title + text[len(first) :],
         by_model=found.get("by", "model") == "model",
         head=found.get("h", ""),
         thread=thread,
