@@ -109,7 +109,7 @@ def mutants(module: str) -> list[Mutant]:
     lines = source.splitlines()
     tree = ast.parse(source)
     digest = digest_of(source)
-    ignored = _typing_nodes(tree)
+    ignored = _ignored_nodes(tree)
     found = []
     for index, node in enumerate(ast.walk(tree)):
         if node in ignored:
@@ -149,10 +149,11 @@ def _short(node: ast.AST) -> str:
     return text if len(text) < 90 else text[:87] + "..."
 
 
-def _typing_nodes(tree: ast.Module) -> set[ast.AST]:
-    """Return the nodes in annotations, TYPE_CHECKING tests and class decorators.
+def _ignored_nodes(tree: ast.Module) -> set[ast.AST]:
+    """Return the nodes in annotations, TYPE_CHECKING tests, class decorators, zip and lru_cache.
 
-    No behaviour depends on these, so they are not mutated.
+    No behaviour depends on these, so they are not mutated. `strict=True` of zip asserts that the
+    lengths are equal, and the size of a cache changes only the speed.
     """
     found: set[ast.AST] = set()
     for node in ast.walk(tree):
@@ -161,11 +162,27 @@ def _typing_nodes(tree: ast.Module) -> set[ast.AST]:
         if isinstance(node, ast.ClassDef):
             for decorator in node.decorator_list:
                 found.update(ast.walk(decorator))
+        if isinstance(node, ast.Call):
+            found.update(_unnoticed_arguments(node))
         for name in ("annotation", "returns"):
             note = getattr(node, name, None)
             if note is not None:
                 found.update(ast.walk(note))
     return found
+
+
+def _unnoticed_arguments(call: ast.Call) -> set[ast.AST]:
+    """Return the nodes of `strict=True` in a call of zip, and of the size of an lru_cache."""
+    name = ast.unparse(call.func)
+    if name == "zip":
+        return {each for word in call.keywords for each in ast.walk(word) if _is_true(word.value)}
+    if name in ("lru_cache", "functools.lru_cache"):
+        return {each for option in (*call.args, *call.keywords) for each in ast.walk(option)}
+    return set()
+
+
+def _is_true(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and node.value is True
 
 
 def _replace(tree: ast.Module, target: ast.AST, replacement: ast.AST | None) -> None:
