@@ -6,18 +6,46 @@ import contextlib
 import inspect
 import sys
 from collections.abc import Iterator
-from types import FrameType
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from glue import Agent, AllowAll, Ask, Image, Limits, Rules, tool, user
+from glue import (
+    Agent,
+    AllowAll,
+    Ask,
+    AssistantMessage,
+    Cancel,
+    Image,
+    Limits,
+    Request,
+    Rules,
+    Text,
+    ToolHook,
+    tool,
+    user,
+)
+from glue.context import Host
 from glue.errors import ConfigError
 from glue.policies import Policy
 from glue.project import Role
 from glue.providers import new, with_failover
 from glue.session import Session
-from glue.settings import Settings, checked
+from glue.settings import (
+    Settings,
+    check_history,
+    check_loop,
+    check_provider,
+    checked,
+    instructions_text,
+    prompt_messages,
+    tool_table,
+    with_meta,
+)
+from glue.stores import MemoryStore
 from glue.testing import Script
 
 
@@ -179,3 +207,251 @@ def test_a_wrong_value_of_a_call_or_a_helper_is_named() -> None:
         new(3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="tool plain: timeout must be above 0 seconds, not 'x'"):
         tool(timeout="x")(plain)  # type: ignore[call-overload]
+
+
+async def slow(event: object) -> None:
+    """Wait for an event."""
+
+
+class SlowListener:
+    async def __call__(self, event: object) -> None:
+        """Wait for an event."""
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("model", Script("x")),
+        ("model", "openai:gpt-5.4-nano"),
+        ("instructions", ""),
+        ("tools", [tool(plain)]),
+        ("tools", iter(())),  # can be read only once, so it is not read here
+        ("limits", Limits),
+        ("hooks", [ToolHook(after=print)]),
+        ("hooks", iter([3])),
+        ("policies", iter([3])),
+        ("max_tokens", 1),
+        ("temperature", 0),
+        ("temperature", 2.5),
+        ("reasoning", "max"),
+        ("cache", False),
+        ("options", {}),
+        ("prices", {}),
+        ("telemetry", False),
+        ("output", int | None),
+        ("output", list[int]),
+        ("output", Any),
+        ("output", {"type": "object"}),
+        ("stream", sys.stdout),
+        ("tool_log", sys.stderr),
+        ("on_event", print),
+        ("cancel", Cancel()),
+        ("unwrap", False),
+    ],
+)
+def test_these_settings_are_accepted_and_returned(name: str, value: Any) -> None:
+    if value is Limits:
+        value = lambda: Limits()  # noqa: E731
+
+    assert checked({name: value, "prompt": "hi", "self": None}) == {name: value}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("model", " "),
+        ("model", Script),
+        ("model", 3),
+        ("instructions", ["x"]),
+        ("role", 3),
+        ("tools", 5),
+        ("tools", [plain]),
+        ("tools", (plain,)),
+        ("limits", Limits),
+        ("limits", 5),
+        ("hooks", 5),
+        ("hooks", [plain]),
+        ("hooks", (ToolHook,)),
+        ("permission", print),
+        ("policies", 5),
+        ("policies", [plain]),
+        ("policies", (Policy,)),
+        ("max_tokens", 0),
+        ("max_tokens", True),
+        ("max_tokens", 1.5),
+        ("temperature", True),
+        ("temperature", -0.1),
+        ("temperature", float("inf")),
+        ("temperature", "0"),
+        ("reasoning", "hard"),
+        ("cache", 1),
+        ("options", [1]),
+        ("prices", 0.5),
+        ("telemetry", "yes"),
+        ("output", 3),
+        ("output", "json"),
+        ("stream", True),
+        ("stream", 5),
+        ("tool_log", "log.txt"),
+        ("on_event", 3),
+        ("on_event", slow),
+        ("on_event", SlowListener()),
+        ("cancel", Cancel),
+        ("unwrap", "no"),
+    ],
+)
+def test_these_settings_are_refused_by_name(name: str, value: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match=f"^{name} must|^tools|^policies must"):
+        checked({name: value})
+
+
+@pytest.mark.parametrize(
+    ("keywords", "said"),
+    [
+        ({"limits": 5}, "limits must be"),
+        ({"request": "hi"}, "request must be a glue.Request"),
+        ({"request": Request(max_tokens=0)}, "max_tokens must be"),
+        ({"request": Request(temperature=-1)}, "temperature must be"),
+        ({"host": "localhost"}, "host must be a glue.context.Host"),
+        ({"host": Host}, "host must be a glue.context.Host"),
+        ({"journal": []}, "journal must be a session log"),
+    ],
+)
+def test_wrong_arguments_of_the_loop_are_refused(keywords: dict[str, Any], said: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=said):
+        check_loop({"request": None, "host": None, "journal": None, **keywords})
+
+
+def test_right_arguments_of_the_loop_are_accepted() -> None:
+    log = MemoryStore().log("a")
+
+    check_loop({"request": Request(max_tokens=1), "host": Host(), "journal": log, "limits": None})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("name", 5, "name must be a text"),
+        ("deps_type", 5, "deps_type must be a class, such as int, not 5"),
+        ("roles", 5, "roles must be a folder or a mapping"),
+        ("roles", {"r": "Be brief."}, "roles must map names to roles"),
+        ("roles", {"r": Role}, "roles must map names to roles"),
+        ("project", 5, "project must be a folder"),
+        ("compaction", 5, "compaction must be an object"),
+    ],
+)
+def test_wrong_arguments_of_an_agent_are_refused(name: str, value: Any, said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        Agent(Script("x"), **{name: value})
+
+
+def test_right_arguments_of_an_agent_are_accepted(tmp_path: Path) -> None:
+    role = Role(name="r", instructions="Be brief.")
+
+    for roles in ({"r": role}, str(tmp_path), tmp_path, {}):
+        agent: Agent[Any, Any] = Agent(
+            Script("x"), name="a", deps_type=list[int], roles=roles, project=tmp_path
+        )
+        assert agent.roles == roles
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (5, "tools must be a list, such as"),
+        ("ab", "tools must be a list, such as"),
+        ([SimpleNamespace(spec=tool(plain).spec)], "tools must be made by glue.tool"),
+        ([SimpleNamespace(invoke=plain)], "tools must be made by glue.tool"),
+        ([3], "tools must be made by glue.tool, not 3$"),
+        ([lambda: 3], "tools must be made by glue.tool, not a lambda$"),
+    ],
+)
+def test_a_list_of_other_things_than_tools_is_refused(value: Any, said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        tool_table(value)
+
+
+def test_tools_are_found_by_their_names() -> None:
+    one, other = tool(plain), tool(name="other")(plain)
+
+    assert tool_table(each for each in (one, other)) == {"plain": one, "other": other}
+    with pytest.raises(ValueError, match="tools must have different names; 'plain'"):
+        tool_table([one, other, one])
+
+
+def test_a_provider_has_a_name_and_a_stream_and_is_not_an_agent() -> None:
+    script = Script("x")
+    check_provider(script)
+
+    for wrong, said in (
+        ("openai", r"not 'openai'; write glue.providers.new\('openai'\)"),
+        (Agent(script, name="a"), r"not Agent\('a'\); an agent runs by itself"),
+        (Script, "not the class Script$"),
+        (SimpleNamespace(stream=print), "must have a name and a stream"),
+        (SimpleNamespace(stream=print, name=3), "must have a name and a stream"),
+        (SimpleNamespace(name="a"), "must have a name and a stream"),
+    ):
+        with pytest.raises(TypeError, match=said):
+            check_provider(wrong)
+
+
+def test_a_prompt_is_a_text_parts_or_messages() -> None:
+    image, message = Image(data=b"x"), user("hi")
+
+    assert prompt_messages("hi")[0].content == (Text(text="hi"),)
+    assert prompt_messages(image)[0].content == (image,)
+    assert prompt_messages(["hi", image])[0].content == (Text(text="hi"), image)
+    assert prompt_messages(message) == (message,)
+    assert prompt_messages([message, message]) == (message, message)
+    for wrong in ([], (), 3, None, ["hi", 3], [message, "hi"]):
+        with pytest.raises(TypeError, match="prompt must be a text, parts"):
+            prompt_messages(wrong)  # type: ignore[arg-type]
+    for value, advice in (
+        ([{"role": "user"}], r"; a message is made by glue.user\('...'\)$"),
+        ([Path("a.png")], "; read the file first: glue.Image"),
+        ([3], "not \\[3\\]$"),
+    ):
+        with pytest.raises(TypeError, match=advice):
+            prompt_messages(value)  # type: ignore[arg-type]
+
+
+def test_a_history_is_a_list_of_messages() -> None:
+    messages = [user("hi")]
+
+    assert check_history(messages) is messages
+    assert check_history(()) == ()
+    for wrong, said in (
+        ("hi", "not 'hi'$"),
+        (user("hi"), "not UserMessage"),
+        (iter(messages), "not a list_iterator"),
+        (["hi"], "not 'hi'$"),
+        ([user("a"), {"role": "user"}], r"not {'role': 'user'}; a message is made by"),
+        (SimpleNamespace(new_messages=()), "not a RunResult; pass result.messages"),
+        ([SimpleNamespace(new_messages=())], "not a RunResult; pass result.messages"),
+    ):
+        with pytest.raises(TypeError, match=said):
+            check_history(wrong)  # type: ignore[arg-type]
+
+
+def test_the_identity_of_instructions_is_added_to_the_last_prompt_only() -> None:
+    first, last = user("a"), replace(user("b"), meta={"mine": 1})
+    reply = AssistantMessage(content=())
+
+    with_identity = with_meta([first, last], {"prompt": "p"})
+
+    assert [message.meta for message in with_identity] == [None, {"mine": 1, "prompt": "p"}]
+    assert last.meta == {"mine": 1}
+    assert with_meta([first], {"prompt": "p"})[0].meta == {"prompt": "p"}
+    assert with_meta([first, reply], {"prompt": "p"}) == (first, reply)
+    assert with_meta([first], {}) == (first,)
+    assert with_meta([], {"prompt": "p"}) == ()
+
+
+def test_instructions_are_a_text_or_a_version_of_a_prompt() -> None:
+    version = SimpleNamespace(text="Be brief.", identity={"prompt": "p", "version": "2"})
+
+    assert instructions_text(None) == ("", {})
+    assert instructions_text("Be brief.") == ("Be brief.", {})
+    assert instructions_text(version) == ("Be brief.", version.identity)
+    catalog = SimpleNamespace(get=lambda: version)
+    assert instructions_text(catalog) == ("Be brief.", version.identity)
