@@ -74,8 +74,22 @@ class _Turn:
 
     def is_running_in(self, session: Session[Any, Any]) -> bool:
         """Return whether this prompt still runs, and belongs to the conversation of `session`."""
-        same = self.store is session.store or repr(self.store) == repr(session.store)
-        return not self.ended and self.id == session.id and same
+        return (
+            not self.ended and self.id == session.id and _place(self.store) == _place(session.store)
+        )
+
+
+def _place(store: Store) -> tuple[object, ...]:
+    """Return what is equal for two stores if they share their sessions: class and place.
+
+    The place is a folder, a file or a URL. A store without a place shares its sessions with no
+    other object, so its own id is returned.
+    """
+    for name in ("root", "path", "url"):
+        place = getattr(store, name, None)
+        if isinstance(place, (str, os.PathLike)):
+            return type(store), place if name == "url" else os.path.realpath(place)
+    return type(store), id(store)
 
 
 # The prompts whose tools called the current code, the outermost prompt first.

@@ -1392,3 +1392,22 @@ async def test_open_questions_for_permission_do_not_block_the_store(tmp_path: Pa
                 never.set()
     finally:
         never.set()
+
+
+@pytest.mark.parametrize("kind", [FileStore, SQLiteStore])
+async def test_another_store_object_for_the_same_place_has_the_same_session(
+    tmp_path: Path, kind: type[FileStore] | type[SQLiteStore]
+) -> None:
+    @tool
+    async def again() -> str:
+        """Prompt the same session."""
+        store = kind(os.path.relpath(tmp_path / "place"))
+        return (await agent.session("s", store=store, queue=True).run("inner")).text
+
+    agent = Agent(Script(calls("again"), "done"), tools=[again])
+
+    with anyio.fail_after(5):
+        store = kind(tmp_path / "place")
+        result = await agent.session("s", store=store, queue=True).run("outer")
+
+    assert "sent a prompt to its own session" in result.messages[2].text
