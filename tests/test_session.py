@@ -1394,6 +1394,22 @@ async def test_open_questions_for_permission_do_not_block_the_store(tmp_path: Pa
         never.set()
 
 
+async def test_a_tool_may_prompt_a_session_of_the_same_name_in_another_store(
+    tmp_path: Path,
+) -> None:
+    @tool
+    async def aside() -> str:
+        """Prompt a session of the same name."""
+        store = FileStore(tmp_path / "other")
+        return (await Agent(Script("inner")).session("s", store=store).run("x")).text
+
+    agent = Agent(Script(calls("aside"), "done"), tools=[aside])
+
+    result = await agent.session("s", store=FileStore(tmp_path / "one")).run("outer")
+
+    assert result.messages[2].text == "inner"
+
+
 @pytest.mark.parametrize("kind", [FileStore, SQLiteStore])
 async def test_another_store_object_for_the_same_place_has_the_same_session(
     tmp_path: Path, kind: type[FileStore] | type[SQLiteStore]
@@ -1411,3 +1427,118 @@ async def test_another_store_object_for_the_same_place_has_the_same_session(
         result = await agent.session("s", store=store, queue=True).run("outer")
 
     assert "sent a prompt to its own session" in result.messages[2].text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"agent": "demo"}, r"agent must be a glue\.Agent, not 'demo'"),
+        ({"id": 5}, "id must be a text"),
+        ({"queue": 1}, "queue must be True or False"),
+        ({"store": "runs"}, r"such as glue\.FileStore\('runs'\), not 'runs'"),
+        ({"store": 5}, r"such as glue\.FileStore\('\.glue'\), not 5"),
+        ({"store": FileStore}, "not the class FileStore"),
+        ({"store": ""}, "store must be a store"),
+    ],
+)
+def test_wrong_arguments_of_a_session_are_refused(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        Session(**{"agent": Agent(Script("x")), **arguments})
+
+
+async def test_a_session_stores_its_instructions_and_the_names_of_its_tools() -> None:
+    store = MemoryStore()
+
+    full = Agent(Script("x"), tools=[noop], instructions="Be brief.").session("a", store=store)
+    plain = Agent(Script("x")).session("b", store=store)
+    for session in (full, plain):
+        await session.run("hi")
+
+    metas = {info.id: info.meta for info in await store.list()}
+    described = {"name": "noop", "description": noop.spec.description}
+    assert metas["a"] == {"instructions": "Be brief.", "tools": [described]}
+    assert not metas["b"]
+
+
+async def test_a_listener_that_subscribed_twice_leaves_once_for_each_subscription() -> None:
+    session = Agent(Script("one", "two", "three")).session()
+    starts: list[Event] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, RunStart):
+            starts.append(event)
+
+    session.subscribe(print_nothing)
+    leave, leave_too = session.subscribe(listen), session.subscribe(listen)
+    session.subscribe(print_nothing)
+    await session.run("a")
+    leave()
+    await session.run("b")
+    leave_too()
+    await session.run("c")
+
+    assert len(starts) == 3
+    with pytest.raises(TypeError, match="listener must be a function of one event"):
+        session.subscribe(5)  # type: ignore[arg-type]
+
+
+def print_nothing(event: Event) -> None:
+    """Ignore an event."""
+
+
+async def test_limits_of_none_restore_those_of_the_agent() -> None:
+    session = Agent(Script("x"), limits=Limits(max_turns=7)).session(limits=Limits(max_turns=3))
+
+    assert session.limits.max_turns == 3
+    session.limits = None
+    assert session.limits.max_turns == 7
+    session.configure(limits=Limits(max_turns=2), max_tokens=9)
+    session.configure(max_tokens=None)
+    assert (session.limits.max_turns, session.settings.max_tokens) == (2, None)
+
+
+async def test_a_session_is_running_only_while_a_prompt_runs() -> None:
+    seen: list[bool] = []
+
+    @tool
+    def look() -> str:
+        """Look whether the session runs."""
+        seen.append(session.running)
+        return ""
+
+    session = Agent(Script(calls("look"), "done"), tools=[look]).session()
+    assert not session.running
+    await session.run("x")
+
+    assert seen == [True]
+    assert not session.running
+    assert session.last is not None
+    assert session.last.text == "done"
+
+
+async def test_the_reason_of_a_rejection_is_a_text() -> None:
+    with pytest.raises(TypeError, match="reason must be a text"):
+        await Agent(Script("x")).session().reject_pending(5)  # type: ignore[arg-type]
+
+
+async def test_a_failed_run_is_returned_only_if_it_is_not_to_be_unwrapped() -> None:
+    session = Agent(Script(fail("auth"), fail("auth"))).session()
+
+    result = await session.run("a", unwrap=False)
+    with pytest.raises(ProviderError):
+        await session.run("b", unwrap=True)
+
+    assert result.outcome is Outcome.FAILED
+
+
+async def test_a_session_that_exists_but_cannot_be_read_is_an_error() -> None:
+    class Broken(MemoryStore):
+        async def load(self, id: str) -> tuple[Message, ...]:
+            raise StoreError("the file is damaged")
+
+    session = Agent(Script("one")).session("demo", store=Broken())
+    assert await session.load() == ()
+    await session.run("a")
+
+    with pytest.raises(StoreError, match="the file is damaged"):
+        await session.load()
