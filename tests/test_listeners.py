@@ -151,3 +151,29 @@ def unknown_stop(model: str, raw: str) -> AssistantMessage:
         provider="acme",
         model=model,
     )
+
+
+class Slow(io.StringIO):
+    """A file that shows nothing before it is flushed."""
+
+    shown = ""
+
+    def flush(self) -> None:
+        self.shown = self.getvalue()
+
+
+def test_each_piece_of_text_and_each_tool_is_shown_at_once() -> None:
+    stream, tools = Slow(), Slow()
+    write, log = writers(stream, tools)
+
+    write(TextDelta(text="a"))
+    log(ToolStart(call=call("look")))
+
+    assert (stream.shown, tools.shown) == ("a", "[tool] look\n")
+
+
+def test_listeners_without_drain_are_not_awaited() -> None:
+    both = join([print, repr])
+
+    assert type(both) is Listeners
+    assert not hasattr(both, "drain")

@@ -18,6 +18,7 @@ from glue import (
     Image,
     Message,
     Part,
+    Request,
     StopReason,
     Text,
     ToolCall,
@@ -26,7 +27,16 @@ from glue import (
     UserMessage,
 )
 from glue.errors import StoreError
-from glue.messages import Messages, Unknown, message_from_json, message_to_json, user
+from glue.messages import (
+    Messages,
+    ToolSpec,
+    Unknown,
+    message_from_json,
+    message_to_json,
+    messages_from_json,
+    messages_to_json,
+    user,
+)
 from glue.provider import Opaque, Thinking
 
 text = st.text()
@@ -214,3 +224,98 @@ def test_s132_the_id_and_the_name_of_a_call_must_be_texts(given: Any) -> None:
         TypeError, match="the id and the name of a ToolCall must be strings; the id is"
     ):
         ToolCall(**given, arguments="{}")
+
+
+def test_counts_of_tokens_are_added_and_an_unknown_count_counts_as_none() -> None:
+    some = Usage(input=1, output=2, cache_read=3, cache_write=4, reasoning=5)
+    more = Usage(input=10, output=20, cache_read=30)
+
+    assert (
+        some + more
+        == more + some
+        == Usage(input=11, output=22, cache_read=33, cache_write=4, reasoning=5)
+    )
+    assert (Usage() + Usage()).cache_read is None
+    assert (some + more).total == 33
+
+
+@pytest.mark.parametrize("value", ["text", None, 5])
+def test_only_a_list_of_messages_is_encoded_and_decoded(value: Any) -> None:
+    with pytest.raises(TypeError, match="messages must be a list, such as messages=result"):
+        messages_to_json(value)
+    with pytest.raises(TypeError, match="data must be a list"):
+        messages_from_json(value)
+
+
+def test_the_default_fields_of_messages_and_requests() -> None:
+    call = ToolCall(id="1", name="look", arguments="{}")
+    reply, result = AssistantMessage(content=()), ToolMessage(call_id="1", name="look", content=())
+
+    assert (call.complete, reply.excluded, result.excluded) == (True, False, False)
+    assert (result.is_error, user("hi").excluded, user("hi").origin) == (False, False, "user")
+    assert (Request().cache, Request().stream, Request().tool_choice) == (False, True, "auto")
+    assert (Usage().input, Usage().output, Usage().total) == (0, 0, 0)
+    for message in (user("hi"), reply, result, ToolSpec(name="look")):
+        message.memo["seen"] = True
+        assert "memo" not in repr(message)
+        assert message == dataclasses.replace(message)  # whose memo is empty
+
+
+@pytest.mark.parametrize(
+    ("index", "text"), [(0, "a"), (1, "b"), (-1, "b"), (-2, "a"), (2, None), (-3, None)]
+)
+def test_a_view_has_the_indexes_of_its_messages(index: int, text: str | None) -> None:
+    items: list[Message] = [user("a"), user("b")]
+    view = Messages(items)
+    items.append(user("c"))
+
+    if text is None:
+        with pytest.raises(IndexError, match="message index out of range"):
+            _ = view[index]
+    else:
+        assert view[index].text == text
+    assert view[1:] == (items[1],)
+    assert view[::-1] == (items[1], items[0])
+
+
+def test_a_view_grew_from_a_shorter_view_of_the_same_list() -> None:
+    items: list[Message] = [user("a")]
+    short = Messages(items)
+    items.append(user("b"))
+    long = Messages(items)
+
+    assert long.grew_from(short)
+    assert long.grew_from(long)
+    assert not short.grew_from(long)
+    assert not Messages(list(items)).grew_from(short)
+
+
+@pytest.mark.parametrize(
+    ("address", "is_right"),
+    [
+        ("https://example.com/a.png", True),
+        ("DATA:image/png;base64,aGk=", True),
+        ("s3://bucket/a.png", True),
+        ("a.png", False),
+        ("C:/a.png", False),
+        ("file:///a.png", False),
+        (5, False),
+    ],
+)
+def test_the_url_of_an_image_is_an_address(address: Any, is_right: bool) -> None:
+    if is_right:
+        assert Image(url=address).url == address
+    else:
+        with pytest.raises(ValueError, match="url must be an address"):
+            Image(url=address)
+
+
+def test_an_image_has_either_data_or_a_url() -> None:
+    with pytest.raises(ValueError, match="either data or url, not both"):
+        Image(data=b"x", url="https://example.com/a.png")
+    with pytest.raises(TypeError, match="media_type must be a text"):
+        Image(data=b"x", media_type=5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="name must be a text"):
+        File(data=b"x", media_type="text/plain", name=None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"write glue\.File\(media_type="):
+        File(data="x", media_type="text/plain")  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from glue import AssistantMessage, Outcome, RunResult, StopReason, Text, Usage, user
+from glue import AssistantMessage, Outcome, RunResult, StopReason, Text, ToolCall, Usage, user
 from glue.errors import BudgetExceeded, ProviderError
 from glue.result import error_to_json, result_to_json
 
@@ -112,3 +112,32 @@ def test_the_json_of_a_result_has_its_outcome_usage_and_error() -> None:
 
 def test_the_json_of_an_error_without_kind_has_null() -> None:
     assert error_to_json(ValueError("x")) == {"class": "ValueError", "message": "x", "kind": None}
+
+
+def test_only_a_paused_run_has_pending_calls() -> None:
+    waiting = ToolCall(id="1", name="deploy", arguments="{}")
+    meta = {"pending": {"1": {"arguments": {}, "deferred": True}}}
+    messages = (user("hi"), AssistantMessage(content=(waiting,), meta=meta))
+
+    paused = result(messages=messages, outcome=Outcome.PAUSED)
+    cancelled = result(messages=messages, outcome=Outcome.CANCELLED)
+
+    assert [each.id for each in paused.pending] == ["1"]
+    assert cancelled.pending == ()
+
+
+def test_the_repr_shortens_a_long_answer_notice_and_error() -> None:
+    error = ProviderError("e" * 300, kind="empty")
+    shown = repr(result(text="x" * 300, notice="n" * 300, error=error, outcome=Outcome.FAILED))
+
+    assert shown == (
+        f"RunResult(failed: '{'x' * 98}…, 0 turns, 1 tokens in, 2 out, $0.5000, "
+        f"notice: {'n' * 99}…, error: ProviderError('{'e' * 184}…)"
+    )
+
+
+def test_a_result_counts_nothing_by_default() -> None:
+    done = result()
+
+    counted = (done.turns, done.requests, done.continuations, done.repairs, done.seconds)
+    assert counted == (0, 0, 0, 0, 0.0)

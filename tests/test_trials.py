@@ -78,3 +78,71 @@ def test_assert_passed_names_the_failed_cases() -> None:
     found.assert_passed(at_least=0.5)
     with pytest.raises(AssertionError, match=r"a: 1 of 2 trials passed\n2:"):
         found.assert_passed()
+
+
+def test_a_summary_has_the_figures_of_a_model() -> None:
+    trials = [
+        replace(trial("m", "1", 1), seconds=1.0, cost=0.5, tokens=10, judge_cost=0.25),
+        replace(trial("m", "1", 0), seconds=3.0, cost=0.25, tokens=21, outcome="budget"),
+        replace(trial("m", "2", 1), seconds=2.0, cost=0.0, tokens=0, judge_cost=0.75),
+    ]
+    [summary] = Evaluation(models=("m",), trials=tuple(trials)).summaries()
+
+    assert (summary.model, summary.trials, summary.cases) == ("m", 3, 2)
+    assert (summary.score, summary.passed) == (0.75, 2)
+    assert (summary.cost, summary.judge_cost, summary.tokens) == (0.25, 0.5, 10)
+    assert (summary.p50, summary.p95) == (2.0, 3.0)
+    assert summary.outcomes == {"done": 2, "budget": 1}
+
+
+def test_a_cost_is_unknown_if_the_cost_of_a_trial_is() -> None:
+    trials = (replace(trial("m", "1", 1), cost=0.5), trial("m", "2", 1))
+    [summary] = Evaluation(models=("m",), trials=trials).summaries()
+    [empty] = Evaluation(models=("m",)).summaries()
+
+    assert (summary.cost, summary.judge_cost) == (None, None)
+    assert (empty.cost, empty.score, empty.p50, empty.tokens) == (None, 0.0, 0.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("replied", "model"),
+    [("acme:large-2", "acme"), ("acme:acme", "acme"), ("offline:offline", "acme")],
+)
+def test_a_provider_without_a_model_is_shown_with_the_model_that_replied(
+    replied: str, model: str
+) -> None:
+    first = replace(trial("acme", "1", 1), replied=replied)
+    trials = (first, trial("acme", "2", 1), replace(first, case="3"))
+    [summary] = Evaluation(models=("acme",), trials=trials).summaries()
+
+    assert summary.model == (replied if replied.startswith("acme:") else model)
+
+
+def test_the_first_model_is_compared_with_each_other() -> None:
+    trials = [trial(model, str(case), model != "b") for model in "abc" for case in range(6)]
+    found = Evaluation(models=("a", "b", "c"), trials=tuple(trials)).pairs()
+
+    assert [(pair.first, pair.second, pair.p) for pair in found] == [
+        ("a", "b", 0.0625),  # twice the p value of one comparison
+        ("a", "c", 1.0),
+    ]
+
+
+def test_the_judge_agrees_if_both_pass_or_both_fail() -> None:
+    scores = [(1.0, 1.0), (0.5, 0.0), (1.0, 0.0), (None, 1.0), (0.0, None)]
+    trials = [replace(trial("m", "1", 1), plain=plain, judged=judged) for plain, judged in scores]
+
+    assert Evaluation(models=("m",), trials=tuple(trials)).agreement() == (2, 3)
+
+
+def test_an_unfinished_evaluation_has_not_passed() -> None:
+    found = Evaluation(models=("m",), trials=(trial("m", "1", 1),), unfinished="cancelled")
+
+    with pytest.raises(AssertionError, match=r"m: 1 of 1 trial passed\ncancelled$"):
+        found.assert_passed()
+
+
+def test_only_the_owner_can_read_a_saved_evaluation(tmp_path: Path) -> None:
+    save(Evaluation(models=("m",)), tmp_path / "eval.jsonl")
+
+    assert (tmp_path / "eval.jsonl").stat().st_mode & 0o777 == 0o600
