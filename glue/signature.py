@@ -317,7 +317,7 @@ def _hint(name: str, value: object, known: frozenset[str]) -> str:
     if name == "decisions":
         return "pass it to resume: agent.resume(result, decisions=...)"
     if name == "prompt":
-        return "pass it to a call: agent.run(prompt)"
+        return "use messages=..." if "messages" in known else "pass it to a call: agent.run(prompt)"
     if name in _CALL_KEYWORDS and "prompt" not in known:
         return f"pass it to a call: agent.run(prompt, {name}=...)"
     if name in _AGENT_KEYWORDS:

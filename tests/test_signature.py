@@ -17,6 +17,7 @@ import glue
 from glue import Agent, Limits, Request, resume, run, tool, user
 from glue.events import TextDelta
 from glue.session import Session
+from glue.signature import hinted, hinted_as
 from glue.testing import Script, calls
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -124,3 +125,105 @@ async def test_the_loop_refuses_an_option_that_it_would_ignore(loop: Any) -> Non
             await loop(Script("ok"), [user("hi")], **given)
     with pytest.raises(TypeError, match="max_tokens must be a whole number"):
         await loop(Script("ok"), [user("hi")], request=Request(max_tokens=True))
+
+
+class Closing(Script):
+    closed = 0
+
+    async def aclose(self) -> None:
+        self.closed += 1
+
+
+def test_a_synchronous_run_closes_the_connections_of_its_provider() -> None:
+    provider = Closing("one", "two", "three")
+
+    glue.run_sync(provider, "hi")
+    glue.run_sync(provider=provider, messages="hi")
+    for _ in glue.stream_sync(provider, "hi"):
+        assert provider.closed == 2
+
+    assert provider.closed == 3
+
+
+def test_a_synchronous_run_of_an_agent_or_session_disconnects_it() -> None:
+    class Watched(Agent[Any, Any]):
+        __slots__ = ("closed",)
+
+        async def disconnect(self) -> None:
+            closed.append(self.name)
+
+    closed: list[str] = []
+    agent = Watched(Script("one", "two"), name="helper")
+
+    agent.run_sync("hi")
+    assert closed == ["helper"]
+    agent.session().run_sync("hi")
+    assert closed == ["helper", "helper"]
+
+
+def test_a_function_without_parameters_by_name_takes_no_example() -> None:
+    @hinted
+    def bare() -> None: ...
+
+    @hinted_as("named")
+    def several(first: int, second: int = 0, *rest: int) -> int:
+        return first + second + sum(rest)
+
+    with pytest.raises(TypeError, match=r"bare\(\) takes only keyword arguments$"):
+        bare(1)  # type: ignore[call-arg]
+    assert several(1, 2, 3) == 6
+    with pytest.raises(TypeError, match=r"^named\(\) needs a value for 'first'$"):
+        several()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^named\(\) does not take 'frist'; did you mean first\?$"):
+        several(frist=1)  # type: ignore[call-arg]
+
+
+def test_too_many_positions_are_an_error_with_an_example() -> None:
+    @hinted
+    def narrow(first: int, *, zeal: int = 0, store: int = 0) -> int:
+        return first
+
+    @hinted
+    def single(first: int) -> int:
+        return first
+
+    with pytest.raises(TypeError, match=r"takes only first by position; .* as in store=\.\.\.$"):
+        narrow(1, 2)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"single\(\) takes only first by position$"):
+        single(1, 2)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("function", "keywords", "advice"),
+    [
+        (Agent.run, {"conversation_id": "a"}, "open a session: agent.session"),
+        (Agent.run, {"memory": []}, "open a session: agent.session"),
+        (Agent.session, {"deps": 3}, r"pass it to a call: agent.run\(prompt, deps=...\)"),
+        (Agent.session, {"compaction": 3}, r"pass it to the agent: glue.Agent\(model, compaction"),
+        (run, {"hooks": ()}, r"use host=glue.context.Host\(hooks=...\)"),
+        (run, {"prompt": "x"}, r"use messages=\.\.\.$"),
+        (Agent.session, {"prompt": "x"}, r"pass it to a call: agent.run\(prompt\)$"),
+        (run, {"system_prompt": "x"}, r"use request=glue.Request\(system='x'\)"),
+    ],
+)
+def test_a_keyword_of_another_place_is_named_with_its_place(
+    function: Any, keywords: dict[str, Any], advice: str
+) -> None:
+    with pytest.raises(TypeError, match=advice):
+        asked = function(Script("x") if function is run else Agent(Script("x")), "x", **keywords)
+        asked.send(None)  # an async function reports the mistake when it is awaited
+
+
+def test_the_forms_of_run_explain_themselves_with_an_example() -> None:
+    agents: Any = Agent
+    sessions: Any = Session
+
+    assert "`async with agent.stream(prompt) as events`" in agents.stream.__doc__
+    assert "`for event in session.stream_sync(prompt)`" in sessions.stream_sync.__doc__
+    assert "`async with glue.stream(provider, prompt) as events`" in str(glue.stream.__doc__)
+    summary, _, parameters = agents.run_sync.__doc__.partition("\n\n")
+    assert summary == "Like `run`, for code that is not async."
+    assert parameters.startswith("Args:\n")
+    assert sessions.pending_sync.__doc__ == "Like `pending`, for code that is not async."
+    assert agents.run_sync.__name__ == "run_sync"
+    assert inspect.signature(agents.run_sync).parameters["unwrap"].default is True
