@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from glue import Agent, Limits, Usage
+from glue import Agent, Limits, Usage, tool
+from glue.errors import ConfigError
 from glue.slash import COMMANDS, answer, change_limits, parse
 from glue.testing import Script
 
@@ -62,3 +65,59 @@ async def test_usage_shows_requests_tokens_and_cost() -> None:
         await answer(session, "usage", "", 1, Usage())
         == "1 request, 0 tokens in, 0 out, cost unknown, 2 messages"
     )
+
+
+async def test_the_model_is_shown_and_changed() -> None:
+    session = Agent(Script("hi")).session()
+
+    assert await answer(session, "model", "") == "The model is script."
+    assert await answer(session, "model", "offline") == "The model is offline."
+    assert session.settings.model == "offline"
+    with pytest.raises(ConfigError):  # a wrong name is an error at once, and changes nothing
+        await answer(session, "model", "no-such-provider:x")
+    assert session.settings.model == "offline"
+
+
+async def test_tools_are_listed_with_those_that_need_permission() -> None:
+    @tool(needs_permission=True)
+    def send() -> str:
+        """Send a message."""
+        return ""
+
+    @tool
+    def look() -> str:
+        """Look around."""
+        return ""
+
+    session = Agent(Script("hi"), tools=[send, look]).session()
+
+    assert await answer(session, "tools", "") == (
+        "- send (asks): Send a message.\n- look: Look around."
+    )
+    assert await answer(Agent(Script("hi")).session(), "tools", "") == "There are no tools."
+
+
+async def test_nothing_was_used_by_default() -> None:
+    told = await answer(Agent(Script("hi")).session(), "usage", "")
+
+    assert told == "0 requests, 0 tokens in, 0 out, $0.0000, 0 messages"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "limit"),
+    [
+        ("usd_budget", "0.5", 0.5),
+        ("seconds", " 2.5 ", 2.5),
+        ("max_turns", "7", 7),
+        ("token_budget", "None", None),
+        ("max_requests", 9, 9),
+    ],
+)
+def test_amounts_may_have_decimals_and_counts_may_not(name: str, value: Any, limit: Any) -> None:
+    assert getattr(change_limits(Limits(), {name: value}), name) == limit
+
+
+def test_editors_offer_the_commands_for_which_they_have_no_button() -> None:
+    offered = [each.name for each in COMMANDS if each.in_editor]
+
+    assert offered == ["model", "tools", "usage", "limits"]
