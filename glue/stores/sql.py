@@ -252,10 +252,9 @@ class SQLStore(BlockingStore):
         """Insert a session with the header `head` if it does not exist. Return its number."""
         sql = """
             INSERT INTO glue_sessions(id, header, updated) VALUES (?, ?, ?)
-            ON CONFLICT DO NOTHING RETURNING number"""
-        values = (head["session"], json.dumps(head), head["created"])
-        row = self.execute(connection, sql, *values).fetchone()
-        return self.row(connection, head["session"])[0] if row is None else int(row[0])
+            ON CONFLICT DO NOTHING"""
+        self.execute(connection, sql, head["session"], json.dumps(head), head["created"])
+        return self.row(connection, head["session"])[0]
 
     def write(self, connection: Connection, session: int, records: Sequence[Record]) -> None:
         """Apply records, which all have the same type, to the rows of a session.
