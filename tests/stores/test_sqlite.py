@@ -359,3 +359,18 @@ def test_an_abandoned_store_may_be_collected_while_a_database_is_registered(
 
     assert not thread.is_alive()
     assert not [key for key in _databases if key[0].startswith(str(tmp_path))]
+
+
+def test_a_closed_database_can_be_closed_and_opened_again(tmp_path: Path) -> None:
+    database = Database(tmp_path / "x.db", sync=False)
+    database.run(lambda connection: connection.execute("PRAGMA user_version"))
+
+    database.close()
+    database.close()  # without effect
+    count = database.read(
+        lambda connection: connection.execute("SELECT count(*) FROM sessions").fetchone()[0]
+    )
+    database.close()
+
+    assert count == 0
+    assert os.listdir(tmp_path) == ["x.db"]

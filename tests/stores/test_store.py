@@ -6,6 +6,7 @@ import contextlib
 import errno
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fakes.sessions import (
@@ -18,7 +19,7 @@ from glue import AssistantMessage, File, Image, Message, Text, user
 from glue.errors import StoreError
 from glue.stores import FileStore, MemoryStore, SessionInfo, SQLiteStore, Store, copy, lineage
 from glue.stores.sqlite import ExclusiveStore
-from glue.stores.store import BlockingStore
+from glue.stores.store import BlockingStore, title_of
 
 
 async def test_sessions_are_listed_with_title_and_parent(store: Store) -> None:
@@ -272,3 +273,26 @@ async def test_a_search_returns_up_to_20_hits_by_default(store: Store) -> None:
     await write_texts(store, "demo", *["apples"] * 21)
 
     assert len(await store.search("apples")) == 20
+
+
+PICTURE = Image(data=b"x", media_type="image/png")
+
+
+@pytest.mark.parametrize(
+    ("content", "title"),
+    [
+        (["", " ", "Fix it.", "Now."], "Fix it."),
+        ([Text(text=""), Text(text="Fix it.")], "Fix it."),
+        ([PICTURE, Text(text="Look")], "Look"),
+        (
+            [PICTURE, Text(text=" "), "", File(data=b"x", media_type="a/b")],
+            "[image, file]",
+        ),
+        ([Text(text=" ")], ""),
+        ([], ""),
+    ],
+)
+def test_a_title_is_the_first_text_or_names_the_kinds_of_the_parts(
+    content: list[Any], title: str
+) -> None:
+    assert title_of(content) == title

@@ -34,6 +34,10 @@ def test_a_path_names_a_folder_or_a_sqlite_file(tmp_path: Path) -> None:
     assert folder.root == tmp_path / "files"
     assert isinstance(file, SQLiteStore)
     assert file.path.parent.is_dir()
+    for _ in range(2):
+        deep = open_store(str(tmp_path / "very" / "deep" / "x.sqlite3"))
+        assert isinstance(deep, SQLiteStore)
+        assert deep.path.parent.is_dir()
 
 
 def test_the_default_store_is_in_the_state_folder(
@@ -71,6 +75,19 @@ async def test_check_store_reports_files_that_are_not_sessions(tmp_path: Path) -
     store.path("bad").write_text("my shopping list\n")
 
     assert await check_store(store) == (1, ["1 file in the store is not a session"])
+
+
+async def test_check_store_reports_files_only_in_a_folder_of_session_files(tmp_path: Path) -> None:
+    for store in (MemoryStore(), SQLiteStore(tmp_path / "x.db")):
+        await write_texts(store, "good", "apples")
+
+        assert await check_store(store) == (1, [])
+
+    files = FileStore(tmp_path / "files")
+    await write_texts(files, "good", "apples")
+    for name in ("bad", "worse"):
+        files.path(name).write_text("my shopping list\n")
+    assert await check_store(files) == (1, ["2 files in the store are not sessions"])
 
 
 class Shared(MemoryStore):
