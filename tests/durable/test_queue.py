@@ -23,6 +23,7 @@ from fakes.postgres import Postgres
 
 import glue
 from glue.durable.queue import QueueEngine
+from glue.durable.rows import InputLine
 from glue.durable.tables import Tables, engine_store
 from glue.errors import ConfigError
 from glue.testing import Script
@@ -265,6 +266,30 @@ async def test_the_rows_on_a_queue_follow_the_slots_of_its_workers(
     assert read == 240  # four for each slot
     assert tables.counts("rows")["states"] == {}  # rows that no worker had begun are taken back
     tables.close()
+
+
+async def test_a_queue_without_a_worker_is_reported_once(engine: str) -> None:
+    notices: list[str] = []
+    tables = Tables(engine_store(engine))
+    rows = QueueEngine(engine, "rows", notice=notices.append)
+    no_workers = "the queue 'rows' has no worker; its rows wait for a `glue worker`"
+
+    await rows._check_workers()
+    assert notices == []  # no row waits
+    rows._out = {1: InputLine(number=1, text="x")}
+    await rows._check_workers()
+    await rows._check_workers()
+    assert (notices, rows.window) == ([no_workers], 100)
+
+    tables.heartbeat("w", "rows", 26, 600.0)
+    await rows._check_workers()
+    assert (notices, rows.window) == ([no_workers], 104)
+    tables.deregister("w")
+    await rows._check_workers()
+
+    assert notices == [no_workers] * 2
+    tables.close()
+    rows.tables.close()
 
 
 async def test_a_map_over_a_queue_refuses_settings_that_its_workers_decide(

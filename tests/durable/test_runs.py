@@ -14,10 +14,11 @@ import pytest
 
 import glue
 from glue import Agent, Usage
+from glue.durable import Row
 from glue.durable.ledger import Rate
 from glue.durable.runs import Durable
 from glue.durable.tables import Tables, engine_store
-from glue.errors import ConfigError, ProviderError, RunPaused
+from glue.errors import ConfigError, ProviderError, RunPaused, StoreError
 from glue.testing import Repeat, Script, call, calls, fail, say
 
 COST = Usage(input=10, output=5, cost=0.25)
@@ -287,3 +288,19 @@ async def test_a_durable_agent_keeps_to_its_rate(engine: str) -> None:
 async def test_a_run_outside_of_the_block_is_an_error(engine: str) -> None:
     with pytest.raises(RuntimeError, match="enter the agent first"):
         await Agent(Script()).durable(engine=engine, name="x").run("go")
+
+
+async def test_a_caller_does_not_wait_for_a_worker_that_has_failed(engine: str) -> None:
+    tables = Tables(engine_store(engine))
+    async with Agent(Script()).durable(engine=engine, name="failing") as durable:
+        tables.enqueue("failing", [Row(id="failing/one", prompt="go")])
+        tables.heartbeat("another process", "failing", 1, 600.0)
+        tables.exchange("another process", "failing", free=1)
+        with anyio.fail_after(20):
+            tables.transact(lambda run: run("ALTER TABLE glue_rows RENAME TO hidden"))
+            await durable._over.wait()  # the worker cannot claim rows
+            tables.transact(lambda run: run("ALTER TABLE hidden RENAME TO glue_rows"))
+
+            with pytest.raises(StoreError, match="rows"):
+                await durable.run("go", id="one")
+    tables.close()
