@@ -123,23 +123,24 @@ class Gated:
         )
 
 
-async def test_concurrency_limits_how_many_rows_run_at_once() -> None:
-    provider = Gated()
+@pytest.mark.parametrize(("options", "most"), [({"concurrency": 2}, 2), ({}, 8)])
+async def test_concurrency_limits_how_many_rows_run_at_once(options: Any, most: int) -> None:
+    provider, texts = Gated(), "abcdefghijk"
     found: list[MapRow] = []
 
     async def read() -> None:
-        found.extend(await rows(glue.map(Agent(provider), list("abcde"), concurrency=2)))
+        found.extend(await rows(glue.map(Agent(provider), list(texts), **options)))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(read)
-        for text in "abcde":
+        for place, text in enumerate(texts):
             with anyio.fail_after(10):
-                while provider.waiting < 2 and text < "e":
+                while provider.waiting < min(most, len(texts) - place):
                     await anyio.sleep(0)
             provider.gate(text).set()
 
-    assert [row.text for row in found] == list("abcde")
-    assert provider.most == 2
+    assert [row.text for row in found] == list(texts)
+    assert provider.most == most
 
 
 @pytest.mark.parametrize(("ordered", "order"), [(True, "abc"), (False, "cba")])

@@ -85,7 +85,10 @@ async def test_a_provider_in_a_wrapper_keeps_to_its_rate() -> None:
     assert wrapped.provider is inner  # the original wrapper is unchanged
 
 
-async def test_a_refused_request_is_sent_again_after_the_advised_time() -> None:
+async def test_a_refused_request_is_sent_again_after_the_advised_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "glue.map")
     clock = Clock()
     script = Script(fail("rate_limited", retry_after=7.0), Repeat(echo))
     held = metered(script, None, Ledger(clock=clock, sleep=clock.sleep))
@@ -94,6 +97,7 @@ async def test_a_refused_request_is_sent_again_after_the_advised_time() -> None:
 
     assert (result.text, result.requests, result.attempts) == ("<x>", 1, ())
     assert clock.waited == [7.0]
+    assert caplog.messages == ["script refuses requests; all rows wait 7.0 s"]
 
 
 async def test_a_cooldown_without_advice_doubles() -> None:

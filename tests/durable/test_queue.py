@@ -268,6 +268,35 @@ async def test_the_rows_on_a_queue_follow_the_slots_of_its_workers(
     tables.close()
 
 
+async def test_rows_that_have_not_begun_are_removed_if_the_budget_is_spent(
+    engine: str, tmp_path: Path
+) -> None:
+    tables = Tables(engine_store(engine))
+    job = glue.map(
+        glue.Agent(Script()),
+        ["one", "two"],
+        engine=QueueEngine(engine, "rows", poll=0.01),
+        state=tmp_path / "state.db",
+        token_budget=10,
+    )
+
+    async def spend() -> None:
+        with anyio.fail_after(30):
+            while tables.counts("rows")["states"].get("waiting", 0) < 2:
+                await anyio.sleep(0.01)
+        usage = glue.Usage(input=10, output=5)
+        tables.change_balance(job.state.id, "x", lambda balance, hold: balance.add(usage, 1))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(spend)
+        found = [row async for row in job]
+
+    assert found == []
+    assert (job.over_budget, job.unfinished) == (True, True)
+    assert tables.counts("rows")["states"] == {}
+    tables.close()
+
+
 async def test_a_queue_without_a_worker_is_reported_once(engine: str) -> None:
     notices: list[str] = []
     tables = Tables(engine_store(engine))

@@ -18,7 +18,6 @@ from glue import Usage
 from glue.durable import Row
 from glue.durable.ledger import Balance, Hold
 from glue.durable.tables import (
-    MAX_LOSSES,
     Tables,
     Transaction,
     check_queue,
@@ -189,14 +188,14 @@ def test_a_heartbeat_reports_dead_workers(tables: Tables) -> None:
 
 def test_a_row_that_lost_too_many_workers_fails(tables: Tables) -> None:
     tables.enqueue("q", records(1))
-    for _ in range(MAX_LOSSES + 1):
+    for _ in range(6):
         assert len(tables.exchange("dead", "q", free=1)) == 1
         tables.recover("q")
 
     (row,) = tables.ended("m")
 
     assert (row.outcome, row.id, row.session) == ("failed", 1, "m-1")
-    assert row.error == f"given up after losing {MAX_LOSSES + 1} workers"
+    assert row.error == "given up after losing 6 workers"
 
 
 def test_global_concurrency_limits_the_rows_of_all_workers(tables: Tables) -> None:
