@@ -113,6 +113,13 @@ def test_a_short_text_with_a_phrase_of_refusal_is_a_refusal(text: str, expected:
     assert looks_like_refusal(text) is expected
 
 
+def test_a_text_of_more_than_400_characters_is_not_a_refusal() -> None:
+    text = "I can't help with that. ".ljust(400, "x")
+
+    assert looks_like_refusal(f" {text}\n")
+    assert not looks_like_refusal(f"{text}x")
+
+
 async def test_the_detector_ends_a_run_as_refused() -> None:
     result = await run(Script("I can't help with that."), "go", policies=[RefusalDetector()])
 
