@@ -466,6 +466,23 @@ async def test_a_list_reads_only_the_beginning_of_each_file(tmp_path: Path) -> N
     assert (info.id, info.title) == ("demo", "apples")
 
 
+async def test_a_session_is_listed_with_a_title_if_its_first_message_ends_within_64_kib(
+    tmp_path: Path,
+) -> None:
+    store = FileStore(tmp_path)
+    await write_texts(store, "demo", "")
+    size = store.path("demo").stat().st_size
+    header, record = store.path("demo").read_bytes().splitlines()
+    titles: list[str] = []
+
+    for length in (65_536 - size, 65_537 - size):
+        text = b'"text":"' + b"x" * length
+        store.path("demo").write_bytes(b"%b\n%b\n" % (header, record.replace(b'"text":"', text)))
+        titles += [info.title for info in await store.list()]
+
+    assert titles == ["x" * 80, ""]
+
+
 async def test_a_fork_decodes_messages_only_if_some_were_inserted_or_removed(
     tmp_path: Path,
 ) -> None:
