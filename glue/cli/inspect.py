@@ -79,7 +79,7 @@ def _agents(tree: ast.Module) -> list[dict[str, Any]]:
                 ast.Assign(targets=[ast.Name(id=name), *_], value=ast.Call(func, args, keywords))
                 | ast.AnnAssign(target=ast.Name(id=name), value=ast.Call(func, args, keywords))
             ) if _name(func) == "Agent":
-                models = [*args[:1], *(word.value for word in keywords if word.arg == "model")]
+                models = [*args, *(word.value for word in keywords if word.arg == "model")]
                 model = ast.unparse(models[0]) if models else "?"
                 found.append({"name": name, "model": model, "line": node.lineno})
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -117,3 +118,25 @@ def test_an_unknown_setting_prints_one_line(cli: Cli) -> None:
     assert ran.code == 2
     assert ran.err.count("\n") == 1
     assert "unknown setting 'nonsense'" in ran.err
+
+
+def test_the_files_of_the_settings_are_named(cli: Cli) -> None:
+    without = cli("config")
+    Path("pyproject.toml").write_text('[tool.glue]\ntools = ["fs", "git"]\n')
+    user_file().parent.mkdir(parents=True)
+    user_file().write_text("log = true\n")
+    both = cli("config")
+
+    project = Path("pyproject.toml").resolve()
+    assert without.err.splitlines() == [
+        "",
+        "project file: none",
+        f"user file:    {user_file()} (does not exist)",
+    ]
+    assert both.err.splitlines() == [
+        "",
+        f"project file: {project}",
+        f"user file:    {user_file()}",
+    ]
+    assert "tools fs, git " in re.sub(" +", " ", both.out)
+    assert "log True " in re.sub(" +", " ", both.out)

@@ -283,3 +283,44 @@ def test_a_model_may_have_settings() -> None:
         "model": "openai",
         "max_tokens": 20,
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ("", {}),
+        ("openai:mini", {"name": "openai:mini", "model": "openai:mini"}),
+        ("temperature=0.5", {"name": "temperature=0.5", "temperature": 0.5}),
+        (
+            "  max_tokens=9   groq reasoning=low instructions=Brief.",
+            {
+                "name": "max_tokens=9 groq reasoning=low instructions=Brief.",
+                "max_tokens": 9,
+                "model": "groq",
+                "reasoning": "low",
+                "instructions": "Brief.",
+            },
+        ),
+    ],
+)
+def test_a_model_is_a_name_and_settings_in_any_order(text: str, settings: dict[str, Any]) -> None:
+    assert parse_model(text) == settings
+
+
+@pytest.mark.parametrize("text", ["groq openai", "groq model=x", "temperature"])
+def test_a_second_model_or_an_unknown_setting_is_refused(cli: Cli, cases: str, text: str) -> None:
+    ran = cli("eval", "agent.py", cases, "-m", f"good {text}")
+
+    assert (ran.code, "--model: unknown setting " in ran.err) == (2, True)
+
+
+def test_a_provider_object_of_an_agent_is_named_in_the_table(cli: Cli, cases: str) -> None:
+    Path("agent.py").write_text(
+        "from glue import Agent\nfrom glue.testing import Script, repeat\n"
+        "agent = Agent(Script(repeat('billing'), name='acme'))\n"
+    )
+    Path(cases).write_text('{"prompt": "Which team?", "equals": "billing"}\n')
+
+    (found,) = json.loads(cli("eval", "agent.py", cases, "--json").out)["models"]
+
+    assert (found["model"], found["passed"]) == ("acme:script-1", 1)

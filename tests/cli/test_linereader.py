@@ -78,3 +78,16 @@ def test_a_prompt_is_shown_only_if_input_and_output_are_terminals(
     assert out.getvalue() == ("\n" if is_terminal else "")
     with pytest.raises(EOFError):
         reader.read()
+
+
+def test_a_prompt_that_is_read_ends_the_wait_for_a_second_interrupt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("one\n"))
+    reader = LineReader(Screen(io.StringIO(), {}))
+    assert (reader.was_interrupted, reader.draft) == (False, "")
+
+    reader.was_interrupted = True
+    reader.read()
+
+    assert reader.was_interrupted is False

@@ -242,3 +242,73 @@ def test_a_run_that_failed_while_it_continued_a_reply_is_followed_by_a_spinner()
     view.progress.tick()
 
     assert "thinking 0 s" in shared.getvalue()
+
+
+def tool_end(*lines: str, is_error: bool = False) -> ToolEnd:
+    """Return the end of a call of `look` with these lines as its result."""
+    content = (Text(text="\n".join(lines)),)
+    message = ToolMessage(call_id="1", name="look", content=content, is_error=is_error)
+    return ToolEnd(call=call("look", "{}", id="1"), message=message, seconds=0.5)
+
+
+@pytest.mark.parametrize(
+    ("lines", "shown"),
+    [
+        (["x" * 30], ["    " + "x" * 30]),
+        (["x" * 40], ["    " + "x" * 33 + "…"]),
+        (["x" * 40, "y"], ["    " + "x" * 21 + "…  (+1 lines)"]),
+        (["", "a", "b", "c", ""], ["    a  (+2 lines)"]),
+        (["", " "], []),
+    ],
+)
+def test_the_first_line_of_a_result_fits_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, lines: list[str], shown: list[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    err = io.StringIO()
+    view = Printer(Screen(io.StringIO(), ENVIRON), Screen(err, ENVIRON), results=True)
+
+    view(tool_end(*lines))
+
+    assert err.getvalue().splitlines()[1:] == shown
+
+
+def test_the_result_of_a_failed_call_is_only_in_its_line() -> None:
+    err = io.StringIO()
+    view = Printer(Screen(io.StringIO(), ENVIRON), Screen(err, ENVIRON), results=True)
+
+    view(tool_end("why", "and where", is_error=True))
+
+    assert err.getvalue() == "✗ look()  failed 500 ms: why and where\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "more"), [(20, []), (21, ["    … 1 more lines"]), (30, ["    … 10 more lines"])]
+)
+def test_verbose_prints_20_lines_of_a_result(
+    monkeypatch: pytest.MonkeyPatch, number: int, more: list[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    err = io.StringIO()
+    view = Printer(Screen(io.StringIO(), ENVIRON), Screen(err, ENVIRON), verbose=1, results=True)
+
+    view(tool_end(*["x" * 50] * number))
+
+    assert err.getvalue().splitlines()[1:] == ["    " + "x" * 35] * 20 + more
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (80, "look(path=" + "x" * 57 + "…)"),
+        (40, "look(path=" + "x" * 17 + "…)"),
+        (1, "look(path=xxxxxxxxxx…)"),
+    ],
+)
+def test_the_arguments_of_a_call_leave_room_for_its_outcome(width: int, shown: str) -> None:
+    message = ToolMessage(call_id="1", name="look", content=())
+    event = ToolEnd(call=call("look", {"path": "x" * 100}), message=message, seconds=0.5)
+
+    line = tool_line(event, width)
+
+    assert line == f"· {shown}  ok 500 ms"

@@ -110,3 +110,12 @@ def test_a_damaged_cassette_prints_one_line(cli: Cli, agent: str) -> None:
         assert (ran.code, ran.err.startswith("glue: damaged.jsonl is damaged: ")) == (2, True), (
             ran.err
         )
+
+
+def test_an_at_sign_inside_a_recorded_prompt_is_kept(cli: Cli, agent: str) -> None:
+    first = cli("run", agent, "--record", "cassette.jsonl", "mail ada@example.org")
+
+    ran = cli("replay", "cassette.jsonl", agent)
+
+    assert (ran.code, ran.out) == (0, first.out)
+    assert "ada@example.org" in ran.out

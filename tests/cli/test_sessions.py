@@ -7,6 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
+
+import glue
+from glue.testing import Script, call, calls, repeat, say
+
 Cli = Callable[..., Any]
 
 
@@ -53,3 +58,48 @@ def test_an_empty_list_names_the_store(cli: Cli) -> None:
 
     assert (ran.code, ran.out) == (0, "")
     assert ".local/state/glue/sessions" in ran.err
+
+
+def test_a_list_shows_60_characters_of_a_prompt_and_forks_below_their_parents(cli: Cli) -> None:
+    store = glue.FileStore("kept")
+    agent = glue.Agent(Script(repeat("ok")))
+    for name in ("root", "other"):
+        agent.session(name, store=store).run_sync("x" * 70)
+
+    async def fork() -> None:
+        await agent.session("root", store=store).fork(None, "copy")
+
+    anyio.run(fork)
+
+    lines = cli("sessions", "--store", "kept").out.splitlines()
+
+    assert [line.split("  ")[1] for line in lines[1:]] == ["root", "· copy", "other"]
+    assert lines[1].endswith("  " + "x" * 59 + "…")
+
+
+def test_thinking_calls_and_errors_of_a_session_are_shown_and_exported(cli: Cli) -> None:
+    @glue.tool
+    def look(name: str) -> str:
+        """Look at a thing."""
+        raise glue.ToolError(f"no {name}")
+
+    script = Script(
+        calls(call("look", {"name": "red"}, id="c1")), say("None.", thinking="Hm."), name="acme"
+    )
+    glue.Agent(script, tools=[look]).session("s", store=glue.FileStore("kept")).run_sync("Which?")
+
+    shown = cli("sessions", "show", "s", "--store", "kept").out
+    exported = cli("sessions", "export", "s", "-f", "md", "--store", "kept").out
+
+    assert shown == (
+        "user\nWhich?\n\n"
+        'assistant (acme:script-1)\n-> look {"name": "red"}\n\n'
+        "[look, error]\nno red\n\n"
+        "assistant (acme:script-1)\n(Hm.)\nNone.\n\n"
+    )
+    assert exported == (
+        "## User\n\nWhich?\n\n"
+        '## Assistant\n\n\n\n### Call of look\n\n```\n{"name": "red"}\n```\n\n'
+        "### Result of look (error)\n\n```\nno red\n```\n\n"
+        "## Assistant\n\nNone.\n"
+    )

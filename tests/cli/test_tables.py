@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from glue.cli.screen import Screen
-from glue.cli.tables import table
+from glue.cli.tables import print_json, table
 from glue.providers.listing import list_providers
 from glue.text import columns as width
 
@@ -87,3 +87,19 @@ def test_cells_are_numbers_with_separators_and_one_line_of_text() -> None:
     lines = table(rows, ("a", "b", "c", "d", "e", "f", "g"), Screen(io.StringIO(), {}))
 
     assert lines[1].split("  ") == ["1,000,000", "0.25", "1,234", "-", "-", "a b", "True"]
+
+
+def test_json_is_indented_by_two_spaces(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"a": [1]})
+
+    assert capsys.readouterr().out == '{\n  "a": [\n    1\n  ]\n}\n'
+
+
+def test_a_text_is_not_cut_below_24_characters_before_a_column_is_dropped() -> None:
+    rows = [("t" * 40, "m" * 10)]
+
+    kept = table(rows, ("text…", "more?"), Narrow(36))
+    dropped = table(rows, ("text…", "more?"), Narrow(35))
+
+    assert kept[1] == "t" * 23 + "…  " + "m" * 10
+    assert dropped[1] == "t" * 34 + "…"

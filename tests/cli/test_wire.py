@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+from glue.cli.wire import as_curl, as_text, key_variable, print_requests
+from glue.providers.http import Sent, on_request
+from glue.secrets import MASK
+
 Cli = Callable[..., Any]
 
 
@@ -44,6 +48,7 @@ def test_requests_are_printed_with_keys_masked(
     assert "authorization: Bearer ***\n" in ran.err
     assert '"content": "my key is ***"' in ran.err
     assert SECRET not in ran.err
+    assert "no request was sent" not in ran.err
 
 
 def test_the_curl_command_sends_the_same_request(
@@ -66,3 +71,75 @@ def test_the_curl_command_sends_the_same_request(
 
 def test_a_provider_without_http_prints_that_no_request_was_sent(cli: Cli) -> None:
     assert "no request was sent" in cli("run", "-m", "offline", "--show-wire", "hi").err
+
+
+def test_requests_are_collected_with_secrets_masked_until_the_block_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OTHER_TOKEN", SECRET)
+    texts: list[str] = []
+    sent = Sent("POST", "https://a.example/v1", (("x-key", f"Key {SECRET}"),), f"see {SECRET}")
+
+    with print_requests(texts.append) as seen:
+        observe = on_request.get()
+        assert observe is not None
+        observe(sent)
+
+    assert on_request.get() is None
+    assert seen == [Sent("POST", "https://a.example/v1", (("x-key", "Key ***"),), "see ***")]
+    assert texts == ["POST https://a.example/v1\nx-key: Key ***\n\nsee ***"]
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        ('{"a":"é"}', '{\n  "a": "é"\n}'),
+        ("no JSON", "no JSON"),
+        ("", ""),
+        ("[" * 10**5, "[" * 10**5),
+    ],
+)
+def test_a_json_body_is_indented_and_any_other_body_is_shown_unchanged(
+    body: str, shown: str
+) -> None:
+    sent = Sent("GET", "https://a.example", (), body)
+
+    assert as_text(sent) == f"GET https://a.example\n\n{shown}"
+
+
+@pytest.mark.parametrize(
+    ("url", "key"),
+    [
+        ("https://groq.example/v1/chat", '"$GROQ_API_KEY"'),
+        ("https://unknown.example/v1/chat", None),
+    ],
+)
+def test_a_curl_command_names_the_variable_of_a_known_address(
+    monkeypatch: pytest.MonkeyPatch, url: str, key: str | None
+) -> None:
+    monkeypatch.setenv("GROQ_BASE_URL", "https://groq.example/v1/")
+    monkeypatch.setenv("GROQ_API_KEY", SECRET)
+    headers = (("Host", "x"), ("authorization", f"Bearer {MASK}"), ("accept", "*/*"))
+    headers = tuple((name.lower(), value) for name, value in headers)
+
+    lines = as_curl(Sent("POST", url, headers, "it's")).splitlines()
+
+    assert lines == [
+        f"curl -N {url} \\",
+        f"  -H 'authorization: Bearer '{key} \\" if key else "  -H 'authorization: Bearer ***' \\",
+        "  -H 'accept: */*' \\",
+        """  --data-raw 'it'"'"'s'""",
+    ]
+
+
+@pytest.mark.parametrize("name", ["GROQ", "OPENAI", "MISTRAL"])
+def test_of_providers_with_the_same_address_the_one_with_a_key_is_named(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    for each in ("GROQ", "OPENAI", "MISTRAL"):
+        monkeypatch.setenv(f"{each}_BASE_URL", "http://127.0.0.1:9/v1")
+    assert key_variable("http://127.0.0.1:9/v1/chat") == ""
+
+    monkeypatch.setenv(f"{name}_API_KEY", SECRET)
+
+    assert key_variable("http://127.0.0.1:9/v1/chat") == f"{name}_API_KEY"
