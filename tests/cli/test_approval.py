@@ -195,3 +195,14 @@ def test_the_lines_of_a_diff_have_colours() -> None:
         "\x1b[32m    +b\x1b[0m",
         *("     c", "    ", "    d"),
     ]
+
+
+def test_a_diff_compares_the_first_megabyte_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = "x" * 1024 * 1024
+    Path("a.txt").write_text(first + "tail")
+
+    assert change(path="a.txt", content=first) == []
+    assert change(path="a.txt", content="new") == ["@@ -1 +1 @@", f"-{first}", "+new"]

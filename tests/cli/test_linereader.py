@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import sys
+from types import ModuleType
 
 import pytest
 
@@ -91,3 +93,56 @@ def test_a_prompt_that_is_read_ends_the_wait_for_a_second_interrupt(
     reader.read()
 
     assert reader.was_interrupted is False
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown_on", "kind", "is_edited"),
+    [
+        (Terminal, Terminal, "xterm", True),
+        (Terminal, Terminal, "dumb", False),
+        (io.StringIO, Terminal, "xterm", False),
+        (Terminal, io.StringIO, "xterm", False),
+    ],
+)
+def test_lines_are_edited_only_in_a_terminal_that_can(
+    typed: type[io.StringIO],
+    shown_on: type[io.StringIO],
+    kind: str,
+    is_edited: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bound: list[str] = []
+    monkeypatch.setattr("sys.stdin", typed(""))
+    monkeypatch.setitem(sys.modules, "readline", Readline(bound))
+
+    LineReader(Screen(shown_on(), {"TERM": kind}))
+
+    assert bound == (["set enable-bracketed-paste on"] if is_edited else [])
+
+
+class Readline(ModuleType):
+    """The module readline, which notes its settings."""
+
+    def __init__(self, bound: list[str]) -> None:
+        super().__init__("readline")
+        self.parse_and_bind = bound.append
+
+
+@pytest.mark.parametrize(
+    ("environ", "prompt"),
+    [
+        ({"TERM": "xterm"}, "\x01\x1b[36m\x02> \x01\x1b[0m\x02"),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, "> "),
+    ],
+)
+def test_the_colour_of_a_prompt_takes_no_room_for_readline(
+    environ: dict[str, str],
+    prompt: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal("one\n"))
+    monkeypatch.setitem(sys.modules, "readline", Readline([]))
+
+    assert LineReader(Screen(Terminal(), environ)).read() == "one"
+    assert capsys.readouterr().out == prompt

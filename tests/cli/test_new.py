@@ -253,3 +253,25 @@ def test_a_mistake_prints_one_line_and_exits_with_2(
 
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     assert error in ran.err
+
+
+def test_the_commands_to_try_a_new_agent_are_printed(
+    cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without = cli("new", "hello")
+    monkeypatch.setenv("GLUE_MODEL", "offline")
+    compared, chat = cli("new", "mine.py", "-t", "eval"), cli("new", "talk.py", "-t", "chat")
+
+    weather = '"What is the weather in Toronto?"'
+    assert without.out == "hello.py\n"
+    assert without.err.splitlines()[-1].startswith("the model:  none, because no key is set; ")
+    assert compared.err.splitlines() == [
+        f"run it:     python mine.py {weather}",
+        f"or:         glue run mine.py {weather}",
+        "compare:    glue eval mine.py mine.jsonl -m NAME -m NAME",
+        "the model:  offline (-m or GLUE_MODEL selects another)",
+    ]
+    assert chat.err.splitlines()[:2] == [
+        'run it:     python talk.py "What day is it today?"',
+        "or:         glue chat talk.py",
+    ]
