@@ -7,14 +7,15 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
+import click
 import pytest
 
-from glue.cli.app import COMMANDS
+from glue.cli.app import COMMANDS, commands
 from glue.cli.settings import SETTINGS, variable
 from glue.events import Event, RequestStart
 from glue.events.union import snake
@@ -264,3 +265,114 @@ for arguments in [*helps, ["run", "-m", "offline", "-q", "hi"]]:
 
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "stand-in" in ran.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "shown"),
+    [
+        ("run", "--temperature", "x>=0"),
+        ("run", "--max-tokens", "x>=1"),
+        ("map", "--concurrency", "default: 8; x>=1"),
+        ("map", "--retries", "default: 1; x>=0"),
+        ("map", "--usd-budget", "x>=0"),
+        ("map", "--token-budget", "x>=0"),
+        ("map", "--max-turns", "x>=0"),
+        ("map", "--seconds", "x>=0"),
+        ("map", "--patience", "default: 600.0; x>=0"),
+        ("eval run", "--repeat", "default: 1; x>=1"),
+        ("eval run", "--at-least", "0<=x<=1"),
+        ("eval run", "--output", "default: eval.jsonl"),
+        ("worker", "--concurrency", "default: 8; x>=1"),
+        ("worker", "--global-concurrency", "x>=1"),
+        ("worker", "--patience", "default: 600.0; x>=0"),
+        ("worker", "--poll", "default: 5, or 0.2 for SQLite] [x>=0.01"),
+        ("worker", "--lease", "default: 10.0; x>=1"),
+        ("worker", "--grace", "default: 30.0; x>=0"),
+        ("queue list", "--every", "default: 2.0; x>=0.1"),
+        ("runs", "--limit", "default: 20; x>=1"),
+        ("sessions search", "--limit", "default: 20; x>=1"),
+        ("sessions export", "--format", "default: json"),
+        ("serve", "--host", "default: 127.0.0.1"),
+        ("new", "--template", "default: tool"),
+        ("acp", "--tools", "default: coding"),
+    ],
+)
+def test_the_help_shows_the_default_and_the_range_of_an_option(
+    cli: Cli, command: str, option: str, shown: str
+) -> None:
+    text = " ".join(cli(*command.split(), "--help").out.partition("Options:")[2].split())
+
+    about = re.split(r" --?[a-z-]+[ ,]", f" {text}".partition(f" {option} ")[2])[0]
+
+    assert f"[{shown}]" in about
+
+
+def leaves(group: click.Group, *words: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Yield every command of a group with its words, and those of its groups."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from leaves(command, *words, name)
+        else:
+            yield (*words, name), command
+
+
+def test_exactly_the_options_that_may_be_repeated_are_marked_in_the_help() -> None:
+    wrong = []
+    for words, command in leaves(commands):
+        if words[0] == "review":
+            continue
+        for option in command.params:
+            if isinstance(option, click.Option):
+                is_marked = "Repeatable" in (option.help or "")
+                if is_marked is not option.multiple:
+                    wrong.append(f"{' '.join(words)} {option.opts[-1]}")
+
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("args", "error"),
+    [
+        ("map agent.py in.jsonl", "Missing option '-o' / '--output'"),
+        ("worker agent.py --engine sqlite:///q.db", "Missing option '--queue'"),
+        ("worker agent.py --queue q", "Missing option '--engine'"),
+        ("queue", "Missing option '--engine'"),
+        ("queue prune --engine sqlite:///q.db", "Missing option '--older'"),
+        ("sessions prune", "Missing option '--older'"),
+        ("sessions search", "Missing argument 'WORDS...'"),
+        ("sessions rm", "Missing argument 'NAMES...'"),
+        ("tools check", "Missing argument 'MODULE|FILE.py...'"),
+        ("map agent.py in.jsonl -o folder", "File 'folder' is a directory"),
+        ("run --record folder hi", "File 'folder' is a directory"),
+        ("run --replay folder hi", "File 'folder' is a directory"),
+        ("replay folder", "File 'folder' is a directory"),
+        ("sessions export x -o folder", "File 'folder' is a directory"),
+        ("eval agent.py cases.jsonl --baseline folder", "File 'folder' is a directory"),
+        ("eval agent.py cases.jsonl --record agent.py", "Directory 'agent.py' is a file"),
+        ("eval agent.py cases.jsonl --replay agent.py", "Directory 'agent.py' is a file"),
+        ("eval agent.py cases.jsonl --replay none", "Directory 'none' does not exist"),
+        ("eval diff folder folder", "File 'folder' is a directory"),
+        ("eval diff none none", "File 'none' does not exist"),
+        ("eval diff agent.py none", "File 'none' does not exist"),
+        ("eval diff agent.py folder", "File 'folder' is a directory"),
+        ("serve folder", "File 'folder' is a directory"),
+        ("serve none.py", "File 'none.py' does not exist"),
+        ("acp folder", "File 'folder' is a directory"),
+        ("acp none.py", "File 'none.py' does not exist"),
+        ("mcp folder", "File 'folder' is a directory"),
+        ("mcp none.py", "File 'none.py' does not exist"),
+        ("mcp agent.py --files agent.py", "Directory 'agent.py' is a file"),
+        ("mcp agent.py --files none", "Directory 'none' does not exist"),
+    ],
+)
+def test_a_missing_or_unfitting_file_or_option_is_named(cli: Cli, args: str, error: str) -> None:
+    Path("folder").mkdir()
+    Path("agent.py").touch()
+
+    ran = cli(*args.split())
+
+    assert (ran.code, ran.out) == (2, "")
+    assert error in ran.err
