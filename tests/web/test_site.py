@@ -12,7 +12,7 @@ from fakes.web import Answer, fetch
 import glue
 from glue.permission import Decision, DeferAll, PermissionRequest
 from glue.stores import MemoryStore
-from glue.testing import Script, call, calls, repeat, say
+from glue.testing import Script, call, calls, fail, repeat, say
 from glue.view.html import escape
 from glue.web import app
 
@@ -344,6 +344,146 @@ async def test_a_request_without_token_or_from_elsewhere_is_refused(
     assert refused.status == 403
     assert b"<html" not in refused.body
     assert good.status == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "path", "status"),
+    [
+        ({"sec-fetch-site": "none"}, "/?token=secret", 200),
+        ({"sec-fetch-site": "same-origin"}, "/?token=secret", 200),
+        ({"x-glue-token": "secret"}, "/", 200),
+        ({"x-glue-token": "wrong"}, "/?token=secret", 403),
+        ({"x-glue-token": "sécret"}, "/", 403),
+        ({"origin": "https://127.0.0.1:80"}, "/?token=secret", 200),
+        ({"origin": "127.0.0.1:80"}, "/?token=secret", 403),
+    ],
+)
+async def test_a_page_of_the_same_origin_with_the_token_is_accepted(
+    headers: dict[str, str], path: str, status: int
+) -> None:
+    made = site(token="secret", hosts=["127.0.0.1:80"])
+
+    assert (await fetch(made, path, headers=headers)).status == status
+
+
+async def test_every_answer_has_the_headers_that_isolate_the_page() -> None:
+    made = site()
+
+    for path, body in (("/", None), ("/sessions", None), ("/stop", {}), ("/absent", None)):
+        headers = (await fetch(made, path, body)).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["cross-origin-opener-policy"] == "same-origin"
+        assert headers["cross-origin-resource-policy"] == "same-origin"
+        assert headers["content-security-policy"].endswith("; frame-ancestors 'none'")
+    assert (await fetch(made, "/")).headers["cache-control"] == "no-store"
+
+
+async def test_other_connections_than_http_go_to_the_app_inside() -> None:
+    sent: list[Any] = []
+    messages = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+
+    async def receive() -> Any:
+        return next(messages)
+
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
+
+    await site(token="secret")({"type": "lifespan", "app": None, "state": {}}, receive, send)
+
+    assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+
+
+async def test_thinking_and_texts_are_streamed_as_they_arrive() -> None:
+    script = Script(say("It rains.", thinking="Hm.", chunk=5))
+    made = app(glue.Agent(script), store=MemoryStore())
+
+    answer = await run(made, "weather?")
+
+    shown = [(m["type"], m["text"]) for m in answer.data if "text" in m]
+    assert shown == [("thinking", "Hm."), ("text", "It ra"), ("text", "ins.")]
+
+
+@pytest.mark.parametrize(
+    ("step", "end"),
+    [
+        (fail("auth", "bad key"), ("failed", "script: bad key")),
+        (say("cut", stop="max_tokens"), ("truncated", "The answer is incomplete")),
+    ],
+)
+async def test_the_end_of_a_run_says_why_it_ended(step: Any, end: tuple[str, str]) -> None:
+    limits = glue.Limits(continuation_max_attempts=0)
+    made = app(glue.Agent(Script(step), limits=limits), store=MemoryStore())
+
+    last = (await run(made, "hi")).data[-1]
+
+    assert (last["type"], last["outcome"]) == ("end", end[0])
+    assert end[1] in last["notice"]
+
+
+async def test_a_session_that_another_writer_has_ends_the_run_with_a_notice() -> None:
+    store = MemoryStore()
+
+    async with store.log("s"):
+        answer = await run(site(store=store), "hi")
+
+    [end] = answer.data
+    assert (end["type"], end["outcome"]) == ("end", "failed")
+    assert "session 's'" in end["notice"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [("", "the user said no"), ("not today", "not today"), (None, "the user")]
+)
+async def test_a_denial_has_the_reason_of_the_user(text: Any, reason: str) -> None:
+    made = site(store=MemoryStore(), agent_permission=DeferAll())
+    await run(made, "save it")
+
+    body = {"session": "s", "call": "c1", "answer": "deny", "text": text}
+    continued = await fetch(made, "/decide", body)
+
+    assert ran == []
+    assert continued.data[-1]["outcome"] == "done"
+    shown = (await fetch(made, "/transcript?session=s")).json["body"]
+    assert f"permission denied: save a.txt: {reason}" in shown
+
+
+async def test_an_allowed_session_is_not_asked_about_again() -> None:
+    made = site()
+    asked: list[str] = []
+
+    async def allow(message: Any) -> None:
+        if message["type"] == "question":
+            asked.append(message["id"])
+            body = {"question": message["id"], "answer": "session"}
+            assert (await fetch(made, "/answer", body)).status == 200
+
+    await run(made, "save it", on_data=allow)
+    assert (len(asked), ran) == (1, ["a.txt"])
+
+
+@pytest.mark.parametrize("body", [b"[]", {}, {"question": ""}, {"question": "x"}])
+async def test_a_bad_answer_is_a_400_with_a_reason(body: Any) -> None:
+    answer = await fetch(site(), "/answer", body)
+
+    assert answer.status == 400
+    assert answer.json["error"]
+
+
+async def test_the_field_for_the_prompt_names_the_model_and_the_session() -> None:
+    named = await fetch(site(), "/?session=<s>")
+    unnamed = await fetch(app(glue.Agent(Nameless())), "/")
+
+    assert b'placeholder="Ask script (Enter sends, ' in named.body
+    assert b'<div id="live" data-session="&lt;s&gt;">' in named.body
+    assert b'placeholder="Ask the agent (Enter' in unnamed.body
+
+
+class Nameless(Script):
+    """A provider whose name is empty."""
+
+    def __init__(self) -> None:
+        super().__init__("hi", name="")
 
 
 async def test_a_refusal_names_the_allowed_hosts_and_shortens_the_given_host() -> None:
