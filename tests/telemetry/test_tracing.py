@@ -754,7 +754,7 @@ async def test_events_of_the_loop_have_their_fields_without_unknown_values(
 
 async def test_a_list_of_an_event_is_recorded_as_texts(backend: Backend) -> None:
     class Hint(Policy):
-        def before_request(self, state: Any, request: glue.Request) -> glue.Request:
+        def before_request(self, state: Any, request: glue.Request) -> Any:
             hint = glue.UserMessage(id="hint", content=(glue.Text(text="be brief"),))
             return replace(request, messages=(*request.messages, hint))
 
