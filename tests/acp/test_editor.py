@@ -682,7 +682,6 @@ async def test_a_command_in_a_terminal_returns_its_output_and_its_end(
         terminal_output=output,
     )
     run = made_tools(tmp_path, connected)["shell"]
-    run.confine = None  # as without a sandbox
 
     result, progress = await run_tool(run, command="make all")
 
@@ -697,6 +696,32 @@ async def test_a_command_in_a_terminal_returns_its_output_and_its_end(
         ("terminal/output", terminal),
     ]
     assert connected.peer.sent == [("terminal/release", terminal)]
+
+
+async def test_a_command_in_a_terminal_is_confined_like_the_original(tmp_path: Path) -> None:
+    own = {each.name: each for each in coding.tools(tmp_path, trust=True, shell=True)}["shell"]
+    own.confine = lambda command: ["box", "--", command]
+    connected = FakeEditor(
+        "terminal",
+        terminal_create={"terminalId": "t1"},
+        terminal_wait_for_exit={"exitCode": 0},
+    )
+    [run] = editor_tools([own], str(tmp_path), connected)
+
+    await run_tool(run, command="make all")
+
+    created = connected.peer.asked[0][1]
+    assert (created["command"], created["args"]) == ("box", ["--", "make all"])
+
+
+async def test_a_plan_is_advisory_and_shown_as_a_whole() -> None:
+    made = plan_tool()
+    steps = [{"content": "look", "status": "pending"}]
+
+    text, progress = await run_tool(made, steps=steps)
+
+    assert (made.advisory, made.kind, made.needs_permission) == (True, "think", False)
+    assert (text, progress) == ("shown", [{"plan": steps}])
 
 
 async def test_a_terminal_is_killed_and_released_if_its_end_is_unknown(tmp_path: Path) -> None:

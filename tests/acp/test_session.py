@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import stat
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import anyio
 import pytest
 from fakes.editor import Open, choose, words
 from fakes.mcp_servers import SCRIPTED
@@ -15,6 +17,7 @@ from glue.acp.rpc import RpcError
 from glue.acp.session import PAGE, OpenSession, list_page
 from glue.agent import Agent
 from glue.messages import Text, Usage
+from glue.permission import Decision, PermissionRequest, allow, deny
 from glue.stores.store import SessionInfo
 from glue.testing import Script
 
@@ -469,3 +472,399 @@ def test_an_editor_without_forms_and_pages_asks_for_permission_once(
         "reject_once",
     ]
     assert json.loads(client.text())["action"] == "accept"
+
+
+# A session without a process --------------------------------------------------------------------
+
+
+def opened_in(folder: Path, **settings: Any) -> OpenSession:
+    agent = Agent(Script(), **settings)
+    return OpenSession(agent.session("s"), folder / "state" / "settings.json", str(folder))
+
+
+def current(opened: OpenSession) -> dict[str, Any]:
+    return options({"configOptions": opened.options(booleans=True)})
+
+
+def test_the_choices_of_a_limit_include_its_value(tmp_path: Path) -> None:
+    opened = opened_in(tmp_path)
+    opened.set_limits({"max_turns": 7, "max_requests": 50, "token_budget": "none"})
+
+    turns, requests, budget = opened.options(booleans=False)[3:]
+
+    assert (turns["name"], turns["currentValue"], turns["type"]) == ("Turns", "7", "select")
+    assert [each["value"] for each in turns["options"]] == [
+        "7",
+        "8",
+        "16",
+        "32",
+        "64",
+        "128",
+        "none",
+    ]
+    assert [each["value"] for each in requests["options"]] == [
+        "10",
+        "25",
+        "50",
+        "100",
+        "200",
+        "none",
+    ]
+    assert [(each["value"], each["name"]) for each in budget["options"]] == [
+        ("25000", "25,000"),
+        ("100000", "100,000"),
+        ("400000", "400,000"),
+        ("1600000", "1,600,000"),
+        ("none", "No limit"),
+    ]
+    assert budget["currentValue"] == "none"
+
+
+def test_every_option_has_its_category_and_current_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MISTRAL_API_KEY", "k")
+    opened = opened_in(tmp_path)
+
+    mode, model, effort, *_ = opened.options(booleans=False)
+    cache = opened.options(booleans=True)[-1]
+
+    assert (mode["category"], mode["id"], mode["name"]) == ("mode", "mode", "Mode")
+    assert [each["value"] for each in mode["options"]] == ["ask", "allow", "read"]
+    assert (model["category"], model["currentValue"]) == ("model", "script")
+    names = [each["value"] for each in model["options"]]
+    assert names[0] == "script"
+    assert any(name.startswith("mistral:") for name in names)
+    assert not any(name.startswith(("openai:", "anthropic:")) for name in names)
+    assert (effort["category"], effort["currentValue"]) == ("thought_level", "default")
+    assert effort["options"][0] == {"value": "default", "name": "Default"}
+    assert cache == {
+        "type": "boolean",
+        "id": "cache",
+        "name": "Prompt cache",
+        "currentValue": False,
+    }
+    assert opened.modes()["currentModeId"] == "ask"
+    assert [each["id"] for each in opened.modes()["availableModes"]] == ["ask", "allow", "read"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("speed", "1", "unknown option 'speed'; options: mode, model, effort, max_turns, "),
+        ("cache", "yes", "the value of 'cache' must be true or false, not 'yes'"),
+        ("mode", True, "the value of 'mode' must be a text, not True"),
+        ("mode", "root", "unknown mode 'root'; modes: ask, allow, read"),
+        ("effort", "most", "unknown effort 'most'; efforts: default, "),
+        ("max_turns", "many", "max_turns must be a whole number or none, not 'many'"),
+        ("model", "nobody:x", "unknown provider 'nobody'"),
+    ],
+)
+def test_an_invalid_option_is_named_and_changes_nothing(
+    tmp_path: Path, name: str, value: Any, message: str
+) -> None:
+    opened = opened_in(tmp_path)
+    before = current(opened)
+
+    with pytest.raises(RpcError) as caught:
+        opened.set_option(name, value, booleans=True)
+
+    assert caught.value.code == -32602
+    assert str(caught.value).startswith(message)
+    assert current(opened) == before
+
+
+def test_options_are_set_and_restored_from_a_private_file(tmp_path: Path) -> None:
+    opened = opened_in(tmp_path)
+    given = {
+        "mode": "read",
+        "model": "offline",
+        "effort": "low",
+        "max_turns": "7",
+        "max_requests": "none",
+        "token_budget": "25000",
+        "cache": True,
+    }
+    for name, value in given.items():
+        opened.set_option(name, value, booleans=True)
+    opened.save()
+
+    again = opened_in(tmp_path)
+    again.restore()
+
+    assert current(opened) == current(again) == given
+    assert stat.S_IMODE(opened.settings_file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(opened.settings_file.parent.stat().st_mode) == 0o700
+    again.set_option("effort", "default", booleans=True)
+    assert current(again)["effort"] == "default"
+
+
+@pytest.mark.parametrize("text", [None, "", "not json", "[]", "7", "{}"])
+def test_settings_that_cannot_be_read_change_nothing(tmp_path: Path, text: str | None) -> None:
+    opened = opened_in(tmp_path)
+    before = current(opened)
+    if text is not None:
+        opened.settings_file.parent.mkdir()
+        opened.settings_file.write_text(text)
+
+    opened.restore()
+
+    assert current(opened) == before
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"mode": "root"},
+        {"limits": {"depth": 1}},
+        {"limits": [1]},
+        {"model": "nobody:x"},
+        {"model": None},
+        {"reasoning": "most"},
+        {"cache": "yes"},
+    ],
+)
+def test_an_invalid_setting_is_skipped_and_the_others_apply(
+    tmp_path: Path, wrong: dict[str, Any]
+) -> None:
+    valid = {
+        "mode": "read",
+        "limits": {"max_turns": 7},
+        "model": "offline",
+        "reasoning": "low",
+        "cache": True,
+    }
+    opened = opened_in(tmp_path)
+    before = current(opened)
+    opened.settings_file.parent.mkdir()
+    opened.settings_file.write_text(json.dumps({**valid, **wrong}))
+
+    opened.restore()
+
+    names = {"limits": "max_turns", "reasoning": "effort"}
+    [skipped] = (names.get(name, name) for name in wrong)
+    shown = {"mode": "read", "max_turns": "7", "model": "offline", "effort": "low", "cache": True}
+    assert current(opened) == {**before, **shown, skipped: before[skipped]}
+
+
+def test_settings_that_cannot_be_written_still_apply(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file, not a folder")
+    opened = opened_in(tmp_path)
+    opened.set_mode("read")
+
+    opened.save()
+
+    assert opened.mode == "read"
+
+
+def test_only_settings_that_differ_from_the_agent_are_saved(tmp_path: Path) -> None:
+    opened = opened_in(tmp_path)
+
+    opened.save()
+
+    saved = json.loads(opened.settings_file.read_text())
+    assert saved.keys() == {"mode", "limits"}
+
+
+@pytest.mark.parametrize(
+    ("own", "given", "text"),
+    [
+        ("Be brief.", None, "Be brief."),
+        ("Be brief.", "", "Be brief."),
+        ("Be brief.", "Be long.", "Be long."),
+        ("Be brief.", {"append": "Be kind."}, "Be brief.\n\nBe kind."),
+        ("", {"append": "Be kind."}, "Be kind."),
+    ],
+)
+def test_instructions_are_replaced_or_extended(
+    tmp_path: Path, own: str, given: Any, text: str
+) -> None:
+    opened = opened_in(tmp_path, instructions=own)
+
+    opened.set_instructions(given)
+
+    assert opened.session.settings.instructions == text
+
+
+@pytest.mark.parametrize("given", [7, ["x"], {"append": 7}, {}])
+def test_other_instructions_are_refused(tmp_path: Path, given: Any) -> None:
+    with pytest.raises(RpcError, match=r'systemPrompt must be a text, or \{"append"'):
+        opened_in(tmp_path).set_instructions(given)
+
+
+def test_mcp_servers_of_an_editor_have_a_command_or_an_address(tmp_path: Path) -> None:
+    pytest.importorskip("mcp", reason="the extra [mcp] is not installed")
+    opened = opened_in(tmp_path)
+    header = {"name": "authorization", "value": "x"}
+
+    configs = opened.server_configs(
+        [
+            {"name": "a", "command": "run", "args": [1], "env": [{"name": "N", "value": 2}]},
+            {"command": "run"},
+            {"name": "b", "url": "http://localhost/mcp", "headers": [header]},
+            {"name": "c", "type": "sse", "url": "http://localhost/sse"},
+            {"name": "a", "command": "other"},
+            {"name": "d"},
+            "e",
+        ]
+    )
+
+    assert [each.name for each in configs] == ["a", "mcp", "b", "c"]
+    first, bare, web, older = configs
+    assert (first.command, first.args, first.env) == ("run", ("1",), {"N": "2"})
+    assert (first.cwd, bare.args, bare.env) == (str(tmp_path), (), {})
+    assert (web.url, web.headers, web.sse) == (
+        "http://localhost/mcp",
+        {"authorization": "x"},
+        False,
+    )
+    assert (older.sse, older.headers) == (True, {})
+    assert [problem.partition(" (")[0] for problem in opened.problems] == [
+        "the MCP server 'a' is listed twice; the second was skipped",
+        "an MCP server was skipped, because its configuration is invalid",
+        "an MCP server was skipped, because its configuration is invalid",
+    ]
+    assert opened.server_configs(None) == opened.server_configs([]) == []
+    with pytest.raises(RpcError, match="mcpServers must be a list"):
+        opened.server_configs({})
+
+
+class Answers:
+    """A permission that gives one answer to every question, and keeps the questions."""
+
+    def __init__(self, allowed: bool) -> None:
+        self.allowed, self.asked = allowed, list[PermissionRequest]()
+
+    async def ask_once(self, request: PermissionRequest) -> Decision:
+        self.asked.append(request)
+        return allow() if self.allowed else deny()
+
+
+@pytest.mark.parametrize(
+    ("fields", "answer"),
+    [
+        ({"url": "https://example.com/in"}, {}),
+        ({"schema": SURE}, {"sure": True}),
+        ({"schema": {"properties": SURE["properties"]}}, {}),
+        ({}, {}),
+    ],
+)
+async def test_a_question_of_a_server_is_confirmed_by_a_permission(
+    tmp_path: Path, fields: Any, answer: dict[str, Any]
+) -> None:
+    mcp = pytest.importorskip("glue.tools.mcp", reason="the extra [mcp] is not installed")
+    question = mcp.Question(server="srv", message="Sure?", call_id="c1", **fields)
+    opened = opened_in(tmp_path)
+    for allowed in (True, False):
+        opened.permission = answers = cast(Any, Answers(allowed))
+
+        assert await opened.confirm(question) == (answer if allowed else None)
+
+        [asked] = answers.asked
+        page = " Open https://example.com/in (at https://example.com)" if question.url else ""
+        assert (asked.tool, asked.action) == ("srv", "mcp-question:srv")
+        assert asked.target == f"Sure?{page}"
+        assert (asked.call_id, asked.session_id) == ("c1", "s")
+    assert not opened.problems
+
+
+@pytest.mark.parametrize("kind", ["string", "integer"])
+async def test_a_question_that_a_permission_cannot_answer_is_a_problem(
+    tmp_path: Path, kind: str
+) -> None:
+    mcp = pytest.importorskip("glue.tools.mcp", reason="the extra [mcp] is not installed")
+    schema = {"properties": {"sure": {"type": "boolean"}, "x": {"type": kind}}}
+    wanted = {**schema, "required": ["sure", "x"]}
+    opened = opened_in(tmp_path)
+
+    assert await opened.confirm(mcp.Question(server="srv", message="Sure?")) is None
+    opened.permission = answers = cast(Any, Answers(True))
+    assert await opened.confirm(mcp.Question(server="srv", message="Who?", schema=wanted)) is None
+
+    assert opened.problems == [
+        "srv asked a question that this editor cannot show: Sure?",
+        "srv asked a question that this editor cannot show: Who?",
+    ]
+    assert not answers.asked
+
+
+async def test_prompts_wait_for_those_before_them_and_are_cancelled_together(
+    tmp_path: Path,
+) -> None:
+    opened = opened_in(tmp_path)
+    first, second = opened.add_prompt(), opened.add_prompt()
+    turns: list[str] = []
+
+    async def wait() -> None:
+        await opened.wait_for_turn(second)
+        turns.append("second")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(wait)
+        await opened.wait_for_turn(first)
+        await anyio.wait_all_tasks_blocked()
+        turns.append("first")
+        opened.prompts.remove(first)
+        first.done.set()
+
+    assert turns == ["first", "second"]
+    third = opened.add_prompt()
+    opened.cancel()
+    assert (first.cancel.cancelled, second.cancel.cancelled, third.cancel.cancelled) == (
+        False,
+        True,
+        True,
+    )
+
+
+def test_twenty_prompts_may_wait_besides_the_one_that_runs(tmp_path: Path) -> None:
+    opened = opened_in(tmp_path)
+    for _ in range(21):
+        opened.add_prompt()
+
+    with pytest.raises(RpcError, match="the session is busy: 20 prompts wait") as caught:
+        opened.add_prompt()
+
+    assert (caught.value.code, len(opened.prompts)) == (-32600, 21)
+
+
+def test_the_usage_of_a_session_counts_an_unknown_cost_as_zero(tmp_path: Path) -> None:
+    opened = opened_in(tmp_path)
+
+    opened.add_usage(2, Usage(input=3, cost=1.5))
+    opened.add_usage(1, None)
+    opened.add_usage(1, Usage(input=1, cost=None))
+
+    assert (opened.requests, opened.usage.input, opened.usage.cost) == (4, 4, 1.5)
+
+
+async def test_a_failing_command_is_answered_with_its_error(tmp_path: Path) -> None:
+    opened = opened_in(tmp_path)
+
+    assert await opened.command([Text(text="hello")]) is None
+    assert await opened.command([Text(text="/usage"), Text(text="x")]) is None
+    wrong = await opened.command([Text(text="/limits depth=3")])
+    assert isinstance(wrong, str)
+    assert wrong.startswith("/limits: there is no limit 'depth'")
+
+
+@pytest.mark.parametrize(("surplus", "has_more"), [(0, False), (1, True)])
+def test_a_page_of_a_list_has_50_sessions(surplus: int, has_more: bool) -> None:
+    page = list_page([info(number) for number in range(50 + surplus)])
+
+    assert len(page["sessions"]) == 50
+    assert ("nextCursor" in page) == has_more
+    assert page["sessions"][0] == {
+        "sessionId": f"s{49 + surplus:03}",
+        "cwd": "/a",
+        "title": "x",
+        "updatedAt": f"1970-01-01T00:00:{49 + surplus}+00:00",
+    }
+
+
+def test_sessions_that_changed_at_the_same_time_are_listed_by_their_ids() -> None:
+    page = list_page([info(number, updated=1) for number in (3, 1, 2)])
+
+    assert [each["sessionId"] for each in page["sessions"]] == ["s001", "s002", "s003"]
