@@ -5,16 +5,18 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Callable
+import queue
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import pytest
 from fakes.editor import Open, words
 
-from glue.acp.rpc import MAX_BACKLOG, MAX_LINE, Peer, RpcError, Work
+from glue.acp.rpc import MAX_BACKLOG, MAX_LINE, Peer, Response, RpcError, Work
 
 
 class Pipes:
@@ -284,3 +286,229 @@ def test_a_question_to_the_editor_is_cancelled_with_its_prompt(
         frame["params"] for frame in client.frames if frame.get("method") == "$/cancel_request"
     ]
     assert cancelled == [{"requestId": question["id"]}]
+
+
+# One peer with a scripted other side ------------------------------------------------------------
+
+
+class OtherSide:
+    """The other side of a connection: it sends lines, and leaves after some frames arrived.
+
+    The functions in `replies` answer the frames of the peer, in their order.
+    """
+
+    def __init__(
+        self,
+        *lines: dict[str, Any] | bytes,
+        frames: int,
+        replies: Sequence[Callable[[dict[str, Any]], dict[str, Any]]] = (),
+    ) -> None:
+        self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._left, self._replies, self._open = frames, list(replies), True
+        self.frames: list[dict[str, Any]] = []
+        for line in lines:
+            self._put(line)
+
+    def _put(self, line: dict[str, Any] | bytes) -> None:
+        self._lines.put(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n")
+
+    def readline(self, size: int) -> bytes:
+        return self._lines.get()
+
+    def write(self, block: bytes) -> None:
+        for line in block.splitlines():
+            frame = json.loads(line)
+            self.frames.append(frame)
+            if self._replies and "method" in frame:
+                self._put(self._replies.pop(0)(frame))
+            if len(self.frames) == self._left:
+                self._lines.put(b"")
+
+    def flush(self) -> None:
+        pass
+
+
+class Handler:
+    """The methods of a peer, and the requests and notifications that it received."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, Any]] = []
+        self.notifications: list[tuple[str, Any]] = []
+        self.then: list[str] = []
+
+    def on_request(self, method: str, params: dict[str, Any]) -> Work:
+        self.requests.append((method, params))
+        if method == "absent":
+            raise RpcError(-32601, "no such method", {"method": method})
+        return getattr(self, method)  # type: ignore[no-any-return]
+
+    def on_notification(self, method: str, params: dict[str, Any]) -> None:
+        self.notifications.append((method, params))
+        if method == "broken":
+            raise RpcError(-32603, "broken")
+
+    async def plain(self) -> Any:
+        return {"n": 1}
+
+    async def later(self) -> Any:
+        return Response({"n": 2}, lambda: self.then.append("then"))
+
+    async def refused(self) -> Any:
+        raise RpcError(-32002, "not found", {"id": 7})
+
+    async def forever(self) -> Any:
+        await anyio.sleep_forever()
+
+
+async def talk(
+    *lines: dict[str, Any] | bytes, frames: int = 0, handler: Handler | None = None
+) -> list[dict[str, Any]]:
+    other, handler = OtherSide(*lines, frames=frames or len(lines)), handler or Handler()
+    peer = Peer(cast(Any, other), cast(Any, other), handler.on_request, handler.on_notification)
+    with anyio.fail_after(30):
+        await peer.serve()
+    return other.frames
+
+
+def asks(id: Any, method: str, **more: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "method": method, **more}
+
+
+async def test_a_request_is_answered_with_its_result_or_its_error() -> None:
+    handler = Handler()
+
+    first = await talk(asks(1, "plain", params={"a": 1}), handler=handler)
+    second = await talk(asks("x", "refused"), handler=handler)
+    third = await talk(asks(None, "absent", params=None), handler=handler)
+
+    assert first == [{"jsonrpc": "2.0", "id": 1, "result": {"n": 1}}]
+    missing = {"code": -32002, "message": "not found", "data": {"id": 7}}
+    assert second == [{"jsonrpc": "2.0", "id": "x", "error": missing}]
+    unknown = {"code": -32601, "message": "no such method", "data": {"method": "absent"}}
+    assert third == [{"jsonrpc": "2.0", "id": None, "error": unknown}]
+    assert handler.requests == [("plain", {"a": 1}), ("refused", {}), ("absent", {})]
+
+
+async def test_a_function_of_a_response_is_called_after_its_result() -> None:
+    handler = Handler()
+
+    frames = await talk(asks(1, "later"), handler=handler)
+
+    assert (frames[0]["result"], handler.then) == ({"n": 2}, ["then"])
+
+
+async def test_a_notification_has_no_answer_even_if_it_fails() -> None:
+    handler = Handler()
+    told: list[dict[str, Any]] = [
+        {"jsonrpc": "2.0", "method": "broken"},
+        {"jsonrpc": "2.0", "method": "x", "params": {"a": 1}},
+        {"jsonrpc": "2.0", "method": "x", "params": [1]},
+    ]
+
+    frames = await talk(*told, asks(1, "plain", params=[1]), frames=1, handler=handler)
+
+    assert handler.notifications == [("broken", {}), ("x", {"a": 1})]
+    assert [(frame["id"], frame["error"]) for frame in frames] == [
+        (1, {"code": -32602, "message": "params must be an object"})
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "message"),
+    [
+        (b"{\n", -32700, "the line is not valid JSON"),
+        ({"id": True, "method": "plain"}, -32600, "the line is not a JSON-RPC message"),
+        ({"id": 1.5, "method": "plain"}, -32600, "the line is not a JSON-RPC message"),
+        ({"id": 1}, -32600, "the line is neither a request nor an answer"),
+        (
+            {"id": 1, "method": 7, "result": 1},
+            -32600,
+            "the line is neither a request nor an answer",
+        ),
+    ],
+)
+async def test_an_invalid_line_is_refused_without_an_id(line: Any, code: int, message: str) -> None:
+    [frame] = await talk(line)
+
+    assert frame == {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
+
+
+@pytest.mark.parametrize("id", [7, "a"])
+async def test_a_cancelled_request_is_answered_as_cancelled(id: Any) -> None:
+    def cancel(value: Any) -> dict[str, Any]:
+        return {"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": value}}
+
+    frames = await talk(asks(id, "forever"), cancel([id]), cancel("other"), cancel(id), frames=1)
+
+    error = {"code": -32800, "message": "the request was cancelled"}
+    assert frames == [{"jsonrpc": "2.0", "id": id, "error": error}]
+
+
+async def request_to(*replies: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """Send a request to an other side that replies, and return the result or the error."""
+    other = OtherSide(frames=-1, replies=replies)
+    handler = Handler()
+    peer = Peer(cast(Any, other), cast(Any, other), handler.on_request, handler.on_notification)
+    found: list[Any] = []
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(peer.serve)
+        with anyio.fail_after(30):
+            try:
+                found.append(await peer.request("ask", {"a": 1}))
+            except RpcError as error:
+                found.append((error.code, str(error), error.data))
+        other._lines.put(b"")
+    [frame] = other.frames
+    assert frame == {"jsonrpc": "2.0", "id": 1, "method": "ask", "params": {"a": 1}}
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({"result": {"b": 2}}, {"b": 2}),
+        ({"result": None}, None),
+        (
+            {"error": {"code": -1, "message": "no", "data": [1]}},
+            (-1, "no", [1]),
+        ),
+        ({"error": {}}, (-32603, "failed", None)),
+        ({"error": "broken"}, (-32603, "failed", None)),
+    ],
+)
+async def test_an_answer_is_returned_or_raised(fields: dict[str, Any], found: Any) -> None:
+    assert await request_to(lambda frame: {"id": frame["id"], **fields}) == found
+
+
+async def test_a_caller_that_is_cancelled_cancels_its_request() -> None:
+    other, handler = OtherSide(frames=2), Handler()
+    peer = Peer(cast(Any, other), cast(Any, other), handler.on_request, handler.on_notification)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(peer.serve)
+        with anyio.CancelScope() as scope:
+            tasks.start_soon(anyio.lowlevel.checkpoint)
+            async with anyio.create_task_group() as asking:
+                asking.start_soon(peer.request, "ask", {})
+                await anyio.wait_all_tasks_blocked()
+                scope.cancel()
+
+    first, second = other.frames
+    assert (first["method"], second["method"]) == ("ask", "$/cancel_request")
+    assert second["params"] == {"requestId": first["id"]}
+
+
+async def test_messages_after_the_end_of_the_other_side_are_dropped() -> None:
+    class Closed(OtherSide):
+        def write(self, block: bytes) -> None:
+            raise BrokenPipeError
+
+    other, handler = Closed(asks(1, "plain"), b"", frames=0), Handler()
+    peer = Peer(cast(Any, other), cast(Any, other), handler.on_request, handler.on_notification)
+
+    with anyio.fail_after(30):
+        await peer.serve()
+        await peer.drain()
+
+    assert handler.requests == [("plain", {})]
