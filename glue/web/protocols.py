@@ -23,6 +23,7 @@ from glue.events import (
     TurnStart,
 )
 from glue.limits import Outcome
+from glue.loop.transcript import has_content
 from glue.messages import (
     AssistantMessage,
     File,
@@ -117,6 +118,8 @@ def _start(
         return Events(kept.resume, {"decisions": decisions, "unwrap": False})
     if not history or not isinstance(prompt := history[-1], UserMessage):
         raise ValueError("the last message must be a message of the user")
+    if not has_content(prompt.content):
+        raise ValueError("the last message is empty; send a text, an image or a file")
     if store is not None:
         kept = agent.session(session, store=store)
         return Events(kept.run, {"prompt": [prompt], "unwrap": False})

@@ -592,6 +592,16 @@ async def test_a_call_whose_function_is_not_an_object_is_refused(function: Any) 
     assert answer.json == {"error": "the function of a tool call must be an object"}
 
 
+@pytest.mark.parametrize("endpoint", [ag_ui, vercel])
+async def test_a_prompt_without_content_is_refused(endpoint: Endpoint) -> None:
+    body = ag_ui_body(said(" \n")) if endpoint is ag_ui else {"messages": [ui(" \n")]}
+
+    answer = await post(endpoint, body, agent("never"))
+
+    assert answer.status == 400
+    assert answer.json == {"error": "the last message is empty; send a text, an image or a file"}
+
+
 @pytest.mark.parametrize("data", ["?", "\u00fc"])
 async def test_a_picture_that_is_not_base64_is_refused(data: str) -> None:
     picture = {"type": "image", "source": {"type": "data", "value": data, "mimeType": "image/png"}}
