@@ -18,7 +18,7 @@ from glue.context import AnyTool
 from glue.errors import ConfigError, GlueError, MissingKey, ProviderError, ToolError
 from glue.events import Event
 from glue.limits import Outcome, StopReason, estimate_tokens
-from glue.loop.transcript import estimate
+from glue.loop.transcript import estimate, has_content
 from glue.messages import (
     HUMAN_ORIGINS,
     AssistantMessage,
@@ -48,11 +48,14 @@ def prompt_parts(blocks: Any) -> tuple[str | Part, ...]:
     """Convert the content blocks of an editor's prompt to message parts.
 
     A link becomes its name and address. An embedded text is quoted together with its address. Raise
-    RpcError if a block is invalid.
+    RpcError if a block is invalid, or if every block is a blank text.
     """
     if not isinstance(blocks, list) or not blocks:
         raise RpcError(INVALID_PARAMS, "prompt must be a list of at least one content block")
-    return tuple(_part(block) for block in blocks)
+    parts = tuple(_part(block) for block in blocks)
+    if not has_content(parts):
+        raise RpcError(INVALID_PARAMS, "the prompt is empty; send a text, an image or a file")
+    return parts
 
 
 def _part(block: Any) -> Part:

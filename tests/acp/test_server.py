@@ -10,19 +10,21 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
+import anyio.lowlevel
 import pytest
 from fakes.acp_schema import capabilities, methods, sign_ins, updates
 from fakes.editor import GLUE, KNOWN, Open, choose, words
 
+from glue.acp.rpc import Response, RpcError
 from glue.acp.server import Server
 from glue.agent import Agent
 from glue.limits import Limits
-from glue.messages import user
+from glue.messages import Usage, user
 from glue.stores.jsonl import FileStore
-from glue.testing import Script
+from glue.testing import Script, call, fail, say
 
 
 def test_initialize_returns_the_capabilities_and_other_output_goes_to_stderr(
@@ -741,3 +743,369 @@ def test_open_and_closed_sessions_can_be_deleted(editor: Open, tmp_path: Path) -
     for each in wrong:
         assert client.error("session/delete", {"sessionId": each})["code"] == -32002
     assert client.error("session/prompt", words(second))["code"] == -32002
+
+
+# A server without a process ---------------------------------------------------------------------
+
+
+class FakePeer:
+    """A connection that keeps what is sent, and answers each request with one value."""
+
+    def __init__(self, answer: Any = None) -> None:
+        self.answer = answer
+        self.asked: list[tuple[str, Any]] = []
+        self.told: list[tuple[str, Any]] = []
+
+    async def request(self, method: str, params: Any) -> Any:
+        self.asked.append((method, params))
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    def notify(self, method: str, params: Any) -> None:
+        self.told.append((method, params))
+
+    async def drain(self) -> None:
+        await anyio.lowlevel.checkpoint()
+
+    def updates(self, kind: str) -> list[dict[str, Any]]:
+        shown = [params["update"] for method, params in self.told if method == "session/update"]
+        return [each for each in shown if each["sessionUpdate"] == kind]
+
+
+class Local:
+    """A server in this process, whose requests are made one after another."""
+
+    def __init__(self, folder: Path, *steps: Any, answer: Any = None, **options: Any) -> None:
+        agent = Agent(Script(*steps))
+        self.store = FileStore(folder / "store")
+        self.server = Server(
+            lambda cwd, server, more: agent, self.store, io.BytesIO(), io.BytesIO(), **options
+        )
+        self.peer = FakePeer(answer)
+        self.server.peer = cast(Any, self.peer)
+        self.cwd = str(folder)
+
+    async def ask(self, method: str, **params: Any) -> Any:
+        answer = await self.server._on_request(method, params)()
+        if not isinstance(answer, Response):
+            return answer
+        answer.then()
+        return answer.result
+
+    async def code(self, method: str, **params: Any) -> tuple[int, str]:
+        with pytest.raises(RpcError) as caught:
+            await self.ask(method, **params)
+        return caught.value.code, str(caught.value)
+
+    async def new(self, **params: Any) -> str:
+        made = await self.ask("session/new", cwd=self.cwd, **params)
+        return str(made["sessionId"])
+
+    async def prompt(self, session: str, text: str = "hi") -> Any:
+        block = {"type": "text", "text": text}
+        return await self.ask("session/prompt", sessionId=session, prompt=[block])
+
+    def offer(self, **capabilities: Any) -> None:
+        self.server._client = capabilities
+
+
+async def test_missing_keys_are_offered_as_ways_to_sign_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SOME_KEY", raising=False)
+    local = Local(tmp_path, keys=["SOME_KEY"])
+    hint = "Set SOME_KEY in the environment of the editor, and restart the editor."
+
+    plain = await local.ask("initialize", protocolVersion=1)
+    terminal = await local.ask(
+        "initialize", protocolVersion=1, clientCapabilities={"auth": {"terminal": True}}
+    )
+
+    variable = {"id": "SOME_KEY", "name": "SOME_KEY", "description": hint}
+    assert plain["authMethods"] == [variable]
+    assert [each["id"] for each in terminal["authMethods"]] == ["glue-keys", "SOME_KEY"]
+    assert (terminal["authMethods"][0]["type"], terminal["authMethods"][0]["args"]) == (
+        "terminal",
+        ["--setup"],
+    )
+    for version in (True, "1", None):
+        assert await local.code("initialize", protocolVersion=version) == (
+            -32602,
+            "protocolVersion must be a whole number",
+        )
+
+
+async def test_prompts_are_answered_again_after_a_sign_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = Local(tmp_path, "one", keys=["SOME_KEY"])
+    session = await local.new()
+    await local.ask("logout")
+
+    assert (await local.code("authenticate", methodId="x")) == (
+        -32602,
+        "unknown authentication method 'x'; methods: SOME_KEY",
+    )
+    monkeypatch.setenv("SOME_KEY", "")
+    assert (await local.code("authenticate", methodId="SOME_KEY"))[0] == -32000
+    block = {"type": "text", "text": "hi"}
+    assert await local.code("session/prompt", sessionId=session, prompt=[block]) == (
+        -32000,
+        "you have logged out; authenticate again",
+    )
+    monkeypatch.setenv("SOME_KEY", "k")
+    assert await local.ask("authenticate", methodId="SOME_KEY") == {}
+    assert (await local.prompt(session))["stopReason"] == "end_turn"
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"cwd": None}, "cwd must be an absolute path, not None"),
+        ({"cwd": "src"}, "cwd must be an absolute path, not 'src'"),
+        ({"cwd": "/no/such/folder"}, "cwd '/no/such/folder' is not a directory"),
+        ({"additionalDirectories": "/"}, "additionalDirectories must be a list of absolute paths"),
+        (
+            {"additionalDirectories": ["/", "src"]},
+            "additionalDirectories must be an absolute path, not 'src'",
+        ),
+        ({"mcpServers": {}}, "mcpServers must be a list"),
+    ],
+)
+async def test_a_session_is_not_opened_with_wrong_parameters(
+    tmp_path: Path, params: dict[str, Any], message: str
+) -> None:
+    local = Local(tmp_path)
+
+    assert await local.code("session/new", **{"cwd": str(tmp_path), **params}) == (-32602, message)
+    assert await local.store.list() == ()
+
+
+async def test_a_new_session_shows_its_commands_after_the_answer(tmp_path: Path) -> None:
+    local = Local(tmp_path)
+
+    session = await local.new()
+
+    [(_, told)] = local.peer.told
+    assert told["sessionId"] == session
+    assert {each["name"] for each in told["update"]["availableCommands"]} >= {"usage", "limits"}
+
+
+async def test_a_loaded_session_has_the_usage_and_the_messages_of_the_store(
+    tmp_path: Path,
+) -> None:
+    local = Local(tmp_path, say("one", usage=Usage(input=3, output=1, cost=0.5)), "two")
+    session = await local.new()
+    await local.prompt(session)
+    again = Local(tmp_path, "three")
+
+    await again.ask("session/load", sessionId=session, cwd=again.cwd)
+
+    [shown] = again.peer.updates("agent_message_chunk")
+    assert shown["content"]["text"] == "one"
+    await again.prompt(session, "/usage")
+    text = again.peer.updates("agent_message_chunk")[-1]["content"]["text"]
+    assert text.startswith("1 request, 3 tokens in, 1 out, $0.5000, ")
+    await again.prompt(session, "next")
+    assert again.peer.updates("session_info_update") == []  # it has a title already
+
+
+async def test_a_resumed_session_sends_no_messages(tmp_path: Path) -> None:
+    local = Local(tmp_path, "one")
+    session = await local.new()
+    await local.prompt(session)
+    again = Local(tmp_path)
+
+    await again.ask("session/resume", sessionId=session, cwd=again.cwd)
+
+    assert again.peer.updates("agent_message_chunk") == []
+
+
+@pytest.mark.parametrize("method", ["session/load", "session/fork", "session/delete"])
+@pytest.mark.parametrize("name", ["missing", "../x", None, 7])
+async def test_a_session_that_is_not_stored_is_not_found(
+    tmp_path: Path, method: str, name: Any
+) -> None:
+    local = Local(tmp_path)
+
+    code, message = await local.code(method, sessionId=name, cwd=local.cwd)
+
+    verb = {"session/load": "opened", "session/fork": "forked", "session/delete": "deleted"}
+    assert code == -32002
+    assert message.startswith(f"session {name!r} cannot be {verb[method]}: ")
+
+
+@pytest.mark.parametrize("method", ["session/prompt", "session/close", "session/set_mode"])
+async def test_a_session_that_is_not_open_is_not_found(tmp_path: Path, method: str) -> None:
+    assert await Local(tmp_path).code(method, sessionId="s") == (
+        -32002,
+        "the session 's' is not open; use session/new or session/load",
+    )
+
+
+async def test_a_fork_has_the_settings_and_the_title_of_the_original(tmp_path: Path) -> None:
+    local = Local(tmp_path, "one", "two")
+    session = await local.new()
+    await local.prompt(session)
+    await local.ask("session/set_config_option", sessionId=session, configId="mode", value="read")
+
+    made = await local.ask("session/fork", sessionId=session, cwd=local.cwd)
+
+    assert made["modes"]["currentModeId"] == "read"
+    local.peer.told.clear()
+    await local.prompt(made["sessionId"])
+    assert local.peer.updates("session_info_update") == []
+
+
+async def test_a_list_is_read_again_after_a_fork_or_a_deletion(tmp_path: Path) -> None:
+    local = Local(tmp_path, "one")
+    session = await local.new()
+    await local.prompt(session)
+    listed = await local.ask("session/list")
+    cursor = "9999999999.0 x"  # of a page before all sessions
+
+    made = await local.ask("session/fork", sessionId=session, cwd=local.cwd)
+    forked = await local.ask("session/list", cursor=cursor)
+    kept = local.server._settings_file(session)
+    assert await local.ask("session/delete", sessionId=session) == {}
+    left = await local.ask("session/list", cursor=cursor)
+
+    def names(page: Any) -> set[str]:
+        return {each["sessionId"] for each in page["sessions"]}
+
+    assert names(listed) == {session}
+    assert names(forked) == {session, made["sessionId"]}
+    assert names(left) == {made["sessionId"]}
+    assert not kept.exists()
+
+
+async def test_a_notice_is_a_text_for_editors_without_notices(tmp_path: Path) -> None:
+    local = Local(tmp_path)
+    local.server._show_notice("s", "Stopped", "why")
+    local.server._show_notice("s", "Stopped")
+    local.offer(session={"notices": {}})
+    local.server._show_notice("s", "Stopped", "why")
+    local.server._show_notice("s", "Stopped")
+
+    texts = [each["content"]["text"] for each in local.peer.updates("agent_message_chunk")]
+    assert texts == ["\n[Stopped: why]\n", "\n[Stopped]\n"]
+    notice = {"sessionUpdate": "notice", "severity": "warning", "title": "Stopped"}
+    assert local.peer.updates("notice") == [{**notice, "description": "why"}, notice]
+
+
+async def test_the_title_of_a_session_is_its_first_prompt_on_one_line(tmp_path: Path) -> None:
+    local = Local(tmp_path, "one", "two", "three")
+    session = await local.new()
+
+    await local.prompt(session, "Fix\nthe " + "x" * 100)
+    await local.prompt(session, "another")
+
+    [info] = local.peer.updates("session_info_update")
+    assert info["title"] == "Fix the " + "x" * 71 + "…"
+
+
+async def test_a_prompt_without_content_is_refused_and_waits_for_nothing(tmp_path: Path) -> None:
+    local = Local(tmp_path, "one")
+    session = await local.new()
+    blank = [{"type": "text", "text": " "}, {"type": "text", "text": "\n"}]
+
+    for _ in range(30):  # a refused prompt takes no place in the queue
+        refused = await local.code("session/prompt", sessionId=session, prompt=blank)
+
+    assert refused == (-32602, "the prompt is empty; send a text, an image or a file")
+    assert (await local.prompt(session))["stopReason"] == "end_turn"
+
+
+async def test_a_changed_mode_is_sent_only_if_it_changed(tmp_path: Path) -> None:
+    local = Local(tmp_path)
+    session = await local.new()
+    option = {"sessionId": session, "configId": "mode"}
+
+    await local.ask("session/set_config_option", **option, value="ask")
+    assert local.peer.updates("current_mode_update") == []
+    await local.ask("session/set_config_option", **option, value="allow")
+    await local.ask("session/set_mode", sessionId=session, modeId="read")
+
+    assert [each["currentModeId"] for each in local.peer.updates("current_mode_update")] == [
+        "allow"
+    ]
+    assert len(local.peer.updates("config_option_update")) == 1
+
+
+async def test_a_run_that_stops_early_is_explained_and_its_usage_counted(tmp_path: Path) -> None:
+    cut = say("half", stop="max_tokens", usage=Usage(input=3, output=1, cost=0.5))
+    local = Local(tmp_path, *[cut] * 9)
+    session = await local.new()
+
+    done = await local.prompt(session)
+
+    assert done["stopReason"] == "max_tokens"
+    last = local.peer.updates("agent_message_chunk")[-1]["content"]["text"]
+    assert last.startswith("\n[The answer was cut off: The answer is incomplete")
+    await local.prompt(session, "/usage")
+    text = local.peer.updates("agent_message_chunk")[-1]["content"]["text"]
+    assert text.startswith(f"{done['_meta']['requests']} requests, ")
+
+
+async def test_an_error_of_a_run_is_an_error_of_the_prompt(tmp_path: Path) -> None:
+    local = Local(tmp_path, fail("auth", "bad key"))
+    session = await local.new()
+
+    block = {"type": "text", "text": "hi"}
+    code = await local.code("session/prompt", sessionId=session, prompt=[block])
+
+    assert code == (-32000, "script: bad key")
+    assert await local.ask("session/close", sessionId=session) == {}
+
+
+FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ({"action": "accept", "content": {"name": "Ada"}}, {"name": "Ada"}),
+        ({"action": "accept", "content": "Ada"}, None),
+        ({"action": "accept"}, None),
+        ({"action": "decline", "content": {"name": "Ada"}}, None),
+        ("accept", None),
+        (RpcError(-32603, "closed"), None),
+    ],
+)
+async def test_a_form_is_answered_only_if_the_user_accepts_it(
+    tmp_path: Path, answer: Any, expected: Any
+) -> None:
+    mcp = pytest.importorskip("glue.tools.mcp", reason="the extra [mcp] is not installed")
+    local = Local(tmp_path, answer=answer)
+    session = await local.new()
+    local.offer(elicitation={"form": {}})
+    opened = local.server._sessions[session]
+    shown = opened.ids.begin(("c1",), call("x", id="c1"))
+
+    question = mcp.Question(server="srv", message="Who?", schema=FORM, call_id="c1")
+    assert await local.server._elicit(opened, question) == expected
+
+    asked = {
+        "sessionId": session,
+        "toolCallId": shown.id,
+        "mode": "form",
+        "message": "srv: Who?",
+        "requestedSchema": FORM,
+    }
+    assert local.peer.asked == [("elicitation/create", asked)]
+
+
+async def test_a_form_becomes_a_problem_for_editors_without_forms(tmp_path: Path) -> None:
+    mcp = pytest.importorskip("glue.tools.mcp", reason="the extra [mcp] is not installed")
+    local = Local(tmp_path)
+    session = await local.new()
+    local.offer(elicitation={"url": {}})
+
+    question = mcp.Question(server="srv", message="Who?", schema=FORM)
+    assert await local.server._elicit(local.server._sessions[session], question) is None
+
+    assert local.peer.asked == []
+    await local.prompt(session, "/usage")
+    first = local.peer.updates("agent_message_chunk")[0]["content"]["text"]
+    assert first == "\n[srv asked a question that this editor cannot show: Who?]\n"
