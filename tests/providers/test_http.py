@@ -29,7 +29,7 @@ from glue.errors import ConfigError, ProviderError
 from glue.messages import AssistantMessage, Request, user
 from glue.provider import Done
 from glue.provider import ask as reply_to
-from glue.providers.connection import Address, proxy_for
+from glue.providers.connection import Address, idle_connections, proxy_for
 from glue.providers.http import (
     ERROR_BODY,
     HTTP,
@@ -145,6 +145,28 @@ async def test_a_header_of_the_request_replaces_the_same_header_of_the_client(
     assert server.seen[0].headers["authorization"] == "two"
 
 
+async def test_a_header_is_sent_only_once(loopback: Any) -> None:
+    sent: list[Sent] = []
+    http = HTTP(loopback(OK).url, headers={"authorization": "one", "x-key": "k"})
+
+    token = on_request.set(sent.append)
+    try:
+        await read(http, headers={"Authorization": "two", "Accept": "text/plain"})
+    finally:
+        on_request.reset(token)
+
+    assert sorted(sent[0].headers) == [
+        ("accept", "text/plain"),
+        ("accept-encoding", "identity"),
+        ("authorization", "two"),
+        ("content-length", "2"),
+        ("content-type", "application/json"),
+        ("host", http.address.authority),
+        ("user-agent", "glue"),
+        ("x-key", "k"),
+    ]
+
+
 async def test_the_content_type_and_length_of_a_request_fit_its_body(loopback: Any) -> None:
     server = loopback(answer(b"{}"), answer(b"{}"), answer(b"{}"))
     http = HTTP(server.url)
@@ -236,17 +258,35 @@ async def test_a_connection_is_closed_if_its_response_is_not_read_to_the_end(
     assert server.connections == 2
 
 
+async def test_an_error_of_the_caller_ends_the_response_without_waiting_for_its_rest(
+    loopback: Any, engine: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "glue.http")
+    server = loopback(play(chunks(b"data: 1\n\n", end=False)))
+    http = HTTP(server.url, provider="acme", engine=engine)
+
+    with pytest.raises(LookupError):
+        async with http.post("/", b"") as blocks:
+            async for _ in blocks:
+                raise LookupError
+
+    # A wait for the rest would end with a timeout of the client.
+    assert "acme: the rest of the response was not read (Broken)" in caplog.text
+
+
 async def test_a_connection_that_the_server_closed_is_not_used(loopback: Any, engine: str) -> None:
     server = loopback(play(OK, close=True))
     http = HTTP(server.url, engine=engine)
 
     await read(http)
+    [connection] = await idle_connections(http._key)
     with anyio.fail_after(5):
         while server._open:
             await anyio.sleep(0.001)
     await read(http)
 
     assert server.connections == 2
+    assert connection.inner.is_closed()
 
 
 async def test_a_request_is_sent_again_if_its_idle_connection_was_just_closed(
