@@ -57,7 +57,6 @@ class LocalModel(OpenAIChat):
             headers = await self.headers({}, "", b"")
             root = HTTP(self.http.address.origin, provider=self.name)
             response = await root.request("GET", "/props", headers=headers)
-            await root.aclose()
             template = encoding.object_of(response.json()).get("chat_template")
             # A server that does not show its template is trusted.
             self._has_tools = re.search(r"\btools\b", str(template or "tools")) is not None

@@ -215,7 +215,6 @@ class _Splitter:
         before, tag, _ = text.partition(OPEN)
         if tag:
             self._called = True
-            self._held = ""
             return before
         # The end of the text may be the start of a tag.
         length = next(
@@ -226,8 +225,7 @@ class _Splitter:
 
     def end(self) -> str:
         """Return the text that `feed` held back, or "" if it belongs to a call."""
-        held, self._held = self._held, ""
-        return "" if self._called else held
+        return "" if self._called else self._held
 
 
 def _parsed(message: AssistantMessage, *, is_forced: bool) -> AssistantMessage:

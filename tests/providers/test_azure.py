@@ -189,6 +189,33 @@ async def test_the_error_of_a_login_is_one_short_line(
     assert caught.value.kind == "auth"
 
 
+@pytest.mark.parametrize(
+    ("names", "known"),
+    [
+        (("TENANT_ID", "CLIENT_ID"), False),
+        (("CLIENT_SECRET",), False),
+        (("TENANT_ID", "CLIENT_SECRET"), False),
+        (("CLIENT_ID", "CLIENT_SECRET"), False),
+        (("TENANT_ID", "CLIENT_ID", "CLIENT_SECRET"), True),
+        (("TENANT_ID", "CLIENT_ID", "CLIENT_CERTIFICATE_PATH"), True),
+        (("TENANT_ID", "CLIENT_ID", "FEDERATED_TOKEN_FILE"), True),
+    ],
+)
+def test_an_identity_is_configured_by_three_variables(
+    client: None, names: tuple[str, ...], known: bool
+) -> None:
+    assert azure.has_credentials({f"AZURE_{name}": "x" for name in names}) == known
+
+
+def test_the_package_is_not_installed_if_its_namespace_cannot_be_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "azure.identity", raising=False)
+    monkeypatch.setitem(sys.modules, "azure", None)
+
+    assert not azure.is_installed()
+
+
 def test_without_the_package_the_key_is_required(
     client: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

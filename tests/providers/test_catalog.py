@@ -29,3 +29,31 @@ def check(kind: Any, value: Any) -> None:
             check(get_args(kind)[0], each)
     else:
         assert type(value) is kind
+
+
+def test_the_defaults_suit_an_unknown_server() -> None:
+    assert catalog.Quirks()._asdict() == {
+        "max_tokens": "max_tokens",
+        "stream_usage": True,
+        "reasoning": "effort",
+        "system_role": "system",
+        "cache": "",
+        "output": "json_schema",
+        "strict": True,
+        "encrypted": False,
+        "images": ("image/*",),
+        "files": ("*/*",),
+        "efforts": ("low", "medium", "high"),
+        "tools": True,
+        "search": "",
+        "merge": False,
+        "tool_ids": "any",
+        "tool_id_limit": 64,
+        "echo": "",
+        "reasoning_apart": False,
+        "think_tags": False,
+        "local": False,
+    }
+    entry = catalog.Entry("acme", "https://acme.example")
+    assert (entry.wire, entry.auth, entry.window) == ("openai_chat", "bearer", 128_000)
+    assert (entry.is_vendor, entry.key, entry.model) == (False, (), "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import time
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from itertools import pairwise
 
@@ -362,7 +362,7 @@ async def test_the_end_of_a_connection_is_noted() -> None:
 
 
 async def inflated(*blocks: bytes, encoding: str = "gzip", limit: int = 1_000_000) -> list[bytes]:
-    async def arriving() -> AsyncIterator[bytes]:
+    async def arriving() -> AsyncGenerator[bytes, None]:
         for block in blocks:
             yield block
 

@@ -303,9 +303,11 @@ def test_parts_that_the_model_does_not_accept_become_texts() -> None:
 
 
 def test_a_value_of_another_type_is_replaced_by_an_empty_one() -> None:
-    assert [encoding.text_of(value) for value in ("a", 1, None)] == ["a", "", ""]
-    assert [encoding.object_of(value) for value in ({"a": 1}, [], None)] == [{"a": 1}, {}, {}]
-    assert [encoding.list_of(value) for value in ([1], {}, None)] == [[1], [], []]
+    values: list[Any] = ["a", {"a": 1}, [1], 1, None]
+
+    assert [encoding.text_of(value) for value in values] == ["a", "", "", "", ""]
+    assert [encoding.object_of(value) for value in values] == [{}, {"a": 1}, {}, {}, {}]
+    assert [encoding.list_of(value) for value in values] == [[], [], [1], [], []]
     assert [encoding.json_text(value) for value in ("a", "", None, {"a": "é"}, 0)] == [
         "a",
         "",

@@ -82,6 +82,28 @@ def test_frames_before_a_damaged_one_are_yielded() -> None:
     assert found == FRAMES[:1]
 
 
+def test_headers_of_every_type_are_skipped_and_strings_are_read() -> None:
+    sizes = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
+    headers = b"".join(b"\x01x" + bytes([kind]) + b"\7" * size for kind, size in sizes.items())
+    headers += b"\x01b\x06\x00\x03abc" + b"\x01s\x07\x00\x02hi"
+    prelude = struct.pack(">II", 12 + len(headers) + 4, len(headers))
+    frame = prelude + struct.pack(">I", crc32(prelude)) + headers
+
+    assert frames(frame + struct.pack(">I", crc32(frame))) == [Frame({"s": "hi"}, b"")]
+
+
+def test_a_frame_may_have_a_payload_of_16_mib_and_headers_of_128_kib() -> None:
+    most = 16 * 1024 * 1024 + 128 * 1024 + 16
+
+    def begin(total: int) -> list[Frame]:
+        prelude = struct.pack(">II", total, 0)
+        return list(EventStream().feed(prelude + struct.pack(">I", crc32(prelude))))
+
+    assert begin(most) == []  # the rest has not arrived
+    with pytest.raises(ProviderError, match=f"a wrong size: {most + 1} bytes"):
+        begin(most + 1)
+
+
 def test_an_end_inside_a_frame_is_an_error() -> None:
     with pytest.raises(ProviderError, match="ended inside a frame"):
         frames(STREAM[:-1])

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from glue import providers
 from glue.errors import ConfigError, ProviderError
 from glue.providers import listing
+from glue.testing import Script
 
 pytestmark = pytest.mark.usefixtures("bare_environment")
 
@@ -110,3 +112,91 @@ async def test_a_server_that_does_not_list_its_models_is_an_error(loopback: Any)
         await listing.server_models("groq", base_url=server.url, key=SECRET)
     with pytest.raises(ConfigError, match="cannot list"):
         await listing.server_models("offline")
+
+
+# Tables
+
+
+def row(name: str, **environ: str) -> Any:
+    return next(each for each in listing.list_providers(environ) if each["name"] == name)
+
+
+def test_a_row_of_a_provider_names_the_variable_that_is_set_or_else_the_first() -> None:
+    unset, second = row("gemini"), row("gemini", GOOGLE_API_KEY="x")
+
+    assert unset == {
+        "name": "gemini",
+        "wire": "gemini",
+        "key": "GEMINI_API_KEY",
+        "key_set": False,
+        "model": "gemini-3.1-flash-lite",
+        "window": providers.capabilities("gemini").window,
+    }
+    assert (second["key"], second["key_set"]) == ("GOOGLE_API_KEY", True)
+
+
+def test_a_provider_without_a_key_or_a_default_model_has_none_in_its_row() -> None:
+    vllm, offline = row("vllm"), row("offline")
+
+    assert (vllm["key_set"], vllm["model"], vllm["window"]) == (None, None, None)
+    assert (offline["wire"], offline["key"], offline["key_set"]) == ("-", None, None)
+
+
+def test_the_window_of_an_unknown_default_model_is_that_of_its_entry() -> None:
+    providers.register("acme", lambda model, **_: Script(), key=["K"], model="a-1", window=7)
+
+    acme = row("acme")
+
+    assert (acme["window"], acme["key"], acme["key_set"]) == (7, "K", False)
+
+
+def test_a_row_of_a_model_has_its_prices_window_and_levels() -> None:
+    rows = {each["model"]: each for each in listing.list_models("anthropic", level="minimal")}
+
+    haiku = rows["anthropic:claude-haiku-4-5"]
+    assert (haiku["input"], haiku["output"], haiku["cached"]) == (1.0, 5.0, 0.1)
+    assert (haiku["window"], haiku["tiers"]) == (200_000, [])
+    assert [name for name, each in rows.items() if each["default"]] == [
+        "anthropic:claude-haiku-5-5"
+    ]
+    assert haiku["becomes"] == "minimal"
+    assert "minimal" in haiku["reasoning"]
+    assert all(each["becomes"] in (None, *each["reasoning"]) for each in rows.values())
+    assert all(isinstance(each["ends"], str | None) for each in rows.values())
+
+
+def test_models_are_listed_if_their_name_contains_all_words() -> None:
+    found = [each["model"] for each in listing.list_models("openai", ["GPT", "nano"])]
+
+    assert found
+    assert all("gpt" in name and "nano" in name for name in found)
+    assert listing.list_models("openai", ["gpt", "no such"]) == []
+    assert {each["model"].partition(":")[0] for each in listing.list_models(words=["haiku"])} > {
+        "anthropic"
+    }
+
+
+class Closing(Script):
+    closed = 0
+
+    async def models(self) -> list[str]:
+        return ["a"]
+
+    async def aclose(self) -> None:
+        self.closed += 1
+
+
+async def test_the_provider_of_a_check_or_a_list_is_closed() -> None:
+    made: list[Closing] = []
+
+    def factory(model: str, **_: Any) -> Closing:
+        made.append(Closing("ok", name="acme", model=model))
+        return made[-1]
+
+    providers.register("acme", factory)
+
+    assert await listing.server_models("acme") == ["a"]
+    assert await listing.server_models("acme:m") == ["a"]
+    assert (await listing.check("acme:m"))[0] == 0
+
+    assert [(each.closed, each.model) for each in made] == [(1, "any"), (1, "m"), (1, "m")]

@@ -12,7 +12,14 @@ from syrupy.assertion import SnapshotAssertion
 from glue import Agent, Image, providers, tool
 from glue.limits import StopReason
 from glue.messages import AssistantMessage, Request, Text, ToolCall, ToolMessage, ToolSpec, user
-from glue.provider import Capabilities, Done, ProviderEvent, TextDelta, ToolCallDelta
+from glue.provider import (
+    Capabilities,
+    Done,
+    ProviderEvent,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+)
 from glue.providers.prompt_tools import PromptTools, with_prompt_tools
 from glue.testing import Script, say
 
@@ -189,3 +196,22 @@ def test_new_wraps_a_provider_if_tools_are_to_be_in_the_prompt() -> None:
     assert provider.capabilities.tools
     with pytest.raises(ValueError, match="tools must be 'native' or 'prompt'"):
         providers.new("perplexity:sonar", key="none", tools="text")
+
+
+async def test_a_request_without_tools_is_passed_on_with_all_its_events() -> None:
+    script = Script(say(f"see {CALL}", thinking="hm"))
+
+    events = await collect(with_prompt_tools(script), tools=(), system="Be brief.")
+
+    assert isinstance(done := events[-1], Done)
+    assert done.message.text == f"see {CALL}"
+    assert [type(event) for event in events] == [ThinkingDelta, TextDelta, Done]
+    assert script.requests[0].system == "Be brief."
+
+
+async def test_thinking_before_a_call_is_passed_on() -> None:
+    script = Script(say(CALL, thinking="hm"))
+
+    events = await collect(with_prompt_tools(script))
+
+    assert [type(event) for event in events] == [ThinkingDelta, ToolCallDelta, Done]

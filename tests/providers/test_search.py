@@ -87,6 +87,21 @@ def test_settings_are_not_shared_between_requests() -> None:
 
     assert first == {"type": "web_search", "filters": {"allowed_domains": ["a.org"]}}
     assert second == {"type": "web_search"}
+    first = search_fields("vertex", fetch.web_search(block=["a.org"]).spec)
+    second = search_fields("vertex", fetch.web_search().spec)
+    assert first == {"googleSearch": {"excludeDomains": ["a.org"]}}
+    assert second == {"googleSearch": {}}
+
+
+def test_a_source_has_its_url_once_and_a_title_only_if_that_is_a_text() -> None:
+    found = ["https://a", {"url": "https://a", "title": "A"}, {"uri": "https://b", "title": "B"}]
+    odd = [{"url": 1, "title": "C"}, {"url": "https://c", "title": 3}, {"title": "D"}, None, 7]
+
+    assert sources_of([*found, *odd]) == [
+        {"url": "https://a"},
+        {"url": "https://b", "title": "B"},
+        {"url": "https://c"},
+    ]
 
 
 @pytest.mark.parametrize(
