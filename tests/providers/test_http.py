@@ -1217,6 +1217,18 @@ async def test_a_reply_is_complete_even_if_the_connection_breaks_after_it(
     assert (await ask(server, spec, wire)).text == "hi"
 
 
+async def test_closing_a_provider_closes_its_idle_connections(loopback: Any) -> None:
+    spec, _, body = WHOLE["chat"]
+    server = loopback(chunks(body))
+    provider: Any = providers.new(spec, key=SECRET, base_url=server.url)
+
+    for _ in range(2):
+        await reply_to(provider, Request(messages=[user("hi")]))
+        await provider.aclose()
+
+    assert server.connections == 2
+
+
 async def test_a_connection_is_reused_if_its_body_ends_shortly_after_the_last_event(
     loopback: Any,
 ) -> None:

@@ -547,6 +547,7 @@ def test_cache_marks_are_on_system_last_tool_and_last_message() -> None:
     assert sent_body["messages"][0]["content"] == [{"type": "text", "text": "s", **mark}]
     assert sent_body["messages"][-1]["content"] == [{"type": "text", "text": "c", **mark}]
     assert ["cache_control" in tool for tool in sent_body["tools"]] == [False, True]
+    assert len({tool["function"]["name"] for tool in sent_body["tools"]}) == 2
     assert json.dumps(sent_body).count("cache_control") == 3
     assert "cache_control" not in json.dumps(body(*first, at=marking))
 
@@ -905,10 +906,12 @@ def test_reasoning_details_are_not_shown_twice_and_are_sent_back_complete() -> N
         return [{"type": "reasoning.text", "index": 0, "format": "f", **more}]
 
     message = read(
-        chunk({"reasoning": "h", "reasoning_details": detail(text="h", signature="")}),
+        chunk({"reasoning": "h", "reasoning_details": detail(text="h", signature="", id=None)}),
         chunk({"reasoning": "m", "reasoning_details": detail(text="m")}),
         chunk({"reasoning": None, "reasoning_details": detail(signature="sig")}),
-        chunk({"reasoning": None, "reasoning_details": detail(text="", signature=None)}),
+        chunk(
+            {"reasoning": None, "reasoning_details": detail(text="", signature=None, format="g")}
+        ),
         chunk(
             {"reasoning_details": [{"type": "reasoning.encrypted", "index": 1, "data": "sealed"}]}
         ),
@@ -918,7 +921,14 @@ def test_reasoning_details_are_not_shown_twice_and_are_sent_back_complete() -> N
 
     assert [part.text for part in message.content if isinstance(part, Thinking)] == ["hm"]
     assert sent(message)[0]["reasoning_details"] == [
-        {"type": "reasoning.text", "index": 0, "format": "f", "text": "hm", "signature": "sig"},
+        {
+            "type": "reasoning.text",
+            "index": 0,
+            "format": "g",
+            "text": "hm",
+            "signature": "sig",
+            "id": None,
+        },
         {"type": "reasoning.encrypted", "index": 1, "data": "sealed"},
     ]
 
@@ -961,6 +971,12 @@ def test_content_lists_of_mistral_are_decoded_and_sent_back() -> None:
     assert sent(message)[0]["content"] == [
         {"type": "thinking", "thinking": [{"type": "text", "text": "hmhm"}]},
         {"type": "text", "text": "x"},
+    ]
+    only_call = read(
+        chunk({"content": thinking}), chunk(fragment(0, "a", "look", "{}")), chunk({}, "tool_calls")
+    )
+    assert sent(only_call)[0]["content"] == [
+        {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
     ]
 
 

@@ -199,6 +199,16 @@ def test_a_registered_provider_is_known_by_its_name() -> None:
     assert not providers.key_available("acme")
 
 
+def test_a_provider_that_is_registered_first_hides_no_built_in_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registry, "_registry", {})
+
+    providers.register("acme", lambda model, **options: Script("hi"))
+
+    assert {"acme", "openai", "offline"} < set(providers.known())
+
+
 def test_a_registered_provider_has_a_context_window_of_128_000_tokens_or_its_own() -> None:
     providers.register("acme", lambda model, **options: Script("hi"), model="a-1")
     providers.register("acme2", lambda model, **options: Script("hi"), model="a-2", window=9)
