@@ -532,7 +532,7 @@ class Repo:
         extra = "[extensions]\n\tobjectFormat = sha256\n" if wide else ""
         files = {
             "HEAD": "ref: refs/heads/nothing\n",
-            "config": CONFIG.read_text().format(version=1 if wide else 0) + extra,
+            "config": CONFIG.read_text() + extra,
         }
         if self.shallow:
             files["shallow"] = "".join(f"{line}\n" for line in self.shallow)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
-from fakes.checkouts import Run
+from fakes.checkouts import Run, import_commits
 
 from glue.errors import GitError
-from glue.tools.git import Repo, commit_page, run_git
+from glue.tools.git import FileChange, GrepHit, Repo, TreeEntry, commit_page, run_git
 from glue.tools.landlock import has_landlock
 
 
@@ -250,3 +253,292 @@ def test_branches_without_a_common_commit_have_no_merge_base(repo: Path, run: Ru
 
     assert str(caught.value) == "'alone' and 'main' share no commit"
     assert caught.value.kind == "missing"
+
+
+def test_a_repository_that_is_not_closed_leaves_no_temporary_directory(repo: Path) -> None:
+    opened = Repo(repo)
+    directory = Path(opened.directory)
+
+    del opened
+    gc.collect()
+
+    assert not directory.exists()
+
+
+def test_a_name_has_the_same_hash_as_long_as_the_repository_is_open(
+    repo: Path, run: Run, started: list[str]
+) -> None:
+    with Repo(repo) as opened:
+        before = opened.resolve("work")
+        run("commit", "-q", "--allow-empty", "-m", "newer")
+        started.clear()
+
+        assert opened.resolve("work") == before != run("rev-parse", "work")
+        assert opened.resolve(before) == before
+    assert started == ["rev-parse"]  # only the one of this test
+
+
+def test_a_hash_with_two_meanings_is_refused(repo: Path, run: Run) -> None:
+    for text in ("4827", "11742"):
+        (repo / "file").write_text(f"{text}\n")
+        run("hash-object", "-w", "file")
+
+    with Repo(repo) as opened:
+        with pytest.raises(GitError, match="51d2738 matches 2 objects; give more digits") as caught:
+            opened.resolve("51d2738")
+        assert caught.value.kind == "usage"
+        with pytest.raises(GitError, match="is not a commit of this repository") as caught:
+            opened.resolve(run("hash-object", "file")[:12])
+        assert caught.value.kind == "missing"
+
+
+def test_files_and_folders_of_a_commit_are_listed(repo: Path, run: Run) -> None:
+    for name in ("src/deep/a.py", "src/b.txt"):
+        (repo / name).parent.mkdir(parents=True, exist_ok=True)
+        (repo / name).write_text("x\n")
+    run("add", "src")
+    run("commit", "-qm", "folders")
+    file, folder = run("rev-parse", "HEAD:src/b.txt"), run("rev-parse", "HEAD:src/deep")
+    entry = TreeEntry(mode="100644", kind="blob", sha=file, path="src/b.txt")
+    below = TreeEntry(mode="040000", kind="tree", sha=folder, path="src/deep")
+
+    with Repo(repo) as opened:
+        assert "src/deep/a.py" in [each.path for each in opened.list_tree("HEAD")]
+        assert opened.list_tree("HEAD", "src/")[0] == entry
+        assert [each.path for each in opened.list_tree("HEAD", "src")] == [
+            *["src/b.txt", "src/deep/a.py"]
+        ]
+        assert opened.list_tree("HEAD", "src", recursive=False) == [entry, below]
+        assert opened.entry("HEAD", "src/b.txt") == entry
+        assert opened.entry("HEAD", "src/deep/") == below
+        assert opened.entry("HEAD", "src/b.txt/x") is None
+        assert opened.entry("HEAD", "none/b.txt") is None
+        assert opened.entry("HEAD", "src/none") is None
+        for path in ("", "/", "/src", "src//deep", "src/./deep", "src/../src", "a\0b"):
+            with pytest.raises(GitError, match="is not a path in a tree") as caught:
+                opened.entry("HEAD", path)
+            assert caught.value.kind == "usage"
+        with pytest.raises(GitError, match="'HEAD' does not contain a file 'src'") as caught:
+            opened.cat_file("HEAD:src")
+        assert caught.value.kind == "missing"
+        assert opened.cat_file("HEAD:src/b.txt") == opened.cat_file("HEAD", "src/b.txt") == b"x\n"
+
+
+def test_lines_that_match_are_found_in_the_text_files_of_a_commit(repo: Path, run: Run) -> None:
+    (repo / "b.txt").write_bytes(b"one\r\nTwo\r\ntwo: \xff\n")
+    run("add", "b.txt")
+    run("commit", "-qm", "lines")
+
+    with Repo(repo) as opened:
+        assert opened.grep("^(one|two)", "HEAD", ["b.txt"]) == [
+            GrepHit(path="b.txt", line=1, text="one"),
+            GrepHit(path="b.txt", line=3, text="two: \ufffd"),
+        ]
+        assert [hit.line for hit in opened.grep("two", "HEAD", ["b.txt"], ignore_case=True)] == [
+            2,
+            3,
+        ]
+        assert len(opened.grep("line", "HEAD", limit=3)) == 3
+        found = opened.grep("^line 1$|^text 1$", "HEAD", limit=2)
+        assert [(hit.path, hit.line) for hit in found] == [("a.py", 2), ("new ñame.txt", 2)]
+        assert len(opened.grep("line 1$|text 1$", "HEAD", limit=1)) == 1
+
+
+def test_200_hits_are_returned_by_default(repo: Path, run: Run) -> None:
+    (repo / "b.txt").write_text("same\n" * 201)
+    run("add", "b.txt")
+    run("commit", "-qm", "lines")
+
+    with Repo(repo) as opened:
+        assert len(opened.grep("same", "HEAD")) == 200
+
+
+def test_the_authors_of_all_lines_or_of_a_range_are_returned(repo: Path) -> None:
+    def lines(opened: Repo, *given: int) -> list[str]:
+        text = opened.blame("HEAD", "a.py", *given).split("\n")
+        assert all("(Änne 2024-05-06" in line for line in text[:-1])
+        return [line.rpartition(") ")[2] for line in text]
+
+    with Repo(repo) as opened:
+        every = lines(opened)
+        assert len(every) == 31
+        assert lines(opened, 3, 4) == [*every[2:4], ""]
+        assert lines(opened, 3, 3) == [*every[2:3], ""]
+        assert lines(opened, 29) == lines(opened, 29, 2) == [*every[28:30], ""]
+        assert lines(opened, 0, 1) == [every[0], ""]
+
+
+def test_commits_are_returned_with_all_their_fields(repo: Path, run: Run) -> None:
+    with Repo(repo) as opened:
+        second, first = opened.log("", "HEAD")
+        assert opened.log("main", "HEAD") == [second]
+        assert opened.log("", "HEAD", limit=1) == opened.log("", "HEAD", limit=0) == [second]
+        assert opened.log("", "HEAD", skip=1) == [first]
+        assert opened.log("", "HEAD", skip=-1) == [second, first]
+        assert opened.log("", "HEAD", paths=["image.bin"]) == [second]
+
+    assert first.sha == run("rev-parse", "main")
+    assert first.parents == ()
+    assert second.parents == (first.sha,)
+    assert (second.author, second.email) == ("Änne", "a@example.com")
+    assert second.date.startswith("2024-05-06T07:08:09")
+    assert second.message == "second\n\nwith a body"
+
+
+def test_50_commits_are_returned_by_default(repo: Path) -> None:
+    import_commits(repo, 50)
+
+    with Repo(repo) as opened:
+        assert len(opened.log("", "work")) == 50
+
+
+def test_files_up_to_8_mib_are_read_and_compared(repo: Path, run: Run) -> None:
+    limit = 8 * 1024 * 1024
+    for name, size in (("fits", limit), ("large", limit + 1)):
+        (repo / name).touch()
+        os.truncate(repo / name, size)
+    run("add", "fits", "large")
+    run("commit", "-qm", "sizes")
+    large = run("rev-parse", "HEAD:large")
+
+    with Repo(repo) as opened:
+        assert len(opened.cat_file("HEAD", "fits")) == limit
+        assert len(opened.blob(run("rev-parse", "HEAD:fits"))) == limit
+        for read in (lambda: opened.cat_file("HEAD", "large"), lambda: opened.blob(large)):
+            with pytest.raises(GitError, match=f"is larger than {limit} bytes"):
+                read()
+        assert len(opened.blob(large, cap=10, cut=True)) == 10
+        changes = opened.changes("HEAD~1", "HEAD")
+        assert {change.path for change in changes} == {"fits", "large"}
+        assert [change.path for change in opened.oversized(changes)] == ["large"]
+        assert opened.oversized([]) == []
+
+
+def test_a_call_ends_at_the_earlier_of_both_deadlines(repo: Path) -> None:
+    def refuses(opened: Repo, **limits: float) -> bool:
+        try:
+            opened.git(["rev-parse", "--is-bare-repository"], **limits)
+        except GitError as error:
+            return error.kind == "timeout"
+        return False
+
+    with Repo(repo) as opened:
+        assert not refuses(opened)
+        assert refuses(opened, seconds=0.0)
+        opened.until = time.monotonic() + 60
+        assert not refuses(opened)
+        assert refuses(opened, seconds=0.0)
+        opened.until = time.monotonic()
+        assert refuses(opened)
+        assert refuses(opened, seconds=60.0)
+    with Repo(repo, seconds=0.0) as opened:
+        assert refuses(opened)
+        assert refuses(opened, seconds=60.0)
+
+
+def test_a_job_is_called_again_only_if_git_ran_out_of_memory_the_first_time(repo: Path) -> None:
+    def job(kind: str, fails: int) -> Callable[[], int]:
+        calls: list[int] = []
+
+        def work() -> int:
+            calls.append(1)
+            if len(calls) <= fails:
+                raise GitError(f"call {len(calls)}", kind=kind)
+            return len(calls)
+
+        return work
+
+    with Repo(repo) as opened:
+        assert opened.spare_memory(job("memory", 0)) == 1
+        with pytest.raises(GitError, match="call 1"):
+            opened.spare_memory(job("failed", 1))
+        assert opened.threshold == ""
+        assert opened.spare_memory(job("memory", 1)) == 2
+        with pytest.raises(GitError, match="call 1"):
+            opened.spare_memory(job("memory", 1))
+    with Repo(repo) as opened, pytest.raises(GitError, match="call 2"):
+        opened.spare_memory(job("memory", 2))
+
+
+def test_large_files_are_binary_for_git_after_it_ran_out_of_memory(repo: Path, run: Run) -> None:
+    (repo / "big.txt").write_text("x\n" * 300_000)
+    run("add", "big.txt")
+    run("commit", "-qm", "big")
+
+    class Poor(Repo):
+        """A repository with too little memory for the first patch."""
+
+        patches = 0
+
+        def git(self, args: Sequence[str], **options: Any) -> bytes:
+            self.patches += "-p" in args
+            if "-p" in args and self.patches == 1:
+                raise GitError("git diff-tree failed: out of memory", kind="memory")
+            return super().git(args, **options)
+
+    with Repo(repo) as opened:
+        assert b"Binary" not in opened.diff_tree("HEAD~1", "HEAD")
+    with Poor(repo) as opened:
+        assert b"Binary files /dev/null and b/big.txt differ" in opened.diff_tree("HEAD~1", "HEAD")
+        assert opened.patches == 2
+    with Poor(repo) as opened, pytest.raises(GitError, match="out of memory"):
+        opened.diff_tree("HEAD~1", "HEAD", sink=lambda block: True)
+
+
+def test_a_patch_names_huge_files_if_git_runs_out_of_memory(repo: Path, run: Run) -> None:
+    for name in ("changed", "deleted", "old"):
+        (repo / f"huge {name}").write_text(f"{name}\n" * 20)
+    run("add", "-A")
+    run("commit", "-qm", "before")
+    (repo / "huge changed").write_text("new\n")
+    (repo / "huge deleted").unlink()
+    (repo / "huge old").rename(repo / "huge ñew")
+    (repo / "huge added").write_text("added\n")
+    (repo / "small").write_text("small\n")
+    run("add", "-A")
+    run("commit", "-qm", "after")
+
+    class Poor(Repo):
+        """A repository with too little memory for files with a certain name."""
+
+        def git(self, args: Sequence[str], **options: Any) -> bytes:
+            if "-p" in args and not any("exclude" in arg for arg in args):
+                raise GitError("git diff-tree failed: out of memory", kind="memory")
+            return super().git(args, **options)
+
+        def oversized(self, changes: Sequence[FileChange]) -> list[FileChange]:
+            return [change for change in changes if change.path.startswith("huge")]
+
+    with Poor(repo) as opened:
+        patch = opened.diff_tree("HEAD~1", "HEAD").decode()
+        one = opened.diff_tree("HEAD~1", "HEAD", ["small", "huge added"]).decode()
+
+    assert "+small\n" in patch
+    assert patch.count("diff --git") == 5
+    added = "diff --git a/huge added b/huge added\nBinary files /dev/null and b/huge added differ\n"
+    assert patch.endswith(
+        added
+        + "diff --git a/huge changed b/huge changed\n"
+        + "Binary files a/huge changed and b/huge changed differ\n"
+        + "diff --git a/huge deleted b/huge deleted\n"
+        + "Binary files a/huge deleted and /dev/null differ\n"
+        + "diff --git a/huge old b/huge ñew\n"
+        + "Binary files a/huge old and b/huge ñew differ\n"
+    )
+    assert one.count("diff --git") == 2
+    assert one.endswith(added)
+
+
+def test_objects_are_found_by_their_path_on_a_system_without_proc(
+    repo: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("worktree", "add", "-q", "../linked", "-b", "side")
+    real = os.path.isdir
+    monkeypatch.setattr("os.path.isdir", lambda path: "/proc/" not in str(path) and real(path))
+
+    with Repo(repo) as opened:
+        assert opened.cat_file("work", "run.sh") == b"x\n"
+    with Repo(tmp_path / "linked") as opened:
+        with pytest.raises(GitError, match=r"object directory is not at \.git/objects") as caught:
+            opened.cat_file("work", "run.sh")
+        assert caught.value.kind == "unsafe"
