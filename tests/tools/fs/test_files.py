@@ -315,6 +315,15 @@ def test_a_page_without_pieces_of_lines_cuts_a_long_line() -> None:
     assert pager.text() == "aaaä\n[line 1 is cut; continue with offset 2]"
 
 
+def test_a_page_may_be_exactly_as_long_as_its_limit() -> None:
+    exact, longer = Pager(1, 10), Pager(1, 10)
+    assert exact.feed(b"a\nbcdefghi")
+    assert not longer.feed(b"a\nbcdefghij")
+
+    assert exact.text() == "a\nbcdefghi"
+    assert longer.text() == "a\n[continue with offset 2]"
+
+
 def test_broken_utf16_is_not_edited() -> None:
     with pytest.raises(ToolError, match="the file is binary; only text can be edited"):
         decode(codecs.BOM_UTF16_LE + b"\x00\xd8a\x00")

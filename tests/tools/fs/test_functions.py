@@ -430,3 +430,178 @@ def test_extended_attributes_survive_an_edit(tmp_path: Path) -> None:
 
     assert file.read_text() == "two\n"
     assert os.getxattr(file, "user.origin") == b"https://example.org"
+
+
+def writer(root: Path, **options: Any) -> tuple[Any, Any]:
+    """Return the tool write_file, and the function that a permission question calls first."""
+    tool = fs.write_file(root, **options)
+    assert callable(tool.target)
+    return tool, tool.target
+
+
+def test_a_file_that_changed_after_the_question_is_not_written(tmp_path: Path) -> None:
+    write, ask = writer(tmp_path)
+    for name, before in (("file", "shown"), ("empty", "")):
+        (tmp_path / name).write_text(before)
+
+        ask({"path": name, "content": "new"})
+        (tmp_path / name).write_text("by another")
+        with pytest.raises(ToolError, match=f"'{name}' changed while permission was asked"):
+            write(name, "new")
+
+        assert (tmp_path / name).read_text() == "by another"
+
+
+def test_a_file_that_was_created_after_the_question_is_not_written(tmp_path: Path) -> None:
+    write, ask = writer(tmp_path)
+
+    ask({"path": "file", "content": "new"})
+    (tmp_path / "file").write_text("by another")
+    with pytest.raises(ToolError, match="changed while permission was asked"):
+        write("file", "new")
+
+    assert (tmp_path / "file").read_text() == "by another"
+
+
+def test_a_path_that_leads_to_another_file_after_the_question_is_not_written(
+    tmp_path: Path,
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text("same")
+    (tmp_path / "link").symlink_to("one")
+    write, ask = writer(tmp_path)
+
+    ask({"path": "link/file", "content": "new"})
+    (tmp_path / "link").unlink()
+    (tmp_path / "link").symlink_to("two")
+    with pytest.raises(UnsafePath, match="'link/file' no longer leads to the permitted file"):
+        write("link/file", "new")
+
+    assert (tmp_path / "two/file").read_text() == "same"
+
+
+def test_a_question_counts_for_one_write(tmp_path: Path) -> None:
+    write, ask = writer(tmp_path, blocklist=Blocklist())
+    ask({"path": "file", "content": "one"})
+    write("file", "one")
+
+    (tmp_path / "file").write_text("by another")
+    (tmp_path / "secrets.json").write_text("{}")
+
+    assert write("new", "a\nb") == "created new: 3 bytes, 2 lines"
+    with pytest.raises(UnsafePath, match="on the block list"):
+        write("secrets.json", "x")
+    ask({"path": "secrets.json", "content": "x"})
+    with pytest.raises(UnsafePath, match="on the block list"):
+        write("secrets.json", "x")
+    assert (tmp_path / "secrets.json").read_text() == "{}"
+
+
+def test_any_of_the_last_eight_questions_about_a_file_may_be_answered(tmp_path: Path) -> None:
+    def write_after(questions: int) -> str:
+        write, ask = writer(tmp_path)
+        (tmp_path / "file").write_text("first")
+        ask({"path": "file", "content": "new"})
+        for number in range(questions):
+            (tmp_path / "file").write_text(f"later {number}")
+            ask({"path": "file", "content": "new"})
+        (tmp_path / "file").write_text("first")  # the content of the first question again
+        return str(write("file", "new"))
+
+    assert write_after(7) == "replaced file: 3 bytes, 1 line"
+    with pytest.raises(ToolError, match="changed while permission was asked"):
+        write_after(8)
+
+
+def test_a_question_about_an_edit_shows_the_diff_or_only_the_path(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("one\ntwo\n")
+    ask = fs.edit_file(tmp_path).target
+    assert callable(ask)
+
+    shown = ask({"path": "file", "old": "two", "new": "2"})
+    several = ask({"path": "file", "edits": [{"old": "one", "new": "1"}]})
+
+    assert shown.preview.split("\n")[1:] == [" one", "-two", "+2", " "]
+    assert several.preview.split("\n")[1:] == ["-one", "+1", " two", " "]
+    assert ask({"path": "file", "old": "three", "new": "3"}).preview == ""
+
+
+def test_the_lines_around_an_edit_of_a_file_with_two_names_are_hidden(
+    tools: Tools, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("secret\none\n")
+    os.link(tmp_path / "file", tmp_path / "other")
+
+    assert tools["edit_file"]("file", "one", "1") == (
+        "edited file: 1 replacement\n"
+        "[the file has other names (hard links), so its lines are not shown]"
+    )
+    assert "secret" in tools["edit_file"]("file", "1", "2")  # the edit made a file of its own
+
+
+def test_a_file_of_up_to_8_mib_is_edited(tools: Tools, tmp_path: Path) -> None:
+    limit = 8 * 1024 * 1024
+    (tmp_path / "fits").write_bytes(b"old\n" + b"x" * (limit - 4))
+    (tmp_path / "large").write_bytes(b"old\n" + b"x" * (limit - 3))
+
+    assert "1 replacement" in tools["edit_file"]("fits", "old", "new")
+    with pytest.raises(ToolError, match=f"has {limit + 1} bytes; edit_file takes at most {limit}"):
+        tools["edit_file"]("large", "old", "new")
+
+
+def test_the_number_of_replacements_is_reported(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a\na\nb \n")
+
+    every = tools["edit_file"]("file", "a", "c", replace_all=True)
+    loose = tools["edit_file"]("file", "b\n", "d\n")
+
+    assert every.split("\n")[0] == "edited file: 2 replacements"
+    assert loose.split("\n")[0] == (
+        "edited file: 1 replacement, quoted exactly except for trailing whitespace"
+    )
+
+
+def test_up_to_200_paths_are_found_by_default_and_1000_if_asked(
+    tools: Tools, tmp_path: Path
+) -> None:
+    for number in range(1001):
+        (tmp_path / f"{number:04}").touch()
+
+    def found(**options: Any) -> tuple[int, str]:
+        lines = tools["find_files"]("*", **options).split("\n")
+        return len(lines) - lines[-1].startswith("["), lines[-1]
+
+    note = "[the first {}; narrow the pattern or the path for more]"
+    assert found() == (200, note.format(200))
+    assert found(limit=0) == (1, note.format(1))
+    assert found(limit=5000) == (1000, note.format(1000))
+    (tmp_path / "0000").unlink()
+    assert found(limit=5000) == (1000, "1000")
+
+
+def test_up_to_three_similar_paths_are_suggested(tools: Tools, tmp_path: Path) -> None:
+    for name in ("a", "b", "c", "deep/d"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "settings.py").touch()
+
+    with pytest.raises(ToolError) as caught:
+        tools["read_file"]("deep/settings.py")
+
+    suggested = str(caught.value).partition("did you mean ")[2].rstrip("?").split(" or ")
+    assert len(suggested) == 3
+    assert suggested[0] == "deep/d/settings.py"
+
+
+def test_a_change_is_noticed_until_1001_other_files_were_read(tools: Tools, tmp_path: Path) -> None:
+    for name in ("file", *map(str, range(1001))):
+        (tmp_path / name).touch()
+    for name in ("file", *map(str, range(1000))):
+        tools["read_file"](name)
+    (tmp_path / "file").write_text("by another\n")
+
+    with pytest.raises(ToolError, match="changed since it was read"):
+        tools["write_file"]("file", "two\n")
+    tools["read_file"]("1000")
+
+    assert "replaced" in tools["write_file"]("file", "two\n")

@@ -227,3 +227,21 @@ async def test_100_hits_are_shown_by_default(tools: Tools, tmp_path: Path) -> No
 
     note = "[the first 100 hits; narrow the pattern or raise the limit for more]"
     assert hits[99:] == ["file:100: needle", note]
+
+
+async def test_up_to_1000_hits_and_10_lines_around_a_hit_are_shown(
+    tools: Tools, tmp_path: Path
+) -> None:
+    (tmp_path / "many").write_text("needle\n" * 1001)
+    (tmp_path / "few").write_text("a\n" * 20 + "needle\n" + "b\n" * 20)
+
+    async def count(path: str, **options: int) -> int:
+        lines = (await tools["grep"]("needle", path, **options)).split("\n")
+        return sum(line.startswith(path) for line in lines)
+
+    assert await count("many", limit=5000) == 1000
+    assert await count("many", limit=0) == 1
+    assert await count("few") == 1
+    assert await count("few", context=-1) == 1
+    assert await count("few", context=1) == 3
+    assert await count("few", context=50) == 21
