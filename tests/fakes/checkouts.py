@@ -68,6 +68,15 @@ def import_commits(root: Path, count: int) -> None:
     subprocess.run(argv, cwd=root, env=ENV, input=feed, timeout=20, check=True)
 
 
+def import_files(root: Path, count: int) -> None:
+    """Commit empty files with names of 100 characters to the branch `work`."""
+    commit = "commit refs/heads/work\ncommitter A <a> 1700000000 +0000\ndata 1\nx\n"
+    files = (f"M 100644 :1 {number:0>100}\n" for number in range(count))
+    feed = f"blob\nmark :1\ndata 0\n{commit}from refs/heads/work^0\n{''.join(files)}"
+    argv = ["git", "fast-import", "--quiet"]
+    subprocess.run(argv, cwd=root, env=ENV, input=feed.encode(), timeout=20, check=True)
+
+
 def tools_of(root: Path, **options: Any) -> dict[str, Any]:
     """Return the git tools of a checkout by name."""
     return {tool.name: tool for tool in git.tools(root, **{"base": "main", **options})}

@@ -273,11 +273,8 @@ class Repo:
         if not wanted:
             return []
         feed = "".join(f"{sha}\n" for sha in wanted).encode()
-        out = self.git(
-            ["cat-file", "--batch-check=%(objectname) %(objectsize)"],
-            feed=feed,
-            cap=8 * 1024 * 1024,
-        )
+        sizes = ["cat-file", "--batch-check=%(objectname) %(objectsize)"]
+        out = self.git(sizes, feed=feed, cap=LISTING)
         large: set[str] = set()
         for line in out.decode("ascii", "replace").splitlines():
             sha, size = line.split()[:2]

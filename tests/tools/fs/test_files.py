@@ -98,6 +98,52 @@ def test_text_in_any_encoding_and_binary_files_can_be_read(
     assert tools["read_file"]("file").startswith(expected)
 
 
+def test_only_a_nul_in_the_first_8192_bytes_makes_a_file_binary(
+    tools: Tools, tmp_path: Path
+) -> None:
+    (tmp_path / "binary").write_bytes(b"x" * 8191 + b"\0old")
+    (tmp_path / "text").write_bytes(b"x" * 8192 + b"\0old")
+
+    assert tools["read_file"]("binary") == "[binary file of 8195 bytes; not shown]"
+    assert tools["read_file"]("text").endswith("x\0old")
+    with pytest.raises(ToolError, match="the file is binary"):
+        tools["edit_file"]("binary", "old", "new")
+    tools["edit_file"]("text", "old", "new")
+    assert (tmp_path / "text").read_bytes().endswith(b"x\0new")
+
+
+def test_a_page_has_at_most_2000_lines_and_80_kib(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("\n" * 2001)
+    (tmp_path / "fits").write_text("x" * 80 * 1024)
+    (tmp_path / "long").write_text("x" * (80 * 1024 + 1))
+
+    every = tools["read_file"]("lines", limit=5000)
+
+    assert every == "\n" * 2000 + "[lines 1-2000; continue with offset 2001]"
+    assert every == tools["read_file"]("lines")
+    assert tools["read_file"]("fits") == "x" * 80 * 1024
+    assert tools["read_file"]("long").endswith(
+        "x\n[lines 1-1; line 1 is longer: continue with offset 1 and start 81920]"
+    )
+    assert tools["read_file"]("long", start=81920) == "x"
+    assert tools["read_file"]("long", start=81921) == "[no more text: line 1 ends here]"
+    with pytest.raises(ToolError, match="line 1 is shorter than 81922 bytes; use start only"):
+        tools["read_file"]("long", start=81922)
+
+
+@pytest.mark.parametrize("options", [{"offset": 0}, {"limit": 0}, {"start": -1}])
+def test_numbers_below_the_first_are_refused(
+    tools: Tools, tmp_path: Path, options: dict[str, int]
+) -> None:
+    (tmp_path / "file").write_text("a\n")
+
+    with pytest.raises(ToolError, match="offset and limit must be at least 1, and start at least"):
+        tools["read_file"]("file", **options)
+    assert tools["read_file"]("file", offset=1, limit=1, start=0) == "a\n"
+    with pytest.raises(ToolError, match="line 1 is shorter than 3 bytes"):
+        tools["read_file"]("file", start=3)
+
+
 def test_an_offset_past_the_end_is_an_error_with_the_number_of_lines(
     tools: Tools, tmp_path: Path
 ) -> None:
@@ -147,6 +193,9 @@ def test_a_write_to_a_folder_or_read_only_file_is_refused(tools: Tools, tmp_path
     for path in ("folder", "folder/", "sealed", "pipe", "file/below"):
         with pytest.raises(GlueError):
             tools["write_file"](path, "y")
+    (tmp_path / "sealed").chmod(0o555)  # a program
+    with pytest.raises(ToolError, match="'sealed': the file is read-only"):
+        tools["write_file"]("sealed", "y")
 
     assert (tmp_path / "file").read_text() == (tmp_path / "sealed").read_text() == "x"
 
@@ -178,10 +227,12 @@ def test_a_write_below_a_link_inside_the_root_works(tools: Tools, tmp_path: Path
         ".git",
         ".GIT",
         ".git. .",
+        "git~1",
         "git~12",
         ".git::$INDEX_ALLOCATION",
         "a\\.git",
         ".g\u200cit",
+        ".gi\ufe00t",
         ".gi\ufe0ft",
         "\uff0egit",
     ],
@@ -198,7 +249,10 @@ def test_names_that_a_file_system_treats_as_git_are_refused(
 
 @pytest.mark.parametrize(
     "name",
-    [".gitignore", ".github/workflows/ci.yml", ".gitattributes", "git/x", ".git-x", "agit~1"],
+    [
+        *[".gitignore", ".github/workflows/ci.yml", ".gitattributes", "git/x", ".git-x", "agit~1"],
+        *["git~", "git~x", ".gi\ufe10t"],
+    ],
 )
 def test_names_that_only_start_with_git_are_written(
     tools: Tools, tmp_path: Path, name: str
@@ -219,9 +273,56 @@ def test_a_write_keeps_the_owner(tools: Tools, tmp_path: Path) -> None:
     assert (tmp_path / "file").stat().st_uid == 65534
 
 
-def test_a_content_that_is_too_long_is_not_written(tools: Tools) -> None:
-    with pytest.raises(ToolError, match="too many"):
+def test_a_content_of_more_than_8_mib_is_not_written(tools: Tools) -> None:
+    assert "8,388,608 bytes" in tools["write_file"]("file", "x" * 8 * 1024 * 1024)
+    with pytest.raises(ToolError, match="8388609 bytes are too many for one file; at most 8388608"):
         tools["write_file"]("file", "x" * (8 * 1024 * 1024 + 1))
+
+
+@pytest.mark.parametrize("existing", [False, True])
+def test_a_file_is_private_until_it_is_complete_and_is_stored_on_the_disk(
+    tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, existing: bool
+) -> None:
+    if existing:
+        (tmp_path / "file").write_text("old")
+        (tmp_path / "file").chmod(0o640)
+    modes: list[int] = []
+    synced: list[tuple[bool, str]] = []
+    fchmod, fsync = os.fchmod, os.fsync
+
+    def change(fd: int, mode: int) -> None:
+        assert os.fstat(fd).st_size == (3 if modes else 0)
+        modes.append(mode)
+        fchmod(fd, mode)
+
+    def sync(fd: int) -> None:
+        shown = (tmp_path / "file").read_text() if (tmp_path / "file").exists() else ""
+        synced.append((stat.S_ISDIR(os.fstat(fd).st_mode), shown))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fchmod", change)
+    monkeypatch.setattr(os, "fsync", sync)
+    tools["write_file"]("file", "new")
+
+    assert modes == [0o600, stat.S_IMODE((tmp_path / "file").stat().st_mode)]
+    assert not existing or modes[1] == 0o640
+    # The content before the file appears, then the name in the folder.
+    assert synced == [(False, "old" if existing else ""), (True, "new")]
+
+
+def test_a_file_that_was_created_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
+    def meanwhile(names: tuple[str, ...]) -> None:
+        (tmp_path / "file").write_text("theirs")
+
+    with fs.Root(tmp_path) as root, pytest.raises(ToolError, match="'file' was created meanwhile"):
+        files.write(root, "file", b"ours", guard=meanwhile, is_new=True)
+
+    assert (tmp_path / "file").read_text() == "theirs"
+    with fs.Root(tmp_path) as root:
+        assert files.write(root, "file", b"ours")[0] is False
+        new, mark = files.write(root, "new", b"ours", is_new=True)
+    assert new
+    assert mark == files.mark_of((tmp_path / "new").stat())
 
 
 @pytest.mark.parametrize("path", ["new/", "new/.", "new//./", "new/..", "."])

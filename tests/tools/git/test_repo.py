@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes.checkouts import Run, import_commits
+from fakes.checkouts import Run, import_commits, import_files
 
 from glue.errors import GitError
 from glue.tools.git import FileChange, GrepHit, Repo, TreeEntry, commit_page, run_git
@@ -542,3 +542,10 @@ def test_objects_are_found_by_their_path_on_a_system_without_proc(
         with pytest.raises(GitError, match=r"object directory is not at \.git/objects") as caught:
             opened.cat_file("work", "run.sh")
         assert caught.value.kind == "unsafe"
+
+
+def test_the_8000_files_of_a_commit_are_listed(repo: Path) -> None:
+    import_files(repo, 8000)
+
+    with Repo(repo) as opened:
+        assert len(opened.list_tree("work")) == 8006
