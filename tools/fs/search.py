@@ -60,9 +60,9 @@ def main() -> None:
 
 def search(query: dict[str, Any]) -> list[str]:
     """Search files, print hits as they are found, and return notes such as "the first 100 hits"."""
-    searcher = Searcher(query)
-    root = Root.adopt(query["fd"], tuple(query["spellings"]))
     budget = walk.Budget(deadline=time.monotonic() + query["seconds"])
+    searcher = Searcher(query, budget)
+    root = Root.adopt(query["fd"], tuple(query["spellings"]))
     blocked = Blocklist(tuple(query["blocked"])) if query["blocked"] is not None else None
     wanted = parse_globs(query["glob"], root.spellings) if query["glob"] else []
     with root.place(query["path"]) as place:
@@ -93,15 +93,15 @@ def search(query: dict[str, Any]) -> list[str]:
         notes.append(f"{searcher.withheld} files are on the block list and were not searched")
     if budget.stopped:
         notes.append(f"stopped early, {budget.stopped}: narrow the path")
-    if budget.skipped + searcher.unreadable:
-        notes.append(f"{budget.skipped + searcher.unreadable} unreadable entries were skipped")
+    if budget.skipped:
+        notes.append(f"{budget.skipped} unreadable entries were skipped")
     return notes
 
 
 class Searcher:
-    """A search: its compiled pattern, the number of hits left to print, and skipped files."""
+    """A search: its compiled pattern, the number of hits left to print, and withheld files."""
 
-    def __init__(self, query: dict[str, Any]) -> None:
+    def __init__(self, query: dict[str, Any], budget: walk.Budget) -> None:
         pattern = query["pattern"]
         if len(pattern) > MAX_PATTERN:
             raise OverflowError(
@@ -120,7 +120,8 @@ class Searcher:
         self.literal = pattern.encode("utf-8", "replace") if is_literal else b""
         self.context = query["context"]
         self.left = query["limit"]
-        self.unreadable = self.withheld = 0
+        self.withheld = 0
+        self.budget = budget
 
     def search_file(self, parent: int, names: tuple[str, ...], required: bool = False) -> None:
         """Print the hits of one file.
@@ -139,7 +140,7 @@ class Searcher:
         except (OSError, UnsafePath):
             if required:
                 raise
-            self.unreadable += 1
+            self.budget.skipped += 1
         else:
             write_lines(hits)
 

@@ -18,12 +18,12 @@ MAX_ENTRIES = 100_000
 
 @dataclass(slots=True)
 class Budget:
-    """The limits of a walk, the limit that stopped the walk, and a count of skipped folders."""
+    """The limits of a walk, the limit that stopped the walk, and a count of skipped entries."""
 
     entries: int = MAX_ENTRIES
     deadline: float = float("inf")  # a value of time.monotonic()
     stopped: str = ""  # the limit that was reached; empty if none was
-    skipped: int = 0  # folders that could not be read, or are nested too deep
+    skipped: int = 0  # entries that could not be read, or are nested too deep
 
     @property
     def spent(self) -> bool:

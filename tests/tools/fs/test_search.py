@@ -16,7 +16,7 @@ from glue.tasks import StopFlag
 from glue.tools.fs import Blocklist, Root
 from glue.tools.fs.functions import functions
 from glue.tools.fs.grep_process import grep as run_grep
-from glue.tools.fs.search import read_texts
+from glue.tools.fs.search import read_texts, search
 
 
 async def test_hits_have_paths_line_numbers_and_context(tools: Tools, tmp_path: Path) -> None:
@@ -245,3 +245,27 @@ async def test_up_to_1000_hits_and_10_lines_around_a_hit_are_shown(
     assert await count("few", context=-1) == 1
     assert await count("few", context=1) == 3
     assert await count("few", context=50) == 21
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/attr"), reason="needs /proc")
+async def test_files_that_cannot_be_read_are_counted() -> None:
+    count = sum(len(names) for _, _, names in os.walk("/proc/self/attr"))
+
+    with Root("/proc/self/attr") as root:
+        note = f"[{count} unreadable entries were skipped]"
+        assert await functions(root)["grep"]("needle", glob="*") == f"no match\n{note}"
+
+
+@pytest.mark.parametrize("seconds", [0.0, 60.0])
+def test_a_search_stops_when_its_time_is_up(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], seconds: float
+) -> None:
+    write_tree(tmp_path, "a")
+    fd = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    query = {"pattern": "needle", "path": ".", "glob": "", "limit": 9, "blocked": None}
+    query |= dict.fromkeys(("ignore_case", "fixed", "ignored", "context"), 0)
+
+    notes = search({**query, "fd": fd, "spellings": [], "seconds": seconds})
+
+    assert notes == ([] if seconds else ["stopped early, time is up: narrow the path"])
+    assert capfd.readouterr().out == ("a:1: needle in a\n" if seconds else "")
