@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from glue.errors import ToolError
 from glue.tools.fs.edit import LADDER, Edited, Replacement, compare, edit_all
 
+PLAIN = str.maketrans("“”", '""')
 CODE = "def f(x):\n    if x:\n        return 1\n    return 2\n"
 
 
@@ -627,11 +628,49 @@ def test_unchanged_lines_of_a_long_quote_of_equal_lines_keep_their_bytes() -> No
     assert text_of(content, old, f"new\n{old}") == f"new\n{content}"
 
 
-@pytest.mark.parametrize(("count", "kept"), [(500, True), (501, False)])
-def test_a_very_long_new_text_is_not_compared_with_the_quote(count: int, kept: bool) -> None:
-    lines = [str(number) for number in range(count)]
-    content = "".join(f"{line} \n" for line in lines[:500])
+@pytest.mark.parametrize(
+    ("quoted", "count", "kept"), [(500, 500, True), (500, 501, False), (89, 2809, False)]
+)
+def test_a_very_long_new_text_is_not_compared_with_the_quote(
+    quoted: int, count: int, kept: bool
+) -> None:
+    old = [f"“{number}”" for number in range(quoted)]
+    new = ["new", *old[1:], *["more"] * (count - quoted)]
+    blanks = "".join(f"{line} \n" for line in old)
+    marks = "\n".join(old)
 
-    done = text_of(content, "\n".join(lines[:500]), "\n".join(["new", *lines[1:]]))
+    same_blanks = text_of(blanks, "\n".join(old), "\n".join(new))
+    same_marks = text_of(marks, marks.translate(PLAIN), "\n".join(new).translate(PLAIN))
 
-    assert ("\n1 \n" in done) is kept
+    assert ("\n“1” \n" in same_blanks) is kept
+    assert ("\n“1”\n" in same_marks) is kept
+
+
+def test_a_file_of_up_to_500000_lines_is_matched_line_by_line() -> None:
+    content, quote = b"\n" * 500_000 + b"a \tb", Replacement(old="a \tb  ", new="c")
+
+    assert edit_all(content, [quote]).content == b"\n" * 500_000 + b"c"
+    with pytest.raises(ToolError, match="old was not found"):
+        edit_all(b"\n" + content, [quote])
+
+
+@pytest.mark.parametrize(
+    ("lines", "quote", "shown"),
+    [
+        # The place follows from a rare line rather than from frequent ones.
+        ("{ } } } } } alpha_beta omega }", "{ } } alpha_beta none }", 4),
+        # A quote that starts before the file is shown from its first line.
+        ("third second_to_last rest", "first second third", 1),
+        # Of two equal places, the first is shown.
+        ("x same_line y z same_line w", "same_line none", 2),
+        # Lines of other words are not similar.
+        ("compute(a,b) compute(c,d,e,f,g)", "compute(c,d,e,f,h)", 2),
+    ],
+)
+def test_the_most_similar_place_is_shown(lines: str, quote: str, shown: int) -> None:
+    content = "\n".join(lines.split()).encode()
+
+    with pytest.raises(ToolError, match="The most similar text:") as caught:
+        edit(content, "\n".join(quote.split()), "new")
+
+    assert int(str(caught.value).split("\n")[1].split()[0]) == shown
