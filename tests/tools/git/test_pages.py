@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fakes.checkouts import Run
+from fakes.checkouts import Run, import_files
 
 from glue.errors import ToolError
 from glue.tools.fs import Blocklist
@@ -249,3 +249,79 @@ def test_the_summary_and_the_patch_fill_one_page(repo: Path, run: Run) -> None:
     assert below.count("\n") > 150
     note = patch[patch.rindex("\n[") :]
     assert PAGE - 200 < len(page) - len(note) <= PAGE
+
+
+def test_a_page_of_a_commit_starts_with_its_author_message_and_totals(repo: Path, run: Run) -> None:
+    with Repo(repo) as opened:
+        page = commit_page(opened, "HEAD")
+        rest = commit_page(opened, "HEAD", 2)
+
+    lines = page.split("\n")
+    assert lines[0] == f"commit {run('rev-parse', 'HEAD')}"
+    assert lines[1] == "author Änne <a@example.com>"
+    assert lines[2].startswith("date 2024-05-06T07:08:09")
+    assert lines[3:8] == ["", "    second", "    ", "    with a body", ""]
+    assert lines[8] == "6 files changed, 3 lines added, 1 deleted"
+    assert page.endswith(rest)
+    assert rest.startswith("new file mode 100644")
+
+
+def test_a_merge_is_compared_with_its_first_parent(repo: Path, run: Run) -> None:
+    run("checkout", "-q", "-b", "side", "main")
+    (repo / "side.txt").write_text("side\n")
+    run("add", "side.txt")
+    run("commit", "-qm", "side")
+    run("checkout", "-q", "work")
+    run("merge", "-q", "--no-edit", "side")
+
+    with Repo(repo) as opened:
+        page = commit_page(opened, "HEAD")
+
+    assert "\n[a merge commit with 2 parents, compared with the first]\n" in page
+    assert "A side.txt +1 -0" in page
+    assert "seven" not in page
+
+
+def test_a_large_message_does_not_fill_more_than_a_page(repo: Path, run: Run) -> None:
+    (repo / "message").write_text("subject\n\n" + "word\n" * 10_000)
+    run("commit", "-q", "--allow-empty", "-F", "message")
+
+    with Repo(repo) as opened:
+        page = commit_page(opened, "HEAD")
+
+    assert "    [truncated]\n" in page
+    assert page.replace("\n    ", "\n").index("[truncated]") < PAGE + 200
+
+
+def test_at_most_1000_names_of_a_folder_are_listed(repo: Path) -> None:
+    import_files(repo, 1001)
+
+    with Repo(repo) as opened:
+        page = file_page(opened, "work", "", 1)
+
+    assert page.count("\n") == 1000
+
+
+def test_up_to_three_files_of_the_same_name_are_suggested(repo: Path, run: Run) -> None:
+    for folder in "abcd":
+        (repo / folder).mkdir()
+        (repo / folder / "same.py").touch()
+    run("add", *"abcd")
+    run("commit", "-qm", "same")
+
+    with (
+        Repo(repo) as opened,
+        pytest.raises(ToolError, match=r"did you mean a/same\.py or b/same\.py or c/same\.py\?$"),
+    ):
+        file_page(opened, "HEAD", "x/same.py", 1)
+
+
+def test_a_submodule_is_shown_as_one_line(repo: Path, run: Run) -> None:
+    head = run("rev-parse", "HEAD")
+    run("update-index", "--add", "--cacheinfo", f"160000,{head},sub")
+    run("commit", "-qm", "submodule")
+
+    with Repo(repo) as opened:
+        page = file_page(opened, "HEAD", "sub", 1)
+
+    assert page == f"[another repository (submodule), at commit {head}]"
