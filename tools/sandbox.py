@@ -350,37 +350,51 @@ def _succeeds(argv: Sequence[str]) -> bool:
     return done.returncode == 0
 
 
-def _etc() -> tuple[list[str], list[str], list[str]]:
+def _etc(top: str = "/etc") -> tuple[list[str], list[str], list[str]]:
     """Return lists of paths in /etc: readable paths, hidden paths, and folders with hidden paths.
 
     A folder without hidden paths is one readable path. A file is hidden if users other than its
-    owner may not read it; without a sandbox, a command of root could read it.
+    owner may not read it; without a sandbox, a command of root could read it. A link to such a file
+    is in neither of the first two lists, because Landlock would open the file.
     """
     public, hidden, mixed = list[str](), list[str](), list[str]()
+    links: list[str] = []  # to files that are not public
 
     def visit(folder: str) -> None:
-        shown, covered = len(public), len(hidden)
+        shown, covered = len(public), len(hidden) + len(links)
         for name in sorted(os.listdir(folder)):
             path = f"{folder}/{name}"
             try:
                 mode = os.lstat(path).st_mode
                 if stat.S_ISDIR(mode) and mode & 0o005 == 0o005:
                     visit(path)
-                elif stat.S_ISLNK(mode) or (not stat.S_ISDIR(mode) and mode & 0o004):
+                elif stat.S_ISLNK(mode):
+                    (public if _is_public(path) else links).append(path)
+                elif not stat.S_ISDIR(mode) and mode & 0o004:
                     public.append(path)
                 else:
                     hidden.append(path)
             except FileNotFoundError:
-                continue  # removed meanwhile
+                pass  # removed meanwhile
             except OSError:
                 hidden.append(path)
-        if len(hidden) == covered:
+        if len(hidden) + len(links) == covered:
             public[shown:] = [folder]  # everything in it may be read
         else:
             mixed.append(folder)
 
-    visit("/etc")
+    visit(top)
     return public, hidden, mixed
+
+
+def _is_public(link: str) -> bool:
+    """Return whether all users may read the target of a link; also if it does not exist."""
+    try:
+        return bool(os.stat(link).st_mode & 0o004)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
 
 
 def _exists(path: str) -> bool:
@@ -451,13 +465,11 @@ def _sockets(folders: Iterable[str]) -> list[str]:
     """Return the paths of the host's sockets in the given folders, in /etc and in SYSTEM."""
     try:
         with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as file:
-            names = {
-                line.split(maxsplit=7)[7].rstrip("\n")
-                for line in file
-                if line.count(" ") >= 7 and "/" in line
-            }
-    except (OSError, IndexError):
+            rows = [line.rstrip("\n").split(maxsplit=7) for line in file]
+    except OSError:
         return []
     inside = tuple(f"{folder}/" for folder in (*folders, *SYSTEM, "/etc"))
-    there = (name for name in names if name.startswith("/") and os.path.exists(name))
+    # A socket without a name has seven fields, one in no folder has a name that begins with "@".
+    names = {row[7] for row in rows if len(row) == 8 and row[7].startswith("/")}
+    there = filter(os.path.exists, names)
     return sorted({real for real in map(os.path.realpath, there) if real.startswith(inside)})

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -18,7 +20,7 @@ import pytest
 import glue
 from glue.errors import ConfigError
 from glue.testing import Script, call, calls
-from glue.tools import coding, shell
+from glue.tools import coding, confine, sandbox, shell
 from glue.tools.sandbox import (
     BACKENDS,
     Sandbox,
@@ -29,6 +31,7 @@ from glue.tools.sandbox import (
     remove_private_folders,
 )
 
+needs_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
 PYTHON = shutil.which("python3", path="/usr/bin:/bin") or sys.executable
 Attempt = Callable[..., str]
 
@@ -248,6 +251,7 @@ def test_the_home_folder_is_private_and_shows_toolchains(
 ) -> None:
     home = tmp_path / "home"
     (home / ".cargo/bin").mkdir(parents=True)
+    (home / ".cargo/registry").mkdir()
     (home / ".cargo/bin/cargo").write_text("#!/bin/sh\necho cargo runs\n")
     (home / ".cargo/bin/cargo").chmod(0o755)
     (home / ".cargo/credentials.toml").write_text("tOpSeCrEt")
@@ -334,8 +338,26 @@ def test_bubblewrap_shows_the_system_read_only_and_hides_its_private_files(
             assert found[str(entry)] == "--ro-bind /dev/null"
         elif entry.is_dir() and entry.stat().st_mode & 0o005 != 0o005:
             assert found[str(entry)] == "--tmpfs"
+        else:
+            assert str(entry) not in found
     if os.path.exists("/etc/shadow"):
         assert found["/etc/shadow"] == "--ro-bind /dev/null"
+
+
+@pytest.mark.parametrize(("network", "sockets"), [(True, "internet"), (False, "all")])
+def test_bubblewrap_gets_the_filter_of_system_calls_on_a_descriptor(
+    bwrap: str, project: Path, network: bool, sockets: str
+) -> None:
+    Path(bwrap).write_text('#!/bin/sh\nshift\ncat <&"$1"\n')
+    root = os.path.realpath(project)
+    runner = SandboxRunner(Sandbox(network=network), BACKENDS["bubblewrap"], root)
+
+    argv = runner(["true"], root)
+    done = subprocess.run(argv, capture_output=True, timeout=30, check=True)
+
+    start = argv.index(bwrap)
+    assert argv[start : start + 4] == [bwrap, "--seccomp", "9", "--unshare-all"]
+    assert done.stdout == confine.make_filter(os.uname().machine, sockets=sockets)
 
 
 @pytest.mark.parametrize("network", [True, False])
@@ -371,6 +393,7 @@ def test_bubblewrap_hides_sockets_in_visible_folders(
     names = [
         "\0glue-test/" + os.urandom(4).hex(),
         str(project / "inside"),
+        str(project / "with a blank"),
         str(tmp_path / "outside"),
     ]
     with ExitStack() as stack:
@@ -380,6 +403,7 @@ def test_bubblewrap_hides_sockets_in_visible_folders(
         found = mounts(wrapped(project))
 
     assert found[os.path.realpath(project / "inside")] == "--ro-bind /dev/null"
+    assert found[os.path.realpath(project / "with a blank")] == "--ro-bind /dev/null"
     assert os.path.realpath(tmp_path / "outside") not in found
 
 
@@ -437,10 +461,32 @@ def test_the_private_folder_is_removed_with_the_runner(backend: str, project: Pa
     assert runner is not None
     private = runner.private
     assert os.path.isdir(private)
+    assert private in sandbox.PRIVATE
 
     del runner
 
     assert not os.path.exists(private)
+    assert private not in sandbox.PRIVATE
+
+
+def test_the_private_folder_stays_while_the_read_only_runner_is_used(project: Path) -> None:
+    runner = SandboxRunner(Sandbox(), BACKENDS["landlock"], str(project))
+    private, strict = runner.private, runner.read_only()
+
+    del runner
+    assert os.path.isdir(private)
+    del strict
+
+    assert not os.path.exists(private)
+
+
+def test_a_private_folder_that_was_removed_already_is_not_an_error(project: Path) -> None:
+    runner = SandboxRunner(Sandbox(), BACKENDS["landlock"], str(project))
+
+    shutil.rmtree(runner.private)
+    remove_private_folders()
+
+    assert runner.private not in sandbox.PRIVATE
 
 
 def test_private_folders_are_removed_before_a_process_ends_at_once(
@@ -643,6 +689,213 @@ class Missing:
 
     def wrap(self, argv: Sequence[str], root: str, view: View) -> list[str]:
         raise AssertionError("it does not work")
+
+
+class Working(Missing):
+    """A backend that works on every machine."""
+
+    def works(self) -> bool:
+        return True
+
+
+def test_a_backend_is_found_by_its_name_or_as_the_first_that_works(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = Working(), Working()
+    monkeypatch.setitem(BACKENDS, "bubblewrap", first)
+    monkeypatch.setitem(BACKENDS, "landlock", second)
+
+    assert find_backend() is first
+    assert find_backend("bubblewrap") is first
+    assert find_backend("landlock") is second
+
+
+@needs_linux
+def test_landlock_works_if_the_kernel_has_a_version_that_is_new_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    create_ruleset, of_version = 444, 1
+    libc = ctypes.CDLL(None)
+    version = libc.syscall(create_ruleset, None, 0, of_version)
+    if version < 3:
+        pytest.skip("needs Landlock of Linux 6.2")
+
+    assert BACKENDS["landlock"].works()
+    monkeypatch.setattr(confine, "OLDEST", version)
+    assert sandbox._landlock_works.__wrapped__()
+    monkeypatch.setattr(confine, "OLDEST", version + 1)
+    assert not sandbox._landlock_works.__wrapped__()
+
+
+def test_bubblewrap_works_if_the_program_can_start_another_one(
+    bwrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    works = sandbox._bubblewrap_works.__wrapped__
+
+    assert works()
+    Path(bwrap).write_text("#!/bin/sh\nexit 1\n")
+    assert not works()
+    Path(bwrap).write_text("not a program")
+    assert not works()
+    Path(bwrap).unlink()
+    assert not works()
+
+
+def paths_of(folder: Path, found: Sequence[str]) -> list[str]:
+    return [os.path.relpath(path, folder) for path in found]
+
+
+@pytest.fixture
+def etc() -> Iterator[Path]:
+    """A folder with public and private files, in a folder that all users can read."""
+    with tempfile.TemporaryDirectory() as name:
+        top = Path(os.path.realpath(name))
+        top.chmod(0o755)
+        for folder in ("public/inner", "mixed/inner", "private"):
+            (top / folder).mkdir(parents=True)
+        for file, mode in {
+            "hosts": 0o644,
+            "program": 0o755,
+            "secret-program": 0o711,
+            "shadow": 0o640,
+            "public/file": 0o644,
+            "public/inner/file": 0o444,
+            "mixed/key": 0o600,
+            "mixed/list": 0o644,
+            "mixed/inner/file": 0o644,
+            "private/file": 0o644,
+        }.items():
+            (top / file).write_text(file)
+            (top / file).chmod(mode)
+        (top / "private").chmod(0o700)
+        yield top
+
+
+def test_files_of_the_system_are_readable_if_all_users_may_read_them(etc: Path) -> None:
+    (etc / "link").symlink_to("hosts")
+
+    public, hidden, mixed = (paths_of(etc, found) for found in sandbox._etc(str(etc)))
+
+    assert public == ["hosts", "link", "mixed/inner", "mixed/list", "program", "public"]
+    assert hidden == ["mixed/key", "private", "secret-program", "shadow"]
+    assert mixed == ["mixed", "."]
+
+
+def test_a_folder_that_all_may_search_but_not_list_is_hidden(etc: Path) -> None:
+    (etc / "public").chmod(0o711)
+    (etc / "mixed").chmod(0o744)
+
+    hidden = paths_of(etc, sandbox._etc(str(etc))[1])
+
+    assert hidden == ["mixed", "private", "public", "secret-program", "shadow"]
+
+
+def test_a_link_does_not_make_a_private_file_readable(etc: Path) -> None:
+    for link in ("shadow", "secret-program", "hosts", "nothing"):
+        (etc / f"mixed/inner/to-{link}").symlink_to(f"../../{link}")
+    (etc / "mixed/inner/to-itself").symlink_to("to-itself")
+
+    public, hidden, mixed = (paths_of(etc, found) for found in sandbox._etc(str(etc)))
+
+    assert public == [
+        "hosts",
+        "mixed/inner/file",
+        "mixed/inner/to-hosts",
+        "mixed/inner/to-nothing",
+        "mixed/list",
+        "program",
+        "public",
+    ]
+    assert hidden == ["mixed/key", "private", "secret-program", "shadow"]
+    assert mixed == ["mixed/inner", "mixed", "."]
+
+
+def test_a_folder_that_cannot_be_listed_is_hidden(etc: Path) -> None:
+    nobody = 65534
+    if os.geteuid() == 0:
+        os.chown(etc / "public", nobody, nobody)
+    (etc / "public").chmod(0o005)  # for all users but its owner
+
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(nobody)
+    try:
+        hidden = paths_of(etc, sandbox._etc(str(etc))[1])
+    finally:
+        os.seteuid(before)
+        (etc / "public").chmod(0o755)
+
+    assert hidden == ["mixed/key", "private", "public", "secret-program", "shadow"]
+
+
+def test_only_outermost_paths_outside_the_system_and_written_folders_are_named(
+    tmp_path: Path,
+) -> None:
+    for name in ("a/b", "ab", "written/inner"):
+        (tmp_path / name).mkdir(parents=True)
+    inside = [str(tmp_path / name) for name in ("ab", "a/b", "a", "missing", "written/inner")]
+
+    found = sandbox._outermost([*inside, "/usr", "/usr/bin"], [str(tmp_path / "written")])
+
+    assert found == (str(tmp_path / "a"), str(tmp_path / "ab"))
+
+
+def test_the_folders_of_programs_are_those_of_path_and_of_this_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "venv/bin").mkdir(parents=True)
+    (tmp_path / "venv/pyvenv.cfg").write_text("")
+    monkeypatch.setenv("PATH", f"{tmp_path}/plain/bin:relative:{tmp_path}/venv/bin")
+    monkeypatch.setattr(sys, "executable", f"{tmp_path}/python/bin/python")
+
+    assert list(sandbox._program_folders()) == [
+        f"{tmp_path}/plain/bin",
+        f"{tmp_path}/venv",
+        f"{tmp_path}/python/bin",
+        sys.base_prefix,
+    ]
+
+
+def test_the_home_folder_is_not_shown_because_it_is_in_path(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "home/bin").mkdir(parents=True)
+    monkeypatch.setenv("HOME", f"{tmp_path}/home")
+    monkeypatch.setenv("PATH", f"/:{tmp_path}/home:{tmp_path}/home/bin")
+
+    read = SandboxRunner(Sandbox(), BACKENDS["landlock"], str(project)).view.read
+
+    assert f"{tmp_path}/home/bin" in read
+    assert not {"/", f"{tmp_path}/home"} & {*read}
+
+
+def test_the_addresses_of_name_servers_are_shown_only_with_a_network(project: Path) -> None:
+    file = os.path.realpath("/etc/resolv.conf")
+    if not os.path.exists(file):
+        pytest.skip("this machine has no name servers")
+
+    def shown(network: bool) -> bool:
+        options = Sandbox(network=network)
+        return file in SandboxRunner(options, BACKENDS["landlock"], str(project)).view.read
+
+    assert (shown(True), shown(False)) == (True, False)
+
+
+@needs_linux
+def test_the_git_folders_of_a_linked_worktree_may_borrow_objects(tmp_path: Path) -> None:
+    first, main, linked = tmp_path / "first", tmp_path / "main", tmp_path / "linked"
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@x"]
+    subprocess.run([*git, "init", "-q", first], check=True)
+    subprocess.run([*git, "-C", first, "commit", "-qm", "x", "--allow-empty"], check=True)
+    subprocess.run([*git, "clone", "-q", "--shared", first, main], check=True)
+    subprocess.run([*git, "-C", main, "worktree", "add", "-q", linked], check=True)
+    before = len(os.listdir("/proc/self/fd"))
+
+    found = sandbox._git_folders(str(linked))
+
+    assert found == [f"{main}/.git/worktrees/linked", f"{main}/.git"]
+    assert sandbox._git_folders(str(main)) == []
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_auto_uses_the_best_sandbox_and_off_none(project: Path) -> None:
