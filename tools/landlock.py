@@ -103,7 +103,6 @@ def _ruleset(program: str, readable: Iterable[str | int]) -> int:
     rules = syscall(CREATE_RULESET, struct.pack("=Q", HANDLED), 8, 0)
     if rules < 0:
         raise OSError("the kernel refused to make Landlock rules")
-    os.set_inheritable(rules, False)
     prefix = os.path.dirname(os.path.dirname(os.path.realpath(program)))
     for name in (*SYSTEM, *([prefix] if prefix.count("/") > 1 else [])):
         _allow(rules, name, EXECUTE | READ_FILE | READ_DIR)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from glue.tools import landlock
 from glue.tools.landlock import has_landlock, make_ruleset, start_confined, version
 
 
@@ -29,6 +31,17 @@ pytestmark = pytest.mark.skipif(ask_kernel() < 1, reason="needs Landlock")
 def test_the_version_is_that_of_the_kernel() -> None:
     assert version() == ask_kernel()
     assert has_landlock()
+
+
+def test_the_numbers_are_those_of_the_headers_of_linux() -> None:
+    calls = (landlock.CREATE_RULESET, landlock.ADD_RULE, landlock.RESTRICT_SELF)
+    rights = (landlock.EXECUTE, landlock.WRITE_FILE, landlock.READ_FILE, landlock.READ_DIR)
+
+    assert calls == (444, 445, 446)
+    assert rights == (1 << 0, 1 << 1, 1 << 2, 1 << 3)
+    assert landlock.HANDLED == 0b1_1111_1111_1111  # from execute to make_sym
+    assert landlock.PRCTL == {"x86_64": 157, "aarch64": 167}
+    assert (landlock.PATH_BENEATH, landlock.NO_NEW_PRIVS) == (1, 38)
 
 
 def cat(rules: int, path: Path) -> bytes:
@@ -57,6 +70,50 @@ def test_a_confined_process_reads_only_the_listed_folders(tmp_path: Path) -> Non
 
     assert (inside, outside, linked) == (b"inside", b"", b"")
     assert (tmp_path / "outside/file").read_text() == "outside"
+
+
+def test_a_confined_process_lists_the_folders_that_it_may_read(tmp_path: Path) -> None:
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "inside/file").write_text("text")
+    rules = make_ruleset("/bin/ls", [str(tmp_path / "inside")])
+
+    child = start_confined(
+        rules,
+        lambda: subprocess.Popen(
+            ["/bin/ls", str(tmp_path / "inside"), str(tmp_path)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ),
+    )
+    out = child.communicate(timeout=20)[0]
+    os.close(rules)
+
+    assert out.splitlines()[1:] == [b"file"]
+    assert b"\ninside\n" not in out
+
+
+def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
+    tool = program(tmp_path / "one/bin/tool", "/bin/sh")
+    before = len(os.listdir("/proc/self/fd"))
+
+    os.close(make_ruleset("/bin/cat", [str(tmp_path)]))
+    os.close(make_ruleset(tool, []))
+
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_without_a_free_descriptor_there_are_no_rules() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+    try:
+        rules = make_ruleset("/bin/cat", [])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert rules == -1
 
 
 def test_a_confined_process_writes_nothing_but_to_dev_null(tmp_path: Path) -> None:
