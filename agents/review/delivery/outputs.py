@@ -104,7 +104,7 @@ def fields(body: str, kind: str) -> dict[str, str] | None:
     """
     if not body.startswith(kind):
         return None
-    return dict(_FIELDS.findall(body.split("-->", 1)[0]))
+    return dict(_FIELDS.findall(body.partition("-->")[0]))
 
 
 def sticky(report: Report) -> str:

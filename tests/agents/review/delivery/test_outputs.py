@@ -33,6 +33,7 @@ from glue.agents.review.delivery.outputs import (
 )
 from glue.agents.review.delivery.publish import publish
 from glue.agents.review.delivery.report import Report, build
+from glue.agents.review.findings.dedupe import Dismissal, PostedFinding
 from glue.agents.review.records import (
     Bundle,
     Coverage,
@@ -477,3 +478,157 @@ def test_html_renders_code_spans_and_escapes_everything_else() -> None:
 
     assert "<code>cache</code> is &lt;shared&gt;" in page
     assert "See <code>a &lt; b</code> and &lt;" in page
+
+
+ADDRESSED = "**No findings, but the change contains text addressed to the reviewer**"
+EMPTY = Coverage(hunks=(HunkCoverage(path="a.png", hunk=0, state="full"),))
+HALF = Coverage(
+    hunks=(
+        HunkCoverage(path="a.py", hunk=1, state="full", lines=5),
+        HunkCoverage(path="b.py", hunk=1, state="skipped", lines=5, reason="budget spent"),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("findings", "more", "markdown", "terminal_line"),
+    [
+        ((), {}, "**No findings** · 100 % of the change read in full",
+         "no findings, 100 % of the change read in full, by script:script-1"),
+        ((MUTABLE,), {"tripwire": True}, "**1 finding** · 100 % of the change read in full",
+         "1 finding, 100 % of the change read in full, by script:script-1"),
+        ((MUTABLE, LEAK), {}, "**2 findings** · 100 % of the change read in full",
+         "2 findings, 100 % of the change read in full, by script:script-1"),
+        ((), {"codes": ("transport.token",)},
+         "**Inconclusive** · 100 % of the change read in full",
+         "inconclusive (transport.token), 100 % of the change read in full, by script:script-1"),
+        ((MUTABLE,), {"finished": False},
+         "**1 finding, but the review was cut short** · 100 % of the change read in full",
+         "1 finding, 100 % of the change read in full, by script:script-1"),
+        ((), {"coverage": HALF},
+         "**No findings in the part that was read** · 50 % of the change read in full",
+         "no findings, 50 % of the change read in full, by script:script-1"),
+        ((), {"coverage": HALF, "provider": "", "model": ""},
+         "**No findings in the part that was analysed** · 50 % of the change analysed",
+         "no findings, 50 % of the change analysed, by analysers and rules"),
+        ((), {"tripwire": True},
+         f"{ADDRESSED} · 100 % of the change read in full",
+         "no findings, 100 % of the change read in full, by script:script-1"),
+        ((), {"coverage": EMPTY}, "**Nothing to read in this change**",
+         "nothing to read in this change"),
+        ((MUTABLE,), {"coverage": EMPTY}, "**1 finding** · 100 % of the change read in full",
+         "1 finding, 100 % of the change read in full, by script:script-1"),
+    ],
+)  # fmt: skip
+def test_first_line_states_the_result_and_the_share_that_was_read(
+    findings: tuple[Finding, ...], more: dict[str, Any], markdown: str, terminal_line: str
+) -> None:
+    made = report(*findings, **more)
+
+    assert outputs.headline(made) == f"{markdown} · head `aaaaaaaaaaaa`"
+    assert terminal(made).split("\n")[0] == f"glue review: {terminal_line}"
+
+
+def test_first_line_names_the_head_only_if_it_is_known() -> None:
+    made = replace(FULL, change=replace(FULL.change, head_sha=""))
+
+    assert outputs.headline(made) == "**3 findings** · 100 % of the change read in full"
+    assert " h=none -->" in inline(made.items[0], made)
+
+
+def test_last_line_names_the_model_the_prompt_and_who_asked() -> None:
+    dismiss = " · dismiss a finding with a commit trailer `Review-Dismiss: <id> reason`"
+    asked = replace(FULL, change=replace(FULL.change, request="is @bob right?"))
+    rules = replace(report(), model="", prompt="", change=ReviewedChange())
+
+    last = "_Reviewed by `script:script-1` · prompt `review/v1` · asked for by `ann`"
+    assert outputs.footer(FULL) == f"{last}{dismiss}_"
+    assert outputs.footer(asked) == f"{last} (is @ bob right?){dismiss}_"
+    assert outputs.footer(report()) == f"{last}_"
+    assert outputs.footer(rules) == "_Reviewed by analysers and rules, without a model_"
+
+
+@pytest.mark.parametrize(("number", "last"), [(20, "- `f19.py`: too large"), (21, "- and 1 more")])
+def test_at_most_20_unread_files_are_listed(number: int, last: str) -> None:
+    skipped = tuple(SkippedFile(path=f"f{n}.py", reason="too large") for n in range(number))
+
+    section = summary(report(skipped=skipped)).partition("### Not read in full\n\n")[2]
+
+    rows = section.partition("\n\n")[0].split("\n")
+    assert rows[-1] == last
+    assert len(rows) == min(number, 20) + (number > 20)
+
+
+@pytest.mark.parametrize(("number", "more"), [(10, ""), (11, " and 1 more"), (13, " and 3 more")])
+def test_terminal_names_at_most_ten_unread_files(number: int, more: str) -> None:
+    hunks = (
+        HunkCoverage(path=f"f{n}.py", hunk=at, state="partial")
+        for n in range(number)
+        for at in (1, 2)
+    )
+
+    text = terminal(report(coverage=Coverage(hunks=tuple(hunks))))
+
+    names = ", ".join(f"f{n}.py" for n in range(10))
+    assert text.endswith(f"\nnot read in full: {names}{more}\n")
+
+
+def test_terminal_shows_a_suggestion_a_note_and_how_to_verify_the_fix() -> None:
+    noted = terminal(report(replace(MUTABLE, note="described as intended"))).split("\n")
+    plain = terminal(report(replace(LEAK, acceptance=""))).split("\n")
+
+    assert noted[-5:-1] == [
+        "    suggestion:",
+        "    | def load(name, cache=None):",
+        "    note: described as intended",
+        "    Acceptance: two calls with different names share nothing",
+    ]
+    assert not any(row.startswith("    note:") for row in plain)
+    assert plain[-2].startswith("    Acceptance: `glue review` no longer reports the id ")
+
+
+def test_suggestion_is_left_out_if_less_than_200_characters_remain_for_the_body() -> None:
+    (item, *_) = FULL.items
+    body = "word " * 39 + "ends."
+    shown: dict[int, str] = {}
+
+    for size in range(900, 1_300):
+        finding = replace(item.finding, body=body, suggestion="x" * size)
+        text = inline(replace(item, finding=finding), FULL)
+        assert body in text
+        if "x" * size in text:
+            shown[size] = text
+
+    assert sorted(shown) == list(range(900, max(shown) + 1))
+    assert len(shown[max(shown)]) == 1_500
+
+
+def test_lists_of_a_report_name_what_is_fixed_dismissed_and_refuted() -> None:
+    (first, second, third) = FULL.items
+    old = PostedFinding(fingerprint="0" * 16, path="old.py", title="Was wrong")
+    made = replace(
+        FULL,
+        items=(first,),
+        fixed=(old,),
+        dismissed=((second, Dismissal(id="x", reason="wanted", by="ann")),),
+        refuted=(replace(third, finding=replace(third.finding, note="it is used")),),
+        open=frozenset((first.finding.fingerprint,)),
+    )
+
+    markdown, text = summary(made), terminal(made)
+
+    assert "### Fixed\n\n- `old.py` Was wrong" in markdown
+    assert "The file stays open**, by `ann`: wanted" in markdown
+    assert "<details><summary>1 finding refuted by the second look</summary>" in markdown
+    assert f"(`{first.finding.fingerprint}`, still open)" in markdown
+    assert "fixed: old.py: Was wrong\n" in text
+    assert f"dismissed: The file stays open ({second.finding.fingerprint})\n" in text
+    assert f"refuted: {third.where}: The old name is gone (it is used)\n" in text
+
+
+def test_long_lists_of_fixed_findings_are_cut_after_20() -> None:
+    fixed = tuple(
+        PostedFinding(fingerprint=f"{n:016}", path=f"f{n}.py", title="Was wrong") for n in range(21)
+    )
+
+    assert summary(replace(FULL, fixed=fixed)).count("Was wrong") == 20

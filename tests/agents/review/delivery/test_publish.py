@@ -17,6 +17,7 @@ from fakes.review import BASE, HEAD, pull_request
 
 from glue.agents.review.change.collect import from_texts
 from glue.agents.review.change.config import Config
+from glue.agents.review.delivery.forges import find_pull_request
 from glue.agents.review.delivery.outputs import FINDING, STICKY
 from glue.agents.review.delivery.publish import Published, format_requests, publish
 from glue.agents.review.records import (
@@ -934,3 +935,60 @@ def test_gitlab_gets_the_old_name_and_both_numbers_of_an_unchanged_line() -> Non
         (place["old_path"], place["new_path"], place["old_line"], place["new_line"])
         for place in places
     ] == [("old.py", "new.py", 1, 2)]
+
+
+def test_secret_in_the_answer_of_a_forge_is_not_repeated(github: FakeForge) -> None:
+    token = github.environ["GITHUB_TOKEN"]
+
+    def refuse(*given: Any, **more: Any) -> HTTPResponse:
+        body = json.dumps({"message": f"the token {token} is wrong"}).encode()
+        return HTTPResponse(status=400, headers={}, body=body)
+
+    done = send(github, review(MUTABLE), transport=refuse)
+
+    assert done.delivery is not None
+    assert "the token [redacted] is wrong" in done.delivery.problem
+
+
+def test_address_of_the_sticky_comment_is_returned(github: FakeForge) -> None:
+    first, second = send(github, review(MUTABLE)), send(github, review(MUTABLE))
+    third = send(github, review(MUTABLE, BOUND))
+
+    assert [done.delivery and done.delivery.sticky for done in (first, second, third)] == [
+        "added",
+        "same",
+        "edited",
+    ]
+    address = stickies(github)[0]["html_url"]
+    assert [done.delivery and done.delivery.url for done in (first, second, third)] == [address] * 3
+    dry = send(github, review(MUTABLE), dry=True)
+    assert dry.delivery is not None
+    assert dry.delivery.url == address
+
+
+def test_requests_are_formatted_as_sorted_json(github: FakeForge) -> None:
+    done = send(github, review(MUTABLE), dry=True)
+
+    rows = format_requests(done.requests, "https://x.test").splitlines()
+
+    assert all(list(json.loads(row)) == ["body", "method", "url"] for row in rows)
+    assert json.loads(rows[0])["url"].startswith("https://x.test/repos/octo/demo/pulls/1/")
+
+
+def test_bundle_cannot_choose_another_forge_or_repository_than_the_job(github: FakeForge) -> None:
+    stranger = bundle(forge="gitlab", repo="mallory/x")
+
+    done = send(github, review(MUTABLE), bundle=stranger)
+
+    assert done.delivery is not None
+    assert (done.delivery.posted, done.delivery.problem) == (1, "")
+    assert all("mallory" not in call.path for call in github.calls)
+
+
+def test_address_that_the_job_does_not_name_is_taken_from_the_bundle(github: FakeForge) -> None:
+    place = replace(find_pull_request(github.environ), forge="", repo="", number=None)
+
+    done = send(github, review(MUTABLE), place=place, bundle=bundle(forge="github"))
+
+    assert done.delivery is not None
+    assert (done.delivery.posted, done.delivery.problem) == (1, "")
