@@ -323,6 +323,8 @@ def test_unsound_review_posts_nothing_and_keeps_the_sticky_comment(forge: FakeFo
     done = send(forge, review(summary="check check check check check check check check"))
 
     assert done.verdict.exit_code == 3
+    assert done.delivery is not None
+    assert done.delivery.sticky == "none"
     assert forge.calls == []
     assert json.dumps([forge.pulls[1].comments, forge.pulls[1].inline]) == before
 
@@ -959,6 +961,8 @@ def test_address_of_the_sticky_comment_is_returned(github: FakeForge) -> None:
         "same",
         "edited",
     ]
+    assert third.delivery is not None
+    assert (third.delivery.posted, third.delivery.skipped) == (1, 1)
     address = stickies(github)[0]["html_url"]
     assert [done.delivery and done.delivery.url for done in (first, second, third)] == [address] * 3
     dry = send(github, review(MUTABLE), dry=True)
@@ -992,3 +996,28 @@ def test_address_that_the_job_does_not_name_is_taken_from_the_bundle(github: Fak
 
     assert done.delivery is not None
     assert (done.delivery.posted, done.delivery.problem) == (1, "")
+
+
+def test_comments_of_a_review_have_at_most_40000_bytes(github: FakeForge) -> None:
+    values = twelve_values()
+    github.pull(values.diff, head=HEAD, base=BASE)
+    signs = [chr(0x4E00 + at * 61 % 20_000) for at in range(12 * 1_200)]
+    texts = ["".join(signs[at : at + 6]) for at in range(0, len(signs), 6)]
+    run = twelve_findings()
+    findings = tuple(
+        replace(finding, body=" ".join(texts[200 * at : 200 * at + 200]) + "。")
+        for at, finding in enumerate(run.findings)
+    )
+
+    done = send(
+        github,
+        replace(run, findings=findings),
+        bundle=values,
+        config=Config(max_findings=25, language="ja"),
+    )
+
+    sizes = [len((row["body"] + row["path"]).encode()) for row in github.pulls[1].inline]
+    assert done.delivery is not None
+    assert (done.delivery.posted, done.delivery.listed) == (len(sizes), 12 - len(sizes))
+    assert 40_000 - max(sizes) < sum(sizes) <= 40_000
+    assert all(finding.title in stickies(github)[0]["body"] for finding in findings)
