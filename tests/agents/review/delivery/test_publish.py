@@ -784,6 +784,7 @@ def test_comment_that_arrives_after_it_was_sent_again_is_deleted(
     if refused:
         forge.fail("invalid", match=refused)
     waiting: list[Any] = []
+    oldest: list[int] = []
 
     def late(method: str, where: str, **given: Any) -> HTTPResponse:
         """Carry out the first matching request only after the client has sent it again."""
@@ -793,6 +794,7 @@ def test_comment_that_arrives_after_it_was_sent_again_is_deleted(
                 return HTTPResponse(status=502, headers={}, body=b"{}")
             if len(waiting) == 2:
                 forge.request(method, waiting[0][0], **waiting[0][1])
+                oldest.append(forge.pulls[1].inline[0]["id"])
         return forge.request(method, where, **given)
 
     done = send(forge, review(MUTABLE), transport=late)
@@ -801,6 +803,7 @@ def test_comment_that_arrives_after_it_was_sent_again_is_deleted(
     assert (done.delivery.posted, done.delivery.problem) == (1, "")
     assert len(waiting) == 2
     assert len(marks(forge)) == 1
+    assert [row["id"] for row in forge.pulls[1].inline] == oldest
 
 
 def test_comments_are_listed_again_only_if_one_was_sent_twice(github: FakeForge) -> None:

@@ -7,9 +7,20 @@ from typing import Any
 
 import pytest
 
-from glue.agents.review.change.config import make
+from glue.agents.review.change.collect import from_texts
+from glue.agents.review.change.config import Config, make
 from glue.agents.review.delivery import report
-from glue.agents.review.records import Coverage, Finding, HunkCoverage, ReviewedChange
+from glue.agents.review.records import (
+    Bundle,
+    Coverage,
+    Finding,
+    HunkCoverage,
+    ProviderAttempt,
+    ReviewedChange,
+    ReviewRun,
+    SecondLook,
+)
+from glue.secrets import Redactor
 
 FINDING = Finding(
     path="app.py",
@@ -64,3 +75,213 @@ def test_verdict_determines_the_exit_code(options: dict[str, Any], code: int) ->
 
     assert found.exit_code == code
     assert found.word
+
+
+@pytest.mark.parametrize(
+    ("number", "options", "reason"),
+    [
+        (1, {}, "1 finding of severity high or worse"),
+        (2, {"fail_on": "medium"}, "2 findings of severity medium or worse"),
+        (0, {"problem": "HTTP 500"}, "not delivered: HTTP 500"),
+    ],
+)
+def test_reasons_of_a_verdict_name_what_failed(
+    number: int, options: dict[str, Any], reason: str
+) -> None:
+    one = replace(FINDING, severity="high")
+    items = tuple(report.Item(finding=one, path=one.path, where=one.path) for _ in range(number))
+
+    judged = report.decide(report.Report(change=ReviewedChange(), items=items), **options)
+
+    assert judged.reasons == (reason,)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"codes": ("degenerate.run", "x.y")},
+         "inconclusive: a word is repeated (degenerate.run, x.y)"),
+        ({"codes": ("x.y",)}, "inconclusive: x.y"),
+        ({"finished": False}, "the review stopped before it was finished"),
+        ({"coverage": Coverage(hunks=(replace(COVERED.hunks[0], state="partial"),)),
+          "model": "m"}, "0 % of the change was read in full"),
+        ({"coverage": Coverage(hunks=(replace(COVERED.hunks[0], state="partial"),))},
+         "0 % of the change was analysed"),
+    ],
+)  # fmt: skip
+def test_reasons_of_an_unfinished_review_are_named(changes: dict[str, Any], reason: str) -> None:
+    if len(changes.get("codes", ())) > 1:
+        changes = {**changes, "reasons": ("a word is repeated",)}
+
+    judged = report.decide(report.Report(change=ReviewedChange(), **changes))
+
+    assert judged.reasons == (reason,)
+    assert judged.delivered is None
+
+
+def test_dismissal_by_an_author_does_not_change_the_verdict() -> None:
+    grave = replace(FINDING, severity="critical")
+    item = report.Item(finding=grave, path="app.py", where="app.py")
+    for binding, code in ((True, 0), (False, 1)):
+        mark = report.Dismissal(id="x", binding=binding)
+        judged = report.Report(change=ReviewedChange(), dismissed=((item, mark),))
+        assert report.decide(judged).exit_code == code
+
+
+OLD = "import os\ndef load(name):\n    return name\n"
+NEW = "import os\ndef load(name, cache={}):\n    return name\n"
+
+
+def change(**more: Any) -> Bundle:
+    return from_texts({"app.py": OLD}, {"app.py": NEW}, ReviewedChange(**more))
+
+
+def built(*findings: Finding, bundle: Bundle | None = None, **more: Any) -> report.Report:
+    details: dict[str, Any] = {
+        "provider": "script",
+        "model": "one",
+        "finished": True,
+        "summary": "The change adds a cache to `load`.",
+        "coverage": COVERED,
+    }
+    run = ReviewRun(findings=findings, **{**details, **more})
+    return report.build(bundle or change(), run, Redactor(mask="[redacted]"))
+
+
+@pytest.mark.parametrize(
+    ("number", "increment", "start"),
+    [
+        (1, False, "1 finding of an earlier review is still open: 1 medium.\n\nThe change"),
+        (1, True, ("1 finding of an earlier review is still open: 1 medium.\n\n"
+                  "New since the earlier review: The change")),
+        (2, False, "2 findings of earlier reviews are still open: 2 medium.\n\nThe change"),
+        (0, True, "The change adds"),
+    ],
+)  # fmt: skip
+def test_open_findings_of_earlier_reviews_come_first(
+    number: int, increment: bool, start: str
+) -> None:
+    open_ = [
+        FINDING,
+        replace(FINDING, quote="def load(name):", title="The old name is gone", body="It breaks."),
+    ]
+
+    made = built(
+        *(replace(finding, since="abc") for finding in open_[:number]), is_increment=increment
+    )
+
+    assert made.summary.startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("more", "summary"),
+    [
+        ({"summary": ""}, "The change touches 1 file (+1, -1 lines). Nothing was found."),
+        ({"summary": "", "codes": ("x.y",)}, "The change touches 1 file (+1, -1 lines)."),
+        (
+            {"provider": "", "coverage": Coverage()},
+            "There is nothing to read in this change, so no model was asked.",
+        ),
+        (
+            {"provider": ""},
+            (
+                "The change touches 1 file (+1, -1 lines). Nothing was found. No model was asked."
+                " All files were searched for secrets, conflict markers, hidden text and"
+                " switched-off tests."
+            ),
+        ),
+        (
+            {
+                "provider": "",
+                "coverage": Coverage(
+                    hunks=(
+                        replace(COVERED.hunks[0], reason="analysed by ruff"),
+                        replace(COVERED.hunks[0], path="b.py", reason="analysed by ruff"),
+                    )
+                ),
+            },
+            (
+                "The change touches 1 file (+1, -1 lines). Nothing was found. No model was asked."
+                " ruff analysed 2 files, and all files were searched for secrets, conflict markers,"
+                " hidden text and switched-off tests."
+            ),
+        ),
+    ],
+)
+def test_summary_is_built_if_the_model_wrote_none(more: dict[str, Any], summary: str) -> None:
+    assert built(**more).summary == summary
+
+
+def test_providers_that_failed_are_named_with_the_reason() -> None:
+    tries = (
+        ProviderAttempt(provider="one", codes=("provider.auth",), detail="one: wrong key"),
+        ProviderAttempt(provider="two", codes=("degenerate.run", "x.y")),
+        ProviderAttempt(provider="three"),
+    )
+
+    notices = built(tries=tries).notices
+
+    assert notices[0] == "one did not review the change: wrong key"
+    assert notices[1].startswith("two did not review the change: ")
+    assert notices[1].endswith("; x.y")
+    assert len(notices) == 2
+
+
+def test_inconclusive_review_of_a_model_keeps_the_findings_of_rules() -> None:
+    rule = replace(FINDING, rule="x", source="rules")
+    codes = ("transport.token",)
+
+    with_rule, without = built(FINDING, rule, codes=codes), built(FINDING, codes=codes)
+    empty = built(summary="", codes=codes)
+
+    start = "The model's review was inconclusive and is not shown"
+    assert [finding.rule for finding in with_rule.findings] == ["x"]
+    assert f"{start}; these are the findings of analysers and rules." in with_rule.notices
+    assert without.findings == ()
+    assert f"{start}." in without.notices
+    assert not any(notice.startswith(start) for notice in empty.notices)
+
+
+def test_failed_checks_of_the_second_look_are_counted() -> None:
+    assert (
+        "The second look could not check 2 findings."
+        in built(second_look=SecondLook(failed=2)).notices
+    )
+
+
+def test_finding_outside_the_hunks_keeps_the_number_of_its_line() -> None:
+    rows = "".join(f"row_{n} = {n}\n" for n in range(40))
+    bundle = from_texts({"a.py": rows}, {"a.py": rows.replace("row_0 = 0", "row_0 = 9")})
+    far = replace(FINDING, path="a.py", quote="row_30 = 30", line=31, start_line=30)
+    by_rule = replace(far, quote="", rule="x", line=31)
+
+    (item,) = built(far, bundle=bundle, summary="The value `row_0` is 9 now.").items
+    (other,) = built(by_rule, bundle=bundle, provider="").items
+
+    for one in (item, other):
+        assert (one.finding.line, one.finding.start_line, one.where) == (None, None, "a.py:31")
+        assert not one.inline
+
+
+@pytest.mark.parametrize(
+    ("sha", "valid"),
+    [("a" * 40, True), ("a" * 64, True), ("a" * 41, False), ("A" * 40, False), ("--help", False)],
+)
+def test_only_full_hashes_are_valid(sha: str, valid: bool) -> None:
+    assert report.valid_sha(sha) == (sha if valid else "")
+
+
+def test_findings_that_are_too_mild_or_uncertain_are_folded() -> None:
+    config = Config(min_severity="medium", min_confidence="medium")
+    places = {
+        ("medium", "medium"): "",
+        ("low", "high"): "mild",
+        ("critical", "low"): "mild",
+        ("critical", "high"): "",
+    }
+
+    for (severity, confidence), folded in places.items():
+        finding = replace(FINDING, severity=severity, confidence=confidence)  # type: ignore[arg-type]
+        run = ReviewRun(findings=(finding,), provider="x", finished=True, coverage=COVERED)
+        (item,) = report.build(change(), run, Redactor(mask="x"), config=config).items
+        assert (item.folded, item.inline) == (folded, not folded)
