@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import glue
 from glue import errors
+from glue.codec import from_json, to_json
 from glue.decision import PendingCall
 from glue.errorcodec import decode_error, encode_error
 from glue.provider import Attempt
@@ -66,3 +69,32 @@ def test_the_result_on_an_error_is_not_encoded() -> None:
     error.result = object()  # type: ignore[assignment]
 
     assert encode_error(error)["fields"] == {}
+
+
+def test_only_fields_that_differ_from_their_default_are_encoded() -> None:
+    attempt = Attempt(provider="acme", kind="overloaded")
+    error = errors.FailoverError("all failed", kind="overloaded", attempts=[attempt])
+    error.usage = glue.Usage(input=3)
+
+    fields = encode_error(error)["fields"]
+
+    assert fields["attempts"] == [{"provider": "acme", "kind": "overloaded"}]
+    assert fields["usage"] == {"input": 3}
+
+
+def test_an_attribute_of_any_type_can_be_encoded() -> None:
+    error = errors.GlueError("odd")
+    error.place, error.number = Path("/tmp/x"), 1j  # type: ignore[attr-defined]
+
+    assert encode_error(error)["fields"] == {"place": "/tmp/x", "number": "1j"}
+
+
+def test_a_record_with_an_error_is_encoded_and_decoded() -> None:
+    @dataclass
+    class Row:
+        error: errors.GlueError | None = None
+
+    decoded = from_json(Row, to_json(Row(errors.ContextOverflow("too long"))))
+
+    assert type(decoded.error) is errors.ContextOverflow
+    assert str(decoded.error) == "too long"

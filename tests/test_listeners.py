@@ -177,3 +177,9 @@ def test_listeners_without_drain_are_not_awaited() -> None:
 
     assert type(both) is Listeners
     assert not hasattr(both, "drain")
+
+
+def test_a_program_that_configures_no_logging_prints_no_warnings_of_glue() -> None:
+    handlers = logging.getLogger("glue").handlers
+
+    assert any(isinstance(handler, logging.NullHandler) for handler in handlers)

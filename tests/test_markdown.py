@@ -51,3 +51,8 @@ def test_a_fence_is_open_until_a_line_closes_it(text: str, mark: str) -> None:
         fence.read(line)
 
     assert fence.mark == mark
+
+
+@pytest.mark.parametrize(("text", "span"), [("`a", "`` `a ``"), ("a`", "`` a` ``"), ("a", "`a`")])
+def test_a_backtick_at_one_end_is_separated_from_the_delimiter(text: str, span: str) -> None:
+    assert code_span(text) == span

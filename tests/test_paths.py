@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from glue.errors import ConfigError
-from glue.paths import config_dir, state_dir, write_private
+from glue.paths import config_dir, parse_toml, read_text, state_dir, write_private
 
 
 def test_folders_follow_the_xdg_variables() -> None:
@@ -60,3 +60,19 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     assert os.read(reader, 100) == b"through"
     assert (tmp_path / "pipe").is_fifo()
     os.close(reader)
+
+
+def test_a_file_that_cannot_be_read_is_an_error_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_bytes(b"\xff")
+
+    with pytest.raises(ConfigError, match=r"keys cannot be read: it is not UTF-8 text$"):
+        read_text(tmp_path / "keys")
+    with pytest.raises(ConfigError, match=r"none cannot be read: No such file or directory$"):
+        read_text(tmp_path / "none")
+
+
+def test_invalid_toml_is_an_error_with_its_place() -> None:
+    assert parse_toml("a = 1", "x.toml") == {"a": 1}
+    for text in ("a =", f"a = {'9' * 5000}", "a = " + "[" * 5000):
+        with pytest.raises(ConfigError, match=r"^x\.toml is not valid TOML: "):
+            parse_toml(text, "x.toml")

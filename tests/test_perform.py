@@ -10,6 +10,7 @@ import pytest
 from glue import (
     Agent,
     Context,
+    Limits,
     ToolMessage,
     tool,
 )
@@ -126,3 +127,11 @@ async def test_a_project_file_that_is_a_link_is_not_read(tmp_path: Path) -> None
     await Agent(script, project=tmp_path).run("x")
 
     assert script.requests[0].system == ""
+
+
+async def test_a_result_keeps_its_own_meta_beside_that_of_the_prompt() -> None:
+    agent = Agent(Script("ok"), name="helper", limits=Limits(token_budget=2))
+
+    result = await agent.run("x" * 40, unwrap=False)
+
+    assert result.meta == {"used": 10, "limit": 2, "input": 10, "output": 0}

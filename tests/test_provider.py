@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -162,3 +163,41 @@ async def test_a_wrapper_passes_on_attributes_and_closes_its_provider() -> None:
 
 async def test_closing_an_object_without_aclose_does_nothing() -> None:
     await close(object())
+
+
+def test_the_capabilities_of_an_object_around_a_provider_are_those_of_the_provider() -> None:
+    inner = SimpleNamespace(capabilities=Capabilities(model="m"))
+
+    assert capabilities(SimpleNamespace(provider=inner)).model == "m"
+    assert capabilities(SimpleNamespace(provider=SimpleNamespace(provider=inner))).model == "m"
+    assert capabilities(SimpleNamespace(capabilities="many", provider=inner)).model == "m"
+
+
+def test_common_values_have_the_order_of_the_first_provider() -> None:
+    first = Capabilities(efforts=("low", "high", "max"), local=True)
+    second = Capabilities(efforts=("max", "high", "low"))
+
+    assert common([first, second]).efforts == ("low", "high", "max")
+    assert common([first]).efforts == first.efforts
+    assert (common([first]).local, common([first, second]).local) == (True, False)
+
+
+def test_a_model_of_a_provider_without_capabilities_has_these() -> None:
+    default = Capabilities()
+
+    assert (default.tools, default.local, default.window, default.files) == (
+        True,
+        False,
+        None,
+        ("*/*",),
+    )
+    assert not default.takes_output({})
+    assert not default.takes_output({}, tools=True)
+
+
+def test_a_text_is_one_delta_if_it_is_not_split() -> None:
+    assert list(deltas((Text(text="ab"),))) == [TextDelta(text="ab")]
+
+
+def test_the_repr_of_a_wrapper_contains_that_of_its_provider() -> None:
+    assert repr(Wrapper(Wrapper(Script("x")))).startswith("Wrapper(Wrapper(")

@@ -170,3 +170,45 @@ def test_an_async_listener_of_a_stream_is_refused() -> None:
 
     with pytest.raises(TypeError, match="on_event must be a plain function"):
         Agent(Script("x")).stream("go", on_event=listener)
+
+
+async def test_a_reader_sleeps_until_the_next_event() -> None:
+    begun, go_on = anyio.Event(), anyio.Event()
+
+    @tool
+    async def slow() -> str:
+        """Wait for the test."""
+        begun.set()
+        await go_on.wait()
+        return "ok"
+
+    async def read() -> None:
+        async for _ in events:
+            pass
+
+    agent = Agent(Script(calls("slow"), "x"), tools=[slow])
+    with anyio.fail_after(5):
+        async with agent.stream("go") as events, anyio.create_task_group() as tasks:
+            tasks.start_soon(read)
+            await begun.wait()
+            await anyio.wait_all_tasks_blocked()
+            go_on.set()
+
+    assert events.result.text == "x"
+
+
+async def test_no_event_can_be_read_after_the_block_was_left_early() -> None:
+    async with Agent(Script(say("x" * 50, chunk=1))).stream("x") as events:
+        await anext(events)
+
+    for _ in range(2):
+        with pytest.raises(Cancelled):
+            await anext(events)
+
+
+async def test_a_stream_ends_its_iteration_after_the_last_event() -> None:
+    async with Agent(Script("x")).stream("x") as events:
+        assert len([event async for event in events]) > 2
+
+        with pytest.raises(StopAsyncIteration):
+            await anext(events)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import anyio
 import pytest
 
 from glue import (
@@ -15,6 +16,7 @@ from glue import (
     Limits,
     Outcome,
     ToolMessage,
+    ToolResult,
     Usage,
     UserMessage,
     tool,
@@ -23,7 +25,7 @@ from glue.errors import (
     BudgetExceeded,
     Cancelled,
 )
-from glue.events import Event, MessageEnd, RunStart, ToolUpdate
+from glue.events import Event, MessageEnd, RunStart, ToolEnd, ToolUpdate
 from glue.provider import TextDelta
 from glue.providers.offline import NOTICE, STAND_IN
 from glue.testing import Script, call, calls, fail, repeat, say, shape
@@ -225,3 +227,88 @@ async def test_the_model_is_told_that_the_answer_of_a_sub_agent_is_cut() -> None
 
     [message] = [each for each in result.messages if isinstance(each, ToolMessage)]
     assert message.text.endswith("The answer is incomplete: the model reached its output limit.")
+
+
+async def test_the_result_of_a_sub_agent_is_described_for_the_program() -> None:
+    usage = Usage(input=3, output=4, cost=0.5, extra={"tier": "flex"})
+    ends: list[ToolMessage] = []
+
+    def collect(event: Event) -> None:
+        if isinstance(event, ToolEnd):
+            ends.append(event.message)
+
+    parent = Agent(Script(ask_helper(), "done"), tools=[helper(say("ok", usage=usage)).as_tool()])
+    await parent.run("x", on_event=collect)
+
+    [message] = ends
+    assert message.meta == {
+        "agent": "helper",
+        "outcome": "done",
+        "usage": {"input": 3, "output": 4, "cost": 0.5},
+    }
+
+
+async def test_a_sub_agent_that_said_nothing_is_not_quoted() -> None:
+    parent = Agent(Script(ask_helper(), "done"), tools=[helper(fail("auth", "bad key")).as_tool()])
+
+    result = await parent.run("x")
+
+    assert result.messages[2].text == "the agent did not finish (failed): script: bad key"
+
+
+async def test_letters_of_other_languages_are_not_escaped_for_the_parent() -> None:
+    child = Agent(Script('{"value": "Z\u00fcrich"}'), name="helper", output=str)
+    parent = Agent(Script(ask_helper(), "done"), tools=[child.as_tool()])
+
+    assert (await parent.run("x")).messages[2].text == '"Z\u00fcrich"'
+
+
+async def test_two_sub_agents_run_at_the_same_time() -> None:
+    met = [anyio.Event(), anyio.Event()]
+
+    @tool
+    async def meet(number: int) -> str:
+        """Wait for the other one."""
+        met[number].set()
+        await met[1 - number].wait()
+        return "met"
+
+    def child(number: int) -> Any:
+        script = Script(calls(call("meet", {"number": number})), "ok")
+        return Agent(script, name=f"helper{number}", tools=[meet]).as_tool()
+
+    both = calls(call("helper0", {"prompt": "x"}), call("helper1", {"prompt": "x"}))
+    with anyio.fail_after(5):
+        result = await Agent(Script(both, "done"), tools=[child(0), child(1)]).run("x")
+
+    assert result.text == "done"
+
+
+async def test_a_run_continues_after_a_sub_agent_beside_a_tool_that_asks_to_end_it() -> None:
+    @tool
+    def leave() -> ToolResult:
+        """Ask to end the run."""
+        return ToolResult(content=(), terminate=True)
+
+    both = calls(call("helper", {"prompt": "x"}), call("leave", {}))
+    parent = Agent(Script(both, "done"), tools=[helper("ok").as_tool(), leave])
+
+    assert (await parent.run("x")).text == "done"
+
+
+async def test_a_sub_agent_has_the_deps_of_its_parent_unless_it_has_its_own() -> None:
+    seen: list[object] = []
+
+    @tool
+    async def look(context: Context[Any]) -> str:
+        """Look at the deps."""
+        seen.append(context.deps)
+        return ""
+
+    child = Agent(
+        Script(repeat(calls("look"))), name="helper", tools=[look], limits=Limits(max_turns=1)
+    )
+    parent: Agent[Any, Any] = Agent(Script(ask_helper(), "done"), tools=[child.as_tool()])
+    await parent.run("x", deps="of the parent")
+
+    assert seen == ["of the parent"]
