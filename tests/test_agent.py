@@ -592,3 +592,28 @@ def test_s132_a_wrong_argument_of_agent_or_session_is_an_error_that_names_it() -
         agent.run_sync("x", on_event=listener)
     with pytest.raises(TypeError, match="must be a plain function"):
         agent.session().subscribe(listener)
+
+
+@pytest.mark.parametrize("model", [None, "", 5, Script])
+def test_an_agent_needs_a_model(model: Any) -> None:
+    with pytest.raises(TypeError, match="model must be a name such as"):
+        Agent(model)
+
+
+def test_the_name_the_description_and_the_prompt_of_an_agent_are_texts() -> None:
+    agent: Any = Agent(Script("x"), name="helper")
+
+    for form, said in (
+        (lambda: agent.as_tool(name=5), "name must be a text"),
+        (lambda: agent.as_tool(description=5), "description must be a text"),
+        (lambda: agent.cli(prompt=5), "prompt must be a text"),
+    ):
+        with pytest.raises(TypeError, match=said):
+            form()
+    assert agent.as_tool().spec.description == "Hand a task to the agent helper."
+    assert agent.as_tool("other", "Help.").spec.name == "other"
+
+
+def test_a_session_refuses_a_second_prompt_unless_it_has_a_queue() -> None:
+    assert not Agent(Script("x")).session().queue
+    assert Agent(Script("x")).session(queue=True).queue

@@ -491,3 +491,59 @@ async def test_a_comparison_is_recorded_and_replayed_without_the_models(tmp_path
     again = await evaluate(Agent(Script(name="m")), CASES, around=replayed)
 
     assert [trial.text for trial in again.trials] == [trial.text for trial in first.trials]
+
+
+async def test_each_case_has_its_own_answers_of_tools() -> None:
+    cases = [
+        {"id": city, "prompt": "Weather?", "answers": {"weather": city}, "equals": city}
+        for city in ("Oslo", "Rome", "Lima")
+    ]
+    agent = Agent(caller(call("weather", {"city": "x"})), tools=[weather])
+
+    found = await evaluate(agent, cases)
+
+    found.assert_passed()
+    assert [trial.text for trial in found.trials] == ["Oslo", "Rome", "Lima"]
+    assert all(trial.repeat == 1 for trial in found.trials)
+
+
+async def test_a_working_folder_has_the_links_and_the_nested_files_of_its_case(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "repo"
+    folder.mkdir()
+    (folder / "broken").symlink_to("nowhere")
+
+    def check(case: Case, result: Any) -> bool:
+        assert case.folder is not None
+        link = (case.folder / "broken").readlink()
+        return str(link) == "nowhere" and (case.folder / "a/b/c.txt").read_text() == "deep"
+
+    case = {
+        "prompt": "Go.",
+        "folder": str(folder),
+        "files": {"a/b/c.txt": "deep"},
+        "python": "check",
+    }
+
+    def make(root: Path) -> Agent[Any, Any]:
+        return Agent(Script(repeat("ok")))
+
+    state = tmp_path / "runs" / "first" / "state"  # its parents do not exist yet
+    found = await evaluate(make, [case], functions={"check": check}, state=state)
+
+    found.assert_passed()
+    assert state.is_dir()
+
+
+async def test_a_case_with_only_a_judge_has_no_plain_score() -> None:
+    judge = Script(repeat('{"reason": "", "passes": true}'), name="judge")
+    cases = [
+        {"id": "both", "prompt": "Which team?", "contains": "billing", "judge": "It is short."},
+        {"id": "judged", "prompt": "Which team?", "judge": "It is short."},
+    ]
+
+    found = await evaluate(Agent(model("m", team="billing")), cases, judge=judge)
+
+    assert [trial.plain for trial in found.trials] == [1.0, None]
+    assert found.agreement() == (1, 1)

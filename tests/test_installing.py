@@ -47,3 +47,14 @@ def test_an_archive_and_a_repository_are_named_by_their_address(
 
 def test_the_command_names_this_installation() -> None:
     assert install_command("chat").endswith("[chat]'")
+
+
+def test_a_source_without_an_address_is_installed_from_the_index() -> None:
+    for text in ("{}", "[]", '{"url": ""}', '{"dir_info": {"editable": true}}', '"text"'):
+        assert command_for(text, "chat") == "pip install 'glue-agents[chat]'"
+
+
+def test_a_folder_that_is_not_editable_is_named_by_its_path() -> None:
+    source = json.dumps({"url": "file:///my%20checkout", "dir_info": {}})
+
+    assert command_for(source, "mcp") == "pip install '/my checkout[mcp]'"

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio  # noqa: TID251
+import gc
+import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Awaitable, Callable
 from types import ModuleType
 
@@ -17,11 +21,14 @@ import pytest
 
 from glue.tasks import (
     StopFlag,
+    background,
+    caller,
     complete,
     finish_in_thread,
     in_stoppable_thread,
     in_thread,
     run_blocking,
+    spawn,
 )
 
 
@@ -296,3 +303,108 @@ def test_a_second_event_loop_in_a_greenlet_is_refused(monkeypatch: pytest.Monkey
     asyncio.run(other_greenlet())
 
     assert "another greenlet runs glue in this thread" in str(raised[0])
+
+
+async def test_a_spawned_task_that_waits_is_not_collected() -> None:
+    begun = anyio.Event()
+    kept: list[weakref.ref[anyio.Event]] = []
+
+    async def work() -> None:
+        never = anyio.Event()  # only this task refers to it
+        kept.append(weakref.ref(never))
+        begun.set()
+        await never.wait()
+
+    spawn(work)
+    await begun.wait()
+    del work
+    await anyio.wait_all_tasks_blocked()
+    gc.collect()
+
+    assert kept[0]() is not None
+
+
+def test_a_blocking_call_restores_the_descriptor_that_signals_wake() -> None:
+    receiver, sender = socket.socketpair()
+    with receiver, sender:
+        sender.setblocking(False)
+        outer = signal.set_wakeup_fd(sender.fileno())
+        try:
+            run_blocking(lambda: in_thread(str))
+            assert signal.set_wakeup_fd(outer) == sender.fileno()
+        finally:
+            signal.set_wakeup_fd(outer)
+
+
+async def test_an_error_after_the_caller_was_cancelled_is_logged_for_developers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG, "glue.tasks")
+    limiter = anyio.to_thread.current_default_thread_limiter()
+    tokens = limiter.total_tokens
+    limiter.total_tokens = 1
+
+    def fail() -> None:
+        raise OSError("the disk is full")
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            await limiter.acquire_on_behalf_of(tasks)  # no thread is free
+
+            async def call() -> None:
+                await finish_in_thread(fail, always=True)
+
+            tasks.start_soon(call)
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+        limiter.release_on_behalf_of(tasks)
+    finally:
+        limiter.total_tokens = tokens
+
+    for thread in threading.enumerate():
+        if thread.name == "glue finish":
+            thread.join(5)
+    assert "the disk is full" in caplog.text
+
+
+async def test_a_background_task_is_cancelled_at_the_end_of_its_block() -> None:
+    ended: list[str] = []
+
+    async def work() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.append("ended")
+
+    async with background() as tasks:
+        tasks.start_soon(work)
+        await anyio.wait_all_tasks_blocked()
+        assert ended == []
+    assert ended == ["ended"]
+    with pytest.raises(KeyError, match="mine"):  # not in an exception group
+        async with background() as tasks:
+            tasks.start_soon(work)
+            raise KeyError("mine")
+
+
+async def test_a_function_is_called_in_the_event_loop_from_any_thread() -> None:
+    called, threads = anyio.Event(), list[int]()
+
+    def act() -> None:
+        threads.append(threading.get_ident())
+        called.set()
+
+    schedule = caller()
+    await anyio.to_thread.run_sync(schedule, act)
+    with anyio.fail_after(5):
+        await called.wait()
+
+    assert threads == [threading.get_ident()]
+
+
+def test_a_call_for_an_event_loop_that_has_ended_is_ignored() -> None:
+    async def main() -> Callable[[Callable[[], object]], None]:
+        return caller()
+
+    schedule = anyio.run(main)
+    schedule(lambda: None)
