@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -602,12 +602,13 @@ def test_an_agent_needs_a_model(model: Any) -> None:
 
 def test_the_name_the_description_and_the_prompt_of_an_agent_are_texts() -> None:
     agent: Any = Agent(Script("x"), name="helper")
-
-    for form, said in (
+    wrong: list[tuple[Callable[[], object], str]] = [
         (lambda: agent.as_tool(name=5), "name must be a text"),
         (lambda: agent.as_tool(description=5), "description must be a text"),
         (lambda: agent.cli(prompt=5), "prompt must be a text"),
-    ):
+    ]
+
+    for form, said in wrong:
         with pytest.raises(TypeError, match=said):
             form()
     assert agent.as_tool().spec.description == "Hand a task to the agent helper."
