@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sqlite3
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import glue
+from glue.failures import failure_result
 from glue.testing import Script, call, calls
 
 SCRIPT = '''
@@ -218,3 +220,101 @@ def test_a_note_is_printed_once_if_logging_is_not_configured() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stderr == "glue: a\n"
+
+
+REPORTS = """
+import logging
+import re
+import sqlite3
+import sys
+import threading
+from glue.failures import report_bug, show_notices_yourself, warn_of_notice, warn_once
+
+
+def caught(function):
+    try:
+        function()
+    except Exception as error:
+        return error
+
+
+def title(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+title("twice, then once")
+for _ in range(2):
+    report_bug("tool a", ValueError("bad"))
+for _ in range(2):
+    report_bug("tool b", ValueError("bad"), once=True)
+title("without a message")
+report_bug("tool c", KeyError())
+title("of a group")
+report_bug("tool d", ExceptionGroup("many", [TypeError("first"), ValueError("second")]))
+title("without stderr")
+stderr, sys.stderr = sys.stderr, None
+report_bug("tool e", ValueError("bad"))
+warn_once("note of e")
+sys.stderr = stderr
+title("a connection of another thread")
+db, errors = sqlite3.connect(":memory:"), []
+thread = threading.Thread(target=lambda: errors.append(caught(lambda: db.execute("SELECT 1"))))
+thread.start()
+thread.join()
+report_bug("tool f", errors[0].with_traceback(None))
+db.close()
+title("notices")
+warn_of_notice("no model wrote this")
+warn_of_notice("no model wrote this")
+show_notices_yourself()
+warn_of_notice("no model wrote that")
+title("handlers of the root do not get the warnings")
+logging.basicConfig(format="root: %(message)s")
+logging.getLogger("glue").propagate = False
+report_bug("tool g", ValueError("bad"))
+warn_once("note of g")
+logging.getLogger("glue").propagate = True
+title("logged")
+report_bug("tool h", KeyError("lost"))
+warn_once("note of h: 100 %")
+title("switched off")
+logging.getLogger("glue").setLevel(logging.ERROR)
+report_bug("tool i", ValueError("bad"))
+warn_once("note of i")
+"""
+
+
+def test_each_report_is_printed_or_logged_or_switched_off(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(REPORTS)
+
+    ran = subprocess.run(
+        [sys.executable, "app.py"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+
+    sections = re.split(r"^([a-z, ]+)$\n", ran.stderr, flags=re.MULTILINE)[1:]
+    found = dict(zip(sections[::2], sections[1::2], strict=True))
+    assert "check_same_thread=False" in found.pop("a connection of another thread")
+    assert found == {
+        "twice, then once": "glue: tool a raised ValueError: bad\n" * 2
+        + "glue: tool b raised ValueError: bad\n",
+        "without a message": "glue: tool c raised KeyError\n",
+        "of a group": "glue: tool d raised TypeError: first\n",
+        "without stderr": "",
+        "notices": "glue: no model wrote this\n",
+        "handlers of the root do not get the warnings": (
+            "glue: tool g raised ValueError: bad\nglue: note of g\n"
+        ),
+        "logged": "root: tool h raised KeyError\nKeyError: 'lost'\nroot: note of h: 100 %\n",
+        "switched off": "",
+    }
+
+
+def test_an_error_without_a_name_of_its_function_is_one_of_a_tool_call(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    result = failure_result(ValueError("bad"))
+
+    assert (result.text, result.is_error) == ("ValueError: bad", True)
+    assert result.traceback == "ValueError: bad\n"
+    assert caplog.messages == ["a tool call raised ValueError"]
+    assert failure_result(glue.ToolError("not today"), "tool a").text == "not today"
