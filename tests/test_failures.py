@@ -251,6 +251,8 @@ title("without a message")
 report_bug("tool c", KeyError())
 title("of a group")
 report_bug("tool d", ExceptionGroup("many", [TypeError("first"), ValueError("second")]))
+title("of a system error without a traceback")
+report_bug("tool d", OSError("gone"))
 title("without stderr")
 stderr, sys.stderr = sys.stderr, None
 report_bug("tool e", ValueError("bad"))
@@ -299,6 +301,7 @@ def test_each_report_is_printed_or_logged_or_switched_off(tmp_path: Path) -> Non
         + "glue: tool b raised ValueError: bad\n",
         "without a message": "glue: tool c raised KeyError\n",
         "of a group": "glue: tool d raised TypeError: first\n",
+        "of a system error without a traceback": "",
         "without stderr": "",
         "notices": "glue: no model wrote this\n",
         "handlers of the root do not get the warnings": (
