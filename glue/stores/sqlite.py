@@ -128,7 +128,6 @@ class SQLiteStore(SQLStore):
 
     def transact(self, work: Callable[[Connection], T]) -> T:
         with using(self.path, self.sync) as database:
-            database.open()
             return database.run(work)
 
     def _vacuum(self) -> None:
@@ -468,18 +467,17 @@ def _version(connection: Connection) -> int:
 
 
 def _migrate(connection: Connection) -> None:
-    """Create the tables, or upgrade them to the current version, in one transaction."""
+    """Create the tables, or upgrade them to the current version, in one transaction.
+
+    After an error the caller closes the connection, which undoes the changes.
+    """
     connection.execute("BEGIN IMMEDIATE")
-    try:
-        # The version is read again: another process may have upgraded the tables meanwhile.
-        for number in range(_version(connection), len(MIGRATIONS)):
-            for statement in _statements(MIGRATIONS[number].read_text()):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {number + 1}")
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
+    # The version is read again: another process may have upgraded the tables meanwhile.
+    for number in range(_version(connection), len(MIGRATIONS)):
+        for statement in _statements(MIGRATIONS[number].read_text()):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {number + 1}")
+    connection.execute("COMMIT")
 
 
 def _statements(script: str) -> Iterator[str]:
