@@ -19,6 +19,7 @@ from fakes.examples import examples
 from fakes.sessions import (
     fill,
     forbid_writing,
+    open_files,
     talk,
     write_texts,
 )
@@ -26,13 +27,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from glue import Message, user
-from glue.errors import NewerSchema, StoreError
+from glue.errors import NewerSchema, SessionBusy, StoreError
 from glue.messages import SCHEMA_VERSION
 from glue.stores import FileStore, copy
 from glue.stores.jsonl import lines_of_fork
 
 
-async def test_a_file_of_a_newer_version_can_be_read_but_not_changed(tmp_path: Path) -> None:
+async def test_a_file_of_a_newer_version_can_be_read_but_not_changed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     store = FileStore(tmp_path)
     await fill(store, "demo", talk())
     path = store.path("demo")
@@ -50,6 +53,7 @@ async def test_a_file_of_a_newer_version_can_be_read_but_not_changed(tmp_path: P
 
     assert path.read_bytes() == before
     assert len(await store.load("demo")) == 4
+    assert caplog.messages == [log.read_only]
 
 
 async def test_an_appended_message_adds_one_line_to_the_file(tmp_path: Path) -> None:
@@ -64,14 +68,23 @@ async def test_an_appended_message_adds_one_line_to_the_file(tmp_path: Path) -> 
     assert after[len(before) :].count(b"\n") == 1
 
 
-async def test_a_file_that_is_not_a_session_is_not_changed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"my shopping list\nmilk\n",
+        b"\nmilk\n",
+        b'{"type":"header"}\n',
+        b'{"type":"message","session":"demo"}\n',
+    ],
+)
+async def test_a_file_that_is_not_a_session_is_not_changed(tmp_path: Path, content: bytes) -> None:
     store = FileStore(tmp_path)
-    store.path("demo").write_text("my shopping list\nmilk\n")
+    store.path("demo").write_bytes(content)
 
     with pytest.raises(StoreError, match="does not begin with a session header"):
         await fill(store, "demo", talk())
 
-    assert store.path("demo").read_text() == "my shopping list\nmilk\n"
+    assert store.path("demo").read_bytes() == content
     assert await store.list() == ()
 
 
@@ -203,15 +216,22 @@ def test_a_file_with_a_damaged_end_loads_the_messages_before_it(
     anyio.run(check)
 
 
-async def test_an_incomplete_record_is_moved_to_a_file_beside(tmp_path: Path) -> None:
+async def test_an_incomplete_record_is_moved_to_a_file_beside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     store = FileStore(tmp_path)
     await fill(store, "demo", talk())
     with store.path("demo").open("ab") as file:
         file.write(b'{"type":"message","me')
 
+    before = open_files()
     await fill(store, "demo", (user("next"),))
 
     side = tmp_path / "demo.torn"
+    assert open_files() == before
+    assert caplog.messages == [
+        f"session 'demo': 21 bytes of an incomplete record were moved to {side}"
+    ]
     assert side.read_bytes() == b'{"type":"message","me\n'
     assert stat.S_IMODE(side.stat().st_mode) == 0o600
     assert len(await store.load("demo")) == 5
@@ -483,6 +503,25 @@ async def test_a_session_is_listed_with_a_title_if_its_first_message_ends_within
     assert titles == ["x" * 80, ""]
 
 
+async def test_a_fork_keeps_changes_as_records_and_leaves_excluded_messages_out_if_it_is_live(
+    tmp_path: Path,
+) -> None:
+    store = FileStore(tmp_path)
+    async with store.log("demo") as log:
+        await log.extend((user("one"), user("two"), user("three")))
+        await log.exclude([log.messages[0].id])
+
+    await copy(store, "demo", store, "all")
+    await copy(store, "demo", store, "live", at=2, live=True)
+
+    assert store.path("all").read_bytes().count(b'{"type":"exclude"') == 1
+    assert store.path("live").read_bytes().count(b'{"type":"exclude"') == 0
+    assert [message.text for message in await store.load("live")] == ["two"]
+    assert [info.forked_at for info in await store.list() if info.id == "live"] == [2]
+    with pytest.raises(ValueError, match="has 3 messages; it cannot be forked at 4"):
+        await copy(store, "demo", store, "more", at=4, live=True)
+
+
 async def test_a_fork_decodes_messages_only_if_some_were_inserted_or_removed(
     tmp_path: Path,
 ) -> None:
@@ -501,3 +540,110 @@ async def test_a_fork_decodes_messages_only_if_some_were_inserted_or_removed(
     assert lines_of_fork(data, 0) == (changes, 3)
     assert lines_of_fork(inserted, None) is None
     assert lines_of_fork(data + b'{"type":"drop","ids":[]}\n', None) is None
+
+
+def test_an_id_is_escaped_to_at_most_240_bytes(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+
+    assert store.path("/" * 80) == tmp_path / ("%2F" * 80 + ".jsonl")
+    with pytest.raises(ValueError, match="241 bytes with escapes, but at most 240 are possible"):
+        store.path("/" * 80 + "a")
+
+
+async def test_a_deleted_file_is_closed_and_its_name_is_removed_from_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, synced = FileStore(tmp_path), list[str]()
+    await write_texts(store, "demo", "one")
+    before = open_files()
+
+    def record(fd: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+
+    monkeypatch.setattr(os, "fsync", record)
+    await store.delete("demo")
+
+    assert synced == [str(tmp_path)]
+    assert open_files() == before
+
+
+async def test_a_session_in_use_cannot_be_deleted(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+
+    async with store.log("demo") as log:
+        await log.append(user("one"))
+        with pytest.raises(SessionBusy, match="session 'demo' is in use"):
+            await store.delete("demo")
+
+    assert len(await store.load("demo")) == 1
+
+
+async def test_a_session_entered_again_reads_only_its_header_and_new_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, read = FileStore(tmp_path), list[bytes]()
+    log = store.log("demo")
+    async with log:
+        await log.append(user("x" * 1000))
+    header = store.path("demo").read_bytes().splitlines(keepends=True)[0]
+
+    def record(fd: int, length: int, offset: int) -> bytes:
+        read.append(real(fd, length, offset))
+        return read[-1]
+
+    real = os.pread
+    monkeypatch.setattr(os, "pread", record)
+
+    async with log:
+        assert b"".join(read) == header
+    await write_texts(store, "demo", "new")
+    read.clear()
+    async with log:
+        assert len(b"".join(read)) < 1000
+        assert [len(message.text) for message in log.messages] == [1000, 3]
+
+
+async def test_a_file_is_read_again_after_it_could_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FileStore(tmp_path)
+    log = store.log("demo")
+    async with log:
+        await log.append(user("one"))
+    await write_texts(store, "demo", "two")
+    with monkeypatch.context() as patch:
+        forbid_writing(patch)
+        async with log:
+            assert [message.text for message in log.messages] == ["one", "two"]
+
+    async with log:
+        assert log.read_only == ""
+        assert [message.text for message in log.messages] == ["one", "two"]
+        await log.append(user("three"))
+
+    assert [message.text for message in await store.load("demo")] == ["one", "two", "three"]
+
+
+async def test_a_log_whose_session_is_in_use_can_be_entered_later(tmp_path: Path) -> None:
+    store = FileStore(tmp_path, sync=False)
+    log = store.log("demo")
+    assert log.blocks  # opening reads the file
+    async with log:
+        assert not log.blocks
+    assert log.blocks
+    async with store.log("demo"):
+        before = open_files()
+        with pytest.raises(SessionBusy, match="session 'demo' is in use"):
+            await log.__aenter__()
+        assert open_files() == before
+
+    async with log:
+        await log.append(user("one"))
+    assert len(await store.load("demo")) == 1
+
+
+async def test_a_long_session_is_loaded_completely(tmp_path: Path) -> None:
+    store = FileStore(tmp_path, sync=False)
+    await write_texts(store, "demo", *["x" * 10_000] * 10)
+
+    assert len(await store.load("demo")) == 10

@@ -31,7 +31,14 @@ from glue.errors import NewerSchema, SessionBusy, StoreError
 from glue.stores import SQLiteStore, copy
 from glue.stores import sqlite as module
 from glue.stores.locks import SessionLocks, _lock, lock_path
-from glue.stores.sqlite import Database, _databases, using
+from glue.stores.sqlite import (
+    Database,
+    ExclusiveStore,
+    _databases,
+    connect,
+    store_errors,
+    using,
+)
 
 
 async def test_a_database_of_a_newer_version_can_be_read_but_not_changed(tmp_path: Path) -> None:
@@ -49,6 +56,8 @@ async def test_a_database_of_a_newer_version_can_be_read_but_not_changed(tmp_pat
         await fill(store, "new", talk())
     with pytest.raises(NewerSchema, match="tables of version 99"):
         await store.delete("demo")
+    with pytest.raises(StoreError, match="attempt to write a readonly database"):
+        await store.vacuum()
 
 
 async def test_the_error_of_a_failed_commit_is_repeated_until_the_session_is_reopened(
@@ -135,11 +144,14 @@ async def test_sessions_of_a_database_share_its_open_files(tmp_path: Path) -> No
     assert os.listdir(tmp_path) == ["x.db"]
 
 
-async def test_sessions_that_write_at_the_same_time_share_a_commit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [2, 20])
+async def test_sessions_that_write_at_the_same_time_share_a_commit(
+    count: int, tmp_path: Path
+) -> None:
     store = SQLiteStore(tmp_path / "x.db")
     statements: list[str] = []
     async with AsyncExitStack() as stack:
-        logs = [await stack.enter_async_context(store.log(f"s{number}")) for number in range(20)]
+        logs = [await stack.enter_async_context(store.log(f"s{number}")) for number in range(count)]
         with using(store.path, True) as database:
             database.open().set_trace_callback(statements.append)
             async with anyio.create_task_group() as group:
@@ -322,16 +334,24 @@ async def test_older_tables_are_upgraded_in_one_transaction(
     assert len(await SQLiteStore(tmp_path / "a.db").load("demo")) == 4
 
 
-async def test_vacuum_frees_the_space_of_deleted_sessions(tmp_path: Path) -> None:
+async def test_vacuum_frees_the_space_of_deleted_sessions_while_the_file_is_in_use(
+    tmp_path: Path,
+) -> None:
     store = SQLiteStore(tmp_path / "a.db")
+    statements: list[str] = []
     await fill(store, "long", tuple(user("word " * 20_000) for _ in range(10)))
     await fill(store, "kept", talk())
     before = (tmp_path / "a.db").stat().st_size
 
     await store.delete("long")
-    await store.vacuum()
+    with using(store.path, True) as database:
+        database.open().set_trace_callback(statements.append)
+        await store.vacuum()
+        assert (tmp_path / "a.db").stat().st_size < before / 4
+        assert (tmp_path / "a.db-wal").stat().st_size == 0
+        database.open().set_trace_callback(None)
 
-    assert (tmp_path / "a.db").stat().st_size < before / 4
+    assert "INSERT INTO words(words) VALUES ('optimize')" in statements
     assert len(await store.load("kept")) == 4
 
 
@@ -374,3 +394,144 @@ def test_a_closed_database_can_be_closed_and_opened_again(tmp_path: Path) -> Non
 
     assert count == 0
     assert os.listdir(tmp_path) == ["x.db"]
+
+
+def test_only_changes_are_awaited_on_the_disk_and_only_if_sync_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(
+        os, "fdatasync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+    )
+    insert = "INSERT INTO sessions(id, header, updated) VALUES (?, '{}', 0)"
+
+    for sync in (True, False):
+        with using(tmp_path / "x.db", sync) as database:
+            assert database.open().execute("PRAGMA synchronous").fetchone() == (1,)  # NORMAL
+            before, synced[:] = open_files(), []
+            database.run(lambda connection: connection.execute("SELECT 1").fetchone())
+            assert synced == []
+            for name in (f"a-{sync}", f"b-{sync}"):
+                database.run(lambda connection, name=name: connection.execute(insert, (name,)))
+            assert synced == [f"{tmp_path}/x.db-wal"] * 2 * sync
+            assert open_files() == before
+
+
+def test_a_failed_change_is_undone_and_the_next_one_is_stored(tmp_path: Path) -> None:
+    insert = "INSERT INTO sessions(id, header, updated) VALUES (?, '{}', 0)"
+
+    def fail(connection: sqlite3.Connection) -> None:
+        connection.execute(insert, ("failed",))
+        connection.execute("SELECT nothing")
+
+    with using(tmp_path / "x.db", False) as database:
+        with pytest.raises(StoreError, match="syntax error"):
+            database.run(fail)
+        database.run(lambda connection: connection.execute(insert, ("good",)))
+
+        found = database.read(
+            lambda connection: connection.execute("SELECT id FROM sessions").fetchall()
+        )
+    assert found == [("good",)]
+
+
+def test_a_database_file_is_created_under_the_lock_of_the_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, held = tmp_path / "x.db", list[bool]()
+
+    def connect(*arguments: Any, **named: Any) -> sqlite3.Connection:
+        locks = SessionLocks(lock_path(path))
+        locks.open()
+        try:
+            _lock(locks._fd, "exclusive", 1)
+            held.append(False)
+        except BlockingIOError:
+            held.append(True)
+        locks.close()
+        return real(*arguments, **named)
+
+    real = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", connect)
+
+    for _ in range(2):
+        with using(path, False) as database:
+            database.open()
+    path.write_bytes(b"")
+    with using(path, False) as database:
+        database.open()
+
+    assert held == [True, False, True]
+
+
+def test_a_database_that_cannot_be_upgraded_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "broken.sql"
+    script.write_text("SELECT nonsense();\n")
+    monkeypatch.setattr("glue.stores.sqlite.MIGRATIONS", (script,))
+    before = open_files()
+
+    with pytest.raises(sqlite3.OperationalError, match="nonsense") as caught:
+        connect(tmp_path / "x.db")
+
+    assert caught.tb is not None  # it keeps the connection alive
+    assert open_files() == before
+
+
+async def test_a_session_entered_again_reads_only_changes_of_other_writers(tmp_path: Path) -> None:
+    statements: list[str] = []
+    store, own = SQLiteStore(tmp_path / "x.db"), ExclusiveStore(tmp_path / "own.db")
+    with (
+        using(store.path, True) as database,
+        contextlib.closing(own.database) as own_database,
+    ):
+        for each, used in ((store, database), (own, own_database)):
+            log, other = each.log("demo"), each.log("demo")
+            async with log:
+                await log.append(user("one"))
+                await log.append(user("two"))
+            used.open().set_trace_callback(statements.append)
+
+            async with log:
+                assert not [each for each in statements if "FROM messages" in each]
+                assert [message.text for message in log.messages] == ["one", "two"]
+                await log.append(user("three"))
+            async with other:
+                assert [each for each in statements if "FROM messages" in each]
+                await other.append(user("four"))
+            async with log:
+                assert [each.text for each in log.messages] == ["one", "two", "three", "four"]
+            used.open().set_trace_callback(None)
+            assert not [each for each in statements if "INSERT INTO sessions" in each]
+            statements.clear()
+
+
+async def test_an_exclusive_store_does_not_wait_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fdatasync", refuse)
+    own = ExclusiveStore(tmp_path / "own.db")
+    with contextlib.closing(own.database):
+        async with own.log("demo") as log:
+            assert not log.blocks
+            await log.append(user("one"))
+        await own.delete("demo")
+
+        assert await own.list() == ()
+
+
+def test_python_without_full_text_search_is_named() -> None:
+    with (
+        pytest.raises(StoreError, match="SQLite was built without FTS5"),
+        store_errors(Path("x.db")),
+    ):
+        raise sqlite3.OperationalError("no such module: fts5")
+    with (
+        pytest.raises(StoreError, match=r"^x\.db: no such table: x$"),
+        store_errors(Path("x.db")),
+    ):
+        raise sqlite3.OperationalError("no such table: x")
