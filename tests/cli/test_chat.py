@@ -944,3 +944,20 @@ def test_waiting_calls_of_a_chat_in_a_pipe_are_printed_and_block_a_prompt(
     assert "the prompt was not sent, because a call waits for an answer\n" in ran.err
     assert "a call waits for an answer, so the session cannot be compacted now\n" in ran.err
     assert (ran.code, ran.out) == (6, "")
+
+
+def test_a_tool_that_exits_ends_the_chat_and_its_log(
+    cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GLUE_LOG", "1")
+    Path("agent.py").write_text(
+        "import sys\nfrom glue import Agent, tool\nfrom glue.testing import Script, call, calls\n"
+        "@tool\ndef leave() -> str:\n    'Leave.'\n    sys.exit(3)\n"
+        "agent = Agent(Script(calls(call('leave'))), tools=[leave])\n"
+    )
+
+    ran = cli("chat", "agent.py", input="go\nnever read\n")
+
+    assert ran.code == 3
+    (run,) = json.loads(cli("runs", "--json").out)
+    assert (run["outcome"], run["prompt"], run["agent"]) == ("failed", "go", "agent")

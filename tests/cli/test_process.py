@@ -12,14 +12,30 @@ import pytest
 from glue.cli.process import exit_code_despite_threads, live_threads
 
 BLOCKED = """
-import atexit, logging, sys, threading
+import logging.handlers, sys, threading
 from glue.cli.process import exit_code_despite_threads, live_threads
 
 before = live_threads()
 threading.Thread(target=threading.Event().wait).start()
 print("flushed")
+sys.stderr.write("an unfinished line")
+last = logging.handlers.MemoryHandler(100, target=logging.StreamHandler())
+last.emit(logging.makeLogRecord({"msg": ", then the log", "levelno": logging.INFO}))
 exit_code_despite_threads(7, before)
 print("never printed")
+"""
+
+TRACED = """
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from glue.cli.process import exit_now
+
+class Provider(TracerProvider):
+    def shutdown(self):
+        print("sent", flush=True)
+
+trace.set_tracer_provider(Provider(shutdown_on_exit=False))
+exit_now(3)
 """
 
 SIGNALS = """
@@ -73,10 +89,23 @@ def run_program(text: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_blocked_thread_does_not_keep_the_process_alive() -> None:
+def test_a_blocked_thread_neither_keeps_the_process_alive_nor_loses_output(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+
     ran = run_program(BLOCKED)
 
     assert (ran.returncode, ran.stdout) == (7, "flushed\n")
+    assert ran.stderr == "an unfinished line, then the log\n"
+
+
+def test_traces_are_sent_before_the_process_exits() -> None:
+    pytest.importorskip("opentelemetry.sdk")
+
+    ran = run_program(TRACED)
+
+    assert (ran.returncode, ran.stdout) == (3, "sent\n")
 
 
 @pytest.mark.parametrize("code", [0, 3])
