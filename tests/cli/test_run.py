@@ -335,3 +335,38 @@ def test_characters_that_stdout_cannot_encode_are_escaped(cli: Cli, agent: str) 
         glue("prompts", "show", "greet", "--from", "prompts", PYTHONIOENCODING="latin-1").stdout
         == "\\u6f22\n"
     )
+
+
+def test_a_run_that_reached_a_limit_is_continued_by_its_session(cli: Cli, agent: str) -> None:
+    ran = cli("run", agent, "-s", "my notes", "--yes", "--max-turns", "2", "loop: save it")
+
+    assert ran.err.splitlines()[-1].endswith(
+        "; continue with -s 'my notes' --max-turns N \"Continue.\""
+    )
+
+
+@pytest.mark.parametrize(("terminal", "shown"), [("dumb", "\\u00e9"), ("xterm", "é")])
+def test_an_answer_object_is_ascii_on_a_dumb_terminal(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, terminal: str, shown: str
+) -> None:
+    monkeypatch.setenv("TERM", terminal)
+    Path("agent.py").write_text(
+        "from glue import Agent\nfrom glue.testing import Script, call, calls\n"
+        "agent = Agent(Script(calls(call('final_answer', {'name': 'é'}))))\n"
+    )
+
+    ran = cli("run", "agent.py", "--schema", "name: str", "hi")
+
+    assert ran.out == f'{{\n  "name": "{shown}"\n}}\n', ran.err
+
+
+def test_flags_that_contradict_each_other_are_refused(cli: Cli) -> None:
+    for flags, fault in (
+        (("--as-curl",), "--as-curl needs --show-wire; add it"),
+        (("--record", "a", "--replay", "b"), "--record and --replay exclude each other"),
+        (("-s", "x", "-c"), "--session names a session, --continue takes the most recent"),
+        (("-s", ""), "--session needs a name"),
+    ):
+        ran = cli("run", "-m", "offline", *flags, "hi")
+        assert (ran.code, ran.out) == (2, "")
+        assert fault in ran.err
