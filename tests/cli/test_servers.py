@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 
+from glue.cli.servers import _missing_keys, _model
+from glue.errors import ConfigError, MissingKey
+from glue.testing import Script
+
 PRINTING = """
 import os
 from glue.cli.servers import take_stdout
@@ -49,8 +53,8 @@ def test_a_file_and_a_model_exclude_each_other(cli: Callable[..., Any]) -> None:
     ("http", "token", "error"),
     [
         ("nonsense", "t" * 16, "--http takes a port, or host:port, not 'nonsense'"),
-        ("70000", "t" * 16, "--http takes a port, or host:port, not '70000'"),
-        ("8000", "short", "needs a token of at least 16 characters in GLUE_MCP_TOKEN"),
+        ("65536", "t" * 16, "--http takes a port, or host:port, not '65536'"),
+        ("8000", "t" * 15, "needs a token of at least 16 characters in GLUE_MCP_TOKEN"),
     ],
 )
 def test_http_needs_a_port_and_a_token(http: str, token: str, error: str, tmp_path: Path) -> None:
@@ -70,3 +74,48 @@ def test_http_needs_a_port_and_a_token(http: str, token: str, error: str, tmp_pa
 
     assert ran.returncode == 2
     assert error in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "typed"), [(("-m", "groq:big"), "a-key\n"), ((), "groq\na-key\n")]
+)
+def test_the_setup_of_an_editor_stores_the_key_of_a_provider(
+    cli: Callable[..., Any], args: tuple[str, ...], typed: str
+) -> None:
+    ran = cli("acp", "--setup", *args, input=typed)
+
+    assert (ran.code, ran.out) == (0, "")
+    assert cli("keys").out.split() == ["GROQ_API_KEY", "stored"]
+
+
+def test_the_setup_offers_only_providers_with_a_key(cli: Callable[..., Any]) -> None:
+    ran = cli("acp", "--setup", input="offline\n")
+
+    assert "'offline' is not one of " in ran.err
+    assert "'groq'" in ran.err
+    assert "'ollama'" not in ran.err
+
+
+def test_the_variables_of_missing_keys_are_named(
+    cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "not" + "-a-key")
+
+    assert _missing_keys("groq:big,openai,nobody,offline") == ["GROQ_API_KEY"]
+    assert _missing_keys("openai") == []
+    assert _missing_keys(Script("hi")) == []
+
+
+async def test_without_a_key_a_request_names_the_variables_to_set(
+    cli: Callable[..., Any],
+) -> None:
+    model = _model("")
+
+    with pytest.raises(MissingKey, match="GLUE_MODEL"):
+        await anext(aiter(model.stream(None)))
+    first, *others = _missing_keys(model)
+    assert first == "GLUE_MODEL"
+    assert {"GROQ_API_KEY", "OPENAI_API_KEY"} <= set(others)
+    assert "OLLAMA_API_KEY" not in others
+    with pytest.raises(ConfigError, match="unknown provider 'nobody'"):
+        _model("nobody:x")
