@@ -444,6 +444,10 @@ async def test_a_cancelled_request_is_answered_as_cancelled(id: Any) -> None:
     assert frames == [{"jsonrpc": "2.0", "id": id, "error": error}]
 
 
+async def test_open_requests_end_without_an_answer_when_the_other_side_leaves() -> None:
+    assert await talk(asks(1, "forever"), b"", frames=-1) == []
+
+
 async def request_to(*replies: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
     """Send a request to an other side that replies, and return the result or the error."""
     other = OtherSide(frames=-1, replies=replies)

@@ -819,6 +819,43 @@ async def test_prompts_wait_for_those_before_them_and_are_cancelled_together(
     )
 
 
+async def test_a_session_is_closed_after_its_prompts_and_its_servers(tmp_path: Path) -> None:
+    opened = opened_in(tmp_path)
+    pending, steps = opened.add_prompt(), list[str]()
+
+    async def close() -> None:
+        await opened.close()
+        steps.append("closed")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(close)
+        await anyio.wait_all_tasks_blocked()
+        assert pending.cancel.cancelled
+        assert not opened.closing.is_set()
+        steps.append("prompt")
+        pending.done.set()
+        await opened.closing.wait()
+        await anyio.wait_all_tasks_blocked()
+        steps.append("servers")
+        opened.closed.set()
+
+    assert steps == ["prompt", "servers", "closed"]
+
+
+async def test_servers_that_cannot_be_connected_are_a_problem_and_nobody_waits_for_them(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("mcp", reason="the extra [mcp] is not installed")
+    opened = opened_in(tmp_path)
+
+    await opened.run_servers(cast(Any, [None]))
+
+    assert len(opened.problems) == 1
+    assert opened.connected.is_set()
+    assert opened.closed.is_set()
+    assert opened.servers is None
+
+
 def test_twenty_prompts_may_wait_besides_the_one_that_runs(tmp_path: Path) -> None:
     opened = opened_in(tmp_path)
     for _ in range(21):
