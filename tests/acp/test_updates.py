@@ -693,6 +693,18 @@ def test_an_invalid_block_is_named_in_the_error(block: Any, message: str) -> Non
     assert (caught.value.code, str(caught.value)) == (-32602, message)
 
 
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "resource", "resource": {"uri": "x", "blob": "aGVs*bG8="}},
+        {"type": "image", "mimeType": "image/png", "data": "aGVs*bG8="},
+    ],
+)
+def test_data_with_a_character_outside_base64_is_refused(block: Any) -> None:
+    with pytest.raises(RpcError, match="is invalid: "):
+        prompt_parts([block])
+
+
 def test_only_images_with_data_are_sent_as_content() -> None:
     far = Image(media_type="image/png", url="https://example.com/a.png")
     result = ToolMessage(call_id="1", name="x", content=(Text(text=""), far, Image(data=b"x")))
