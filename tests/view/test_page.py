@@ -10,6 +10,7 @@ import tomllib
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fakes.examples import examples
@@ -445,6 +446,104 @@ def test_replies_that_stopped_early_are_counted() -> None:
         assert f'<dt>stopped early</dt><dd><b class="bad">{shown}</b></dd>' in page(
             transcript(*replies)
         )
+
+
+def item(message: Message, at: float | None = None, **fields: Any) -> ShownMessage:
+    return ShownMessage(message=message, at=at, **fields)
+
+
+def page_of(*items: ShownMessage) -> str:
+    return page(Transcript(title="t", source="session", items=items))
+
+
+@pytest.mark.parametrize(
+    ("waited", "shown"), [(59.9, ""), (60.0, '<span class="figures">after 1 m 0 s</span>')]
+)
+def test_a_prompt_after_a_minute_mentions_the_pause(waited: float, shown: str) -> None:
+    html = page_of(item(user("a"), 1e9), item(user("b"), 1e9 + waited))
+
+    assert ('<span class="figures">after' in html) == bool(shown)
+    assert shown in html
+
+
+def test_the_margin_has_the_time_since_the_first_message() -> None:
+    html = page_of(
+        *(item(user("x"), at) for at in (None, 1.7e9, 1.7e9 + 2.5, 1.7e9 - 3, 1.7e9, None))
+    )
+
+    rails = re.findall(r'<div class="rail">(.*?)</div>', html)
+    texts = [re.sub("<[^>]+>", "", rail) for rail in rails]
+    assert texts == ["", "start", "+2.5 s", "", "start", ""]
+    assert [bool(rail) for rail in rails] == [False, True, True, True, True, False]
+    assert 'title="2023-11-14 22:13:20 UTC"' in rails[1]
+
+
+def test_a_switch_to_another_model_is_marked() -> None:
+    models = ["", "a", "a", "b", "b"]
+    replies = [item(reply(Text(text="x"), provider="p" if m else "", model=m)) for m in models]
+
+    cards = re.findall(r'<article class="turn.*?</article>', page_of(*replies), re.DOTALL)
+
+    assert ["another model" in card for card in cards] == [False, False, False, True, False]
+    assert ["assistant" in card for card in cards] == [True, False, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("attempt", "figures"),
+    [
+        (Attempt(provider="", seconds=0.0009), ""),
+        (Attempt(provider="", seconds=0.001), "took 1 ms"),
+        (Attempt(provider="", delay=2.0), "next try after 2.0 s"),
+        (Attempt(provider="", previous_cap=1000, next_cap=4000), "output cap 1,000 → 4,000"),
+        (Attempt(provider="", next_cap=4000), "output cap 0 → 4,000"),
+    ],
+)
+def test_a_failed_attempt_shows_its_known_figures(attempt: Attempt, figures: str) -> None:
+    html = page_of(item(reply(Text(text="x")), attempts=(attempt,)))
+
+    assert f'<span class="who">an attempt</span><span class="figures">{figures}</span></p>' in html
+    assert '<b class="badge bad">failed</b>' in html
+
+
+def brief_of(arguments: str) -> str:
+    asked = ToolCall(id="c", name="look", arguments=arguments)
+    [text] = re.findall(r'<span class="brief">(.*?)</span>', page_of(item(reply(asked))))
+    return str(text)
+
+
+def test_the_arguments_of_a_call_are_shortened_to_one_line() -> None:
+    many = {f"k{number}": number for number in range(9)}
+
+    assert brief_of(json.dumps(many)) == ", ".join(f"k{number}={number}" for number in range(8))
+    assert brief_of(json.dumps({"a": "x" * 58})) == f"a=&quot;{'x' * 58}&quot;"
+    assert brief_of(json.dumps({"a": "x" * 59})) == f"a=&quot;{'x' * 58}…"
+    assert brief_of("{}") == brief_of("") == ""
+    assert brief_of("[1, 2]") == "[1, 2]"
+    assert brief_of("{bad") == "{bad"
+
+
+def test_a_call_that_was_cut_off_has_no_note_about_its_json() -> None:
+    whole = ToolCall(id="c", name="look", arguments="{bad")
+    cut = replace(whole, complete=False)
+
+    for asked, has_note in ((whole, True), (cut, False)):
+        html = page_of(item(reply(asked)))
+        assert ("not valid JSON" in html) == has_note
+        assert ('<b class="badge bad">cut off</b>' in html) == (not has_note)
+
+
+def test_the_state_of_a_call_without_a_result() -> None:
+    asked = ToolCall(id="c", name="look", arguments="{}")
+    waits = item(reply(asked, meta={"pending": {"c": {}}}))
+    runs = item(reply(asked), running=frozenset({"c"}))
+
+    assert '<details class="call lost">' in page_of(item(reply(asked)))
+    assert "no result" in page_of(item(reply(asked)))
+    for shown, state in ((waits, "waits for an answer"), (runs, "in progress")):
+        html = page_of(shown)
+        assert '<details class="call open">' in html
+        assert f'<b class="badge">{state}</b>' in html
+        assert ("<b>1 waiting</b>" in html) == (shown is waits)
 
 
 def test_the_index_links_to_each_page_and_marks_failed_runs() -> None:
