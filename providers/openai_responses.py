@@ -447,10 +447,9 @@ def _messages_after(messages: Sequence[Message], response: str) -> Sequence[Mess
 
     Return all messages if no reply has the id: the response belongs to another conversation.
     """
-    for index in range(len(messages) - 1, -1, -1):
-        message = messages[index]
+    for index, message in reversed(list(enumerate(messages, 1))):
         if isinstance(message, AssistantMessage) and (message.meta or {}).get("id") == response:
-            return tuple(messages[index + 1 :])
+            return tuple(messages[index:])
     return messages
 
 

@@ -114,6 +114,8 @@ def test_an_effort_becomes_the_next_lower_level(
         (("image/*",), "image/png", True),
         (("image/png",), "image/jpeg", False),
         (("*/*",), "application/pdf", True),
+        (("image/*",), "application/pdf", False),
+        (("image/pngx",), "image/png", False),
         ((), "image/png", False),
     ],
 )

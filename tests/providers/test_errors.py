@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glue.errors import ProviderError
-from glue.providers.errors import classify, classify_event, seconds
+from glue.providers.errors import classify, classify_event, read_body, seconds
 
 
 def openai(message: str = "x", **more: Any) -> dict[str, Any]:
@@ -458,3 +458,40 @@ def test_errors_of_recorded_servers_have_their_kind(status: int, body: Any, kind
     error = classify(status, {}, json.dumps(body).encode())
 
     assert (error.kind, error.retryable) == (kind, False)
+
+
+def test_a_wait_until_a_date_is_counted_from_now() -> None:
+    headers = {"retry-after": "Fri, 01 Jan 2100 00:00:00 GMT"}
+
+    wait = classify(429, headers, b"").retry_after
+
+    assert wait is not None
+    assert 0 < wait < 4_102_444_800 - 1_700_000_000
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"message": [], "detail": "x"}, "HTTP 400: x"),
+        ({"message": 5, "detail": "x"}, "HTTP 400: x"),
+        ({"message": {"a": "é"}}, 'HTTP 400: {"a": "é"}'),
+        ({"message": "said: busy", "metadata": {"raw": "busy"}}, "HTTP 400: said: busy"),
+        ({"message": "failed", "metadata": {"raw": "busy"}}, "HTTP 400: failed: busy"),
+    ],
+)
+def test_the_message_is_the_first_text_of_the_body(body: Any, message: str) -> None:
+    assert str(fail(400, {"error": body})) == f"acme: {message}"
+
+
+def test_the_reason_in_the_details_of_google_decides_the_kind() -> None:
+    details = [{"reason": "API_KEY_INVALID"}]
+
+    assert fail(400, {"error": {"message": "x", "details": details}}).kind == "auth"
+    assert fail(400, {"error": {"message": "x"}}).kind == "invalid_request"
+
+
+@pytest.mark.parametrize(
+    ("code", "status"), [("429", 429), (503, 503), ("4290", None), (True, None), (399, None)]
+)
+def test_a_status_may_be_in_the_body(code: Any, status: int | None) -> None:
+    assert read_body(json.dumps({"error": {"code": code}})).status == status

@@ -19,7 +19,16 @@ from glue import Agent, Ask, RunResult, allow, providers, tool
 from glue.errors import MissingKey
 from glue.limits import Outcome
 from glue.loop.run import run
-from glue.messages import AssistantMessage, Request, Text, Thinking, ToolCall, ToolMessage, user
+from glue.messages import (
+    AssistantMessage,
+    Request,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+    ToolSpec,
+    user,
+)
 from glue.provider import ask
 from glue.providers.offline import NOTE, NOTICE, STAND_IN, Offline, StandIn, is_watched, play
 
@@ -339,6 +348,49 @@ def test_a_schema_that_contains_itself_is_filled_down_to_twenty_levels() -> None
     text = filled(schema)
 
     assert text == '{"a": ' * 11 + "null" + "}" * 11  # an object and its reference are two levels
+
+
+@pytest.mark.parametrize(
+    ("schema", "start", "end", "levels"),
+    [
+        ({"type": "array", "items": {"$ref": "#"}}, "[", "]", 11),
+        ({"type": "array", "prefixItems": [{"$ref": "#"}]}, "[", "]", 11),
+        (
+            {"anyOf": [{"properties": {"a": {"$ref": "#"}}, "required": ["a"]}]},
+            '{"a": ',
+            "}",
+            7,
+        ),
+    ],
+)
+def test_lists_and_choices_are_levels_too(schema: Any, start: str, end: str, levels: int) -> None:
+    assert filled(schema) == start * levels + "null" + end * levels
+
+
+@pytest.mark.parametrize(
+    ("schema", "prompt", "text"),
+    [
+        ({"anyOf": [{"type": "null"}, {"type": "integer"}]}, "look", "1"),
+        ({"enum": ["x", "y"]}, "look", '"x"'),
+        ({"enum": ["x", "y"]}, "look at y", '"y"'),
+        ({"enum": ["x"]}, "look", '"x"'),
+        ({"type": "boolean"}, "look", "false"),
+        ({"type": "string"}, "a trip to Zürich", '"Zürich"'),
+    ],
+)
+def test_a_value_fits_its_schema_and_the_prompt(schema: Any, prompt: str, text: str) -> None:
+    assert filled(schema, prompt) == text
+
+
+@pytest.mark.parametrize(("prompt", "is_called"), [("forecast", True), ("hi", False)])
+def test_a_short_prompt_calls_a_tool_only_if_they_share_a_word(
+    prompt: str, is_called: bool
+) -> None:
+    tool = ToolSpec(name="weather", description="Return the forecast.")
+
+    reply = play(Request(messages=(user(prompt),), tools=(tool,)))
+
+    assert isinstance(reply, tuple) == is_called
 
 
 def test_a_property_of_any_type_is_null() -> None:

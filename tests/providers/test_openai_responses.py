@@ -263,6 +263,27 @@ def test_reasoning_is_sent_back_directly_before_the_item_that_followed_it() -> N
     }
 
 
+def test_a_reasoning_item_is_sent_back_without_its_status_and_empty_fields() -> None:
+    item = {**reasoning(), "status": "completed", "content": None}
+
+    first, *_ = sent(whole(item, message()))
+
+    assert first == {
+        "type": "reasoning",
+        "id": "rs_1",
+        "summary": [],
+        "encrypted_content": "sealed",
+    }
+
+
+def test_items_are_put_in_the_order_of_their_indexes() -> None:
+    one, two = (message(content=[{"type": "output_text", "text": text}]) for text in "ab")
+
+    found = read(done(1, two), done(0, one), ended())
+
+    assert [part.text for part in found.content if isinstance(part, Text)] == ["a", "b"]
+
+
 def test_reasoning_in_several_items_is_sent_back_complete_or_not_at_all() -> None:
     reply = whole(reasoning("rs_1"), reasoning("rs_2"), message())
     first, second, text = reply.content
@@ -892,6 +913,11 @@ def test_with_a_previous_response_only_the_new_messages_are_sent() -> None:
     other = body(*history, options={"previous_response_id": "resp_2"})
 
     assert [item["content"] for item in asked["input"]] == ["b"]
+    again = replace(assistant("new"), meta={"id": "resp_1"})
+    ended = body(*history, again, options={"previous_response_id": "resp_1"})
+    longer = body(*history, again, user("c"), options={"previous_response_id": "resp_1"})
+    assert ended["input"] == []
+    assert [item["content"] for item in longer["input"]] == ["c"]
     assert asked["previous_response_id"] == "resp_1"
     assert "store" not in asked
     assert len(other["input"]) == 3

@@ -301,6 +301,17 @@ def test_wrappers_and_failover_lists_report_the_capabilities_of_their_providers(
 # Names
 
 
+def test_at_most_three_similar_names_are_suggested() -> None:
+    for number in range(4):
+        providers.register(f"acme{number}", lambda model, **options: Script("hi"))
+
+    for name in ("acmes", "claude-haiku-4-6x"):
+        with pytest.raises(UnknownProvider) as caught:
+            providers.lookup(name)
+        assert len(caught.value.close) == 3
+        assert f"did you mean {' or '.join(caught.value.close)}?" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("spec", "found"),
     [
