@@ -382,6 +382,26 @@ def test_a_value_fits_its_schema_and_the_prompt(schema: Any, prompt: str, text: 
     assert filled(schema, prompt) == text
 
 
+def test_a_tool_that_must_be_called_is_called_whatever_the_prompt() -> None:
+    tools = (ToolSpec(name="weather"), ToolSpec(name="clock"))
+
+    def called(choice: str) -> Any:
+        request = Request(messages=(user("weather"),), tools=tools, tool_choice=choice)
+        reply = play(request)
+        return reply if isinstance(reply, str) else [getattr(part, "name", "") for part in reply]
+
+    assert called("clock") == ["clock"]
+    assert called("required") == called("auto") == ["weather"]
+    assert called("none") == STAND_IN
+
+
+def test_the_offline_provider_is_local_and_free() -> None:
+    found = Offline().capabilities
+
+    assert (found.local, found.input_price, found.output_price) == (True, 0.0, 0.0)
+    assert found.takes_output({}, tools=True)
+
+
 @pytest.mark.parametrize(("prompt", "is_called"), [("forecast", True), ("hi", False)])
 def test_a_short_prompt_calls_a_tool_only_if_they_share_a_word(
     prompt: str, is_called: bool

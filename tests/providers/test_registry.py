@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -255,6 +256,70 @@ def test_a_plugin_is_loaded_only_when_its_name_is_used(tmp_path: Path) -> None:
     )
 
     assert (done.stdout.split(), done.stderr) == (["before", "loaded", "x"], "")
+
+
+@pytest.fixture
+def install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str, str], None]]:
+    """Install a package with one module and with an entry point for the provider "acme"."""
+
+    def write(code: str, entry_point: str) -> None:
+        (tmp_path / "acme_module.py").write_text(textwrap.dedent(code))
+        info = tmp_path / "acme_package-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-package\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[glue.providers]\nacme = {entry_point}\n")
+        monkeypatch.syspath_prepend(tmp_path)
+        registry._entry_points.cache_clear()
+
+    yield write
+    registry._entry_points.cache_clear()
+    sys.modules.pop("acme_module", None)
+
+
+FACTORY = """
+    from glue.testing import Script
+    def make(model, **options):
+        return Script("hi", name="made", model=model)
+"""
+
+
+def test_an_entry_point_may_be_a_factory(install: Callable[[str, str], None]) -> None:
+    install(FACTORY, "acme_module:make")
+
+    assert "acme" in registry.plugins()
+    assert providers.new("acme:x").name == "made"
+    assert "acme" not in registry.plugins()
+    assert providers.lookup("acme").name == "acme"
+
+
+def test_a_provider_that_a_package_registers_is_not_replaced_by_its_entry_point(
+    install: Callable[[str, str], None],
+) -> None:
+    own = """
+    from glue.providers import register
+    register("acme", lambda model, **options: Script("hi", name="registered", model=model))
+    """
+    install(FACTORY + own, "acme_module:make")
+
+    assert providers.new("acme:x").name == "registered"
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("import nothing_of_this_name", "the package acme-package cannot be loaded: ModuleNot"),
+        ("", "the entry point acme_module does not register a provider named 'acme'"),
+    ],
+)
+def test_a_package_without_the_provider_of_its_entry_point_is_an_error(
+    install: Callable[[str, str], None], code: str, words: str
+) -> None:
+    install(code, "acme_module")
+
+    with pytest.raises(ConfigError, match=f"^acme: {words}"):
+        providers.new("acme")
 
 
 def test_registering_and_listing_load_no_wire_and_no_client() -> None:
