@@ -495,3 +495,20 @@ def test_the_reason_in_the_details_of_google_decides_the_kind() -> None:
 )
 def test_a_status_may_be_in_the_body(code: Any, status: int | None) -> None:
     assert read_body(json.dumps({"error": {"code": code}})).status == status
+
+
+def test_the_texts_of_an_error_are_bounded() -> None:
+    structured = fail(400, {"error": {"message": "m" * 999, "code": "c" * 999}})
+    plain = fail(400, "p" * 9999)
+    page = fail(400, f"  <HTML>{'x' * 9999}")
+
+    assert len(str(structured)) == len("acme: HTTP 400: ") + 300
+    assert len(str(plain)) == len("acme: HTTP 400: ") + 300
+    assert len(structured.code or "") == 100
+    assert len(plain.body) == 2000
+    assert str(page) == "acme: HTTP 400: the server sent an HTML page instead of JSON"
+
+
+@pytest.mark.parametrize(("size", "kind"), [(4000, "context_overflow"), (4001, "invalid_request")])
+def test_a_plain_text_is_searched_up_to_4000_characters(size: int, kind: str) -> None:
+    assert fail(400, "maximum context length".rjust(size, "x")).kind == kind
