@@ -172,7 +172,7 @@ class Objects:
             elif token == _QUOTE:
                 self._in_string = not self._in_string
             elif self._in_string:
-                continue
+                pass  # a brace in a text
             elif token == _OPEN:
                 if self._depth == 0:
                     start = found.start()

@@ -330,7 +330,8 @@ def test_request_id_from_header_or_body() -> None:
         ({"retry-after": "Thu Jan  1 00:01:00 1970"}, "", 50.0),
         ({"retry-after": "1770000000"}, "", 1769999990.0),
         ({"retry-after": "1770000000000"}, "", 1769999990.0),
-        ({"retry-after": "1000000000"}, "", 1e9),
+        ({"retry-after": "1970-01-01T00:01:00"}, "", 50.0),
+        ({"retry-after": "1970-01-01T01:01:00+01:00"}, "", 50.0),
         ({"retry-after": "soon"}, "", None),
         ({"retry-after": "-3"}, "", None),
         ({}, {"error": {"code": 429, "details": [{"retryDelay": "45.837906927s"}]}}, 45.837906927),
@@ -512,3 +513,27 @@ def test_the_texts_of_an_error_are_bounded() -> None:
 @pytest.mark.parametrize(("size", "kind"), [(4000, "context_overflow"), (4001, "invalid_request")])
 def test_a_plain_text_is_searched_up_to_4000_characters(size: int, kind: str) -> None:
     assert fail(400, "maximum context length".rjust(size, "x")).kind == kind
+
+
+def test_a_large_number_is_a_unix_time_and_a_smaller_one_a_duration() -> None:
+    waits = [
+        fail(429, "", {"retry-after": number}, now=10.0).retry_after
+        for number in ("1000000000", "1000000001", "100000000000", "100000000001")
+    ]
+
+    assert waits == [1e9, 1e9 - 9, 1e11 - 10, pytest.approx(0.001 * 100_000_000_001)]
+
+
+def test_the_code_of_an_inner_error_is_one_of_the_names() -> None:
+    inner = {"code": "ResponsibleAIPolicyViolation"}
+
+    said = read_body(json.dumps({"error": {"code": "bad", "innererror": inner}}))
+
+    assert said.names == {"bad", "responsibleaipolicyviolation"}
+    assert said.code == "bad"
+
+
+def test_an_error_inside_a_stream_may_be_a_text() -> None:
+    error = classify_event("busy")
+
+    assert (str(error), error.body) == ("busy", "busy")

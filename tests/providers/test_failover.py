@@ -200,6 +200,23 @@ async def test_the_log_names_the_provider_that_failed_and_the_next_one(
     assert caplog.messages == ["a failed (timeout), asking b"]
 
 
+@pytest.mark.parametrize(
+    ("detail", "shown"),
+    [
+        ("", "a: timeout"),
+        ("no\n reply", "a: timeout, no reply"),
+        ("x" * 161, f"a: timeout, {'x' * 160}"),
+    ],
+)
+async def test_the_reason_of_each_attempt_is_one_short_line(detail: str, shown: str) -> None:
+    failover = with_failover(Script(fail("timeout", detail, provider="a"), name="a"))
+
+    with pytest.raises(FailoverError) as caught:
+        await collect(failover)
+
+    assert str(caught.value) == f"failover: every provider failed ({shown})"
+
+
 async def test_an_invalid_request_starts_no_cooldown() -> None:
     a, b = pair(fail("invalid_request"), "from a")
     failover = with_failover(a, b)

@@ -375,6 +375,9 @@ def test_lists_and_choices_are_levels_too(schema: Any, start: str, end: str, lev
         ({"enum": ["x", "y"]}, "look at y", '"y"'),
         ({"enum": ["x"]}, "look", '"x"'),
         ({"type": "boolean"}, "look", "false"),
+        ({"type": ["null", "integer"]}, "look", "1"),
+        ({"type": "array", "items": {"type": "integer"}}, "look", "[1]"),
+        ({"type": "array", "items": {"type": "integer"}, "maxItems": 5}, "look", "[1]"),
         ({"type": "string"}, "a trip to Zürich", '"Zürich"'),
     ],
 )
@@ -402,7 +405,22 @@ def test_the_offline_provider_is_local_and_free() -> None:
     assert found.takes_output({}, tools=True)
 
 
-@pytest.mark.parametrize(("prompt", "is_called"), [("forecast", True), ("hi", False)])
+def test_a_tool_that_needs_a_path_is_called_only_if_the_prompt_has_one() -> None:
+    schema = {"properties": {"path": {"type": "string"}}, "required": ["path"]}
+    tools = (ToolSpec(name="read", parameters=schema),)
+
+    assert isinstance(play(Request(messages=(user("read a.txt now"),), tools=tools)), tuple)
+    assert play(Request(messages=(user("read it now"),), tools=tools)) == STAND_IN
+
+
+def test_a_request_without_messages_gets_the_text_of_the_stand_in() -> None:
+    assert play(Request()) == STAND_IN
+
+
+@pytest.mark.parametrize(
+    ("prompt", "is_called"),
+    [("forecast", True), ("hi", False), ("hi there", False), ("greet her kindly", True)],
+)
 def test_a_short_prompt_calls_a_tool_only_if_they_share_a_word(
     prompt: str, is_called: bool
 ) -> None:

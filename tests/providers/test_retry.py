@@ -6,6 +6,7 @@ import json
 import random
 import socket
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -61,6 +62,25 @@ async def test_three_empty_replies_end_the_run() -> None:
     assert isinstance(result.error, EmptyReply)
 
 
+async def test_the_last_error_of_empty_replies_is_the_cause() -> None:
+    last = fail("empty", "no choices", status=200)
+
+    with pytest.raises(EmptyReply, match="no choices") as caught:
+        await collect(wrapped(Script(repeat(last)), Sleeps()))
+
+    assert caught.value.__cause__ is last
+    assert (caught.value.status, caught.value.provider) == (200, last.provider)
+
+
+async def test_an_attempt_has_the_seconds_that_it_took() -> None:
+    before = time.monotonic()
+
+    attempt, *_ = await collect(wrapped(Script(fail("timeout"), "ok"), Sleeps()))
+
+    assert isinstance(attempt, Attempt)
+    assert 0 <= attempt.seconds <= time.monotonic() - before
+
+
 async def test_the_usage_of_an_empty_reply_is_not_lost() -> None:
     script, sleeps = (
         Script(Reply(usage=Usage(input=7, output=1)), say("ok", usage=Usage(input=7, output=2))),
@@ -80,6 +100,28 @@ async def test_the_last_of_several_empty_replies_is_passed_on() -> None:
     assert [type(event) for event in events] == [Attempt, Attempt, Done]
     assert isinstance(done := events[-1], Done)
     assert done.message.usage == Usage(input=7)
+
+
+class Silent:
+    """A provider that sends its complete reply and no deltas."""
+
+    name = "silent"
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
+        self.asked += 1
+        yield Done(message=AssistantMessage(content=(Text(text="42"),)))
+
+
+async def test_a_reply_without_deltas_is_complete() -> None:
+    provider = Silent()
+
+    events = await collect(wrapped(provider, Sleeps()))
+
+    assert [type(event) for event in events] == [Done]
+    assert provider.asked == 1
 
 
 async def test_thinking_alone_is_an_empty_reply_and_is_asked_for_again() -> None:

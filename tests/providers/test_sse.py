@@ -83,6 +83,22 @@ def test_a_json_body_is_kept_complete() -> None:
     assert parser.body == b'{"a":\n\n1}'
 
 
+def test_the_end_of_a_json_body_is_no_event_and_keeps_the_body() -> None:
+    parser = Parser()
+    parser.feed(b'{"a":1}')
+
+    assert parser.end() == []
+    assert parser.body == b'{"a":1}'
+
+
+def test_the_first_200_bytes_of_a_strange_line_are_kept() -> None:
+    parser = Parser()
+
+    parser.feed(b"x" * 300 + b"\nsecond\n\n")
+
+    assert parser.stray == b"x" * 200
+
+
 def test_a_line_that_is_not_an_event_stream_is_kept() -> None:
     parser = Parser()
 
