@@ -404,9 +404,10 @@ def test_files_up_to_8_mib_are_read_and_compared(repo: Path, run: Run) -> None:
     with Repo(repo) as opened:
         assert len(opened.cat_file("HEAD", "fits")) == limit
         assert len(opened.blob(run("rev-parse", "HEAD:fits"))) == limit
-        for read in (lambda: opened.cat_file("HEAD", "large"), lambda: opened.blob(large)):
-            with pytest.raises(GitError, match=f"is larger than {limit} bytes"):
-                read()
+        with pytest.raises(GitError, match=f"is larger than {limit} bytes"):
+            opened.cat_file("HEAD", "large")
+        with pytest.raises(GitError, match=f"is larger than {limit} bytes"):
+            opened.blob(large)
         assert len(opened.blob(large, cap=10, cut=True)) == 10
         changes = opened.changes("HEAD~1", "HEAD")
         assert {change.path for change in changes} == {"fits", "large"}
@@ -415,9 +416,9 @@ def test_files_up_to_8_mib_are_read_and_compared(repo: Path, run: Run) -> None:
 
 
 def test_a_call_ends_at_the_earlier_of_both_deadlines(repo: Path) -> None:
-    def refuses(opened: Repo, **limits: float) -> bool:
+    def refuses(opened: Repo, seconds: float | None = None) -> bool:
         try:
-            opened.git(["rev-parse", "--is-bare-repository"], **limits)
+            opened.git(["rev-parse", "--is-bare-repository"], seconds=seconds)
         except GitError as error:
             return error.kind == "timeout"
         return False
@@ -437,27 +438,27 @@ def test_a_call_ends_at_the_earlier_of_both_deadlines(repo: Path) -> None:
 
 
 def test_a_job_is_called_again_only_if_git_ran_out_of_memory_the_first_time(repo: Path) -> None:
-    def job(kind: str, fails: int) -> Callable[[], int]:
+    def job(fails: int, is_memory: bool = True) -> Callable[[], int]:
         calls: list[int] = []
 
         def work() -> int:
             calls.append(1)
             if len(calls) <= fails:
-                raise GitError(f"call {len(calls)}", kind=kind)
+                raise GitError(f"call {len(calls)}", kind="memory" if is_memory else "failed")
             return len(calls)
 
         return work
 
     with Repo(repo) as opened:
-        assert opened.spare_memory(job("memory", 0)) == 1
+        assert opened.spare_memory(job(0)) == 1
         with pytest.raises(GitError, match="call 1"):
-            opened.spare_memory(job("failed", 1))
+            opened.spare_memory(job(1, is_memory=False))
         assert opened.threshold == ""
-        assert opened.spare_memory(job("memory", 1)) == 2
+        assert opened.spare_memory(job(1)) == 2
         with pytest.raises(GitError, match="call 1"):
-            opened.spare_memory(job("memory", 1))
+            opened.spare_memory(job(1))
     with Repo(repo) as opened, pytest.raises(GitError, match="call 2"):
-        opened.spare_memory(job("memory", 2))
+        opened.spare_memory(job(2))
 
 
 def test_large_files_are_binary_for_git_after_it_ran_out_of_memory(repo: Path, run: Run) -> None:
@@ -478,11 +479,12 @@ def test_large_files_are_binary_for_git_after_it_ran_out_of_memory(repo: Path, r
 
     with Repo(repo) as opened:
         assert b"Binary" not in opened.diff_tree("HEAD~1", "HEAD")
-    with Poor(repo) as opened:
-        assert b"Binary files /dev/null and b/big.txt differ" in opened.diff_tree("HEAD~1", "HEAD")
-        assert opened.patches == 2
-    with Poor(repo) as opened, pytest.raises(GitError, match="out of memory"):
-        opened.diff_tree("HEAD~1", "HEAD", sink=lambda block: True)
+    poor = Poor(repo)
+    with poor:
+        assert b"Binary files /dev/null and b/big.txt differ" in poor.diff_tree("HEAD~1", "HEAD")
+        assert poor.patches == 2
+    with Poor(repo) as poor, pytest.raises(GitError, match="out of memory"):
+        poor.diff_tree("HEAD~1", "HEAD", sink=lambda block: True)
 
 
 def test_a_patch_names_huge_files_if_git_runs_out_of_memory(repo: Path, run: Run) -> None:
