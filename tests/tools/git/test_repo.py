@@ -483,8 +483,8 @@ def test_large_files_are_binary_for_git_after_it_ran_out_of_memory(repo: Path, r
     with poor:
         assert b"Binary files /dev/null and b/big.txt differ" in poor.diff_tree("HEAD~1", "HEAD")
         assert poor.patches == 2
-    with Poor(repo) as poor, pytest.raises(GitError, match="out of memory"):
-        poor.diff_tree("HEAD~1", "HEAD", sink=lambda block: True)
+    with Poor(repo) as opened, pytest.raises(GitError, match="out of memory"):
+        opened.diff_tree("HEAD~1", "HEAD", sink=lambda block: True)
 
 
 def test_a_patch_names_huge_files_if_git_runs_out_of_memory(repo: Path, run: Run) -> None:
