@@ -158,7 +158,7 @@ def edit_all(content: bytes, replacements: Sequence[Replacement]) -> Edited:
         spans.extend(found)
     spans.sort()
     for one, other in pairwise(spans):
-        if other[0] < one[1] or other[:2] == one[:2]:
+        if other[0] < one[1]:
             line = flat.line_at(other[0]) + 1
             raise ToolError(f"two edits overlap in line {line}; combine them; no edit was made")
     made = encode(_apply(decoded, flat, spans))
