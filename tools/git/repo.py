@@ -359,11 +359,8 @@ class Repo:
             "--encoding=UTF-8",
             f"--pretty=tformat:{LOG}",
         ]
-        out = self.git(
-            [*options.split(), *shape, self.resolve(head), *until, "--", *paths],
-            cap=4 * 1024 * 1024,
-            cut=True,
-        )
+        given = [*options.split(), *shape, self.resolve(head), *until, "--", *paths]
+        out = self.git(given, cap=LISTING, cut=True)
         fields = [field.decode("utf-8", "replace") for field in out.split(b"\0")[:-1]]
         commits = []
         for at in range(0, len(fields) - 5, 6):

@@ -481,6 +481,20 @@ def test_a_path_that_leads_to_another_file_after_the_question_is_not_written(
     assert (tmp_path / "two/file").read_text() == "same"
 
 
+def test_a_question_about_another_pipe_of_the_same_name_is_another_question(
+    tmp_path: Path,
+) -> None:
+    _, ask = writer(tmp_path)
+
+    os.mkfifo(tmp_path / "pipe")
+    first, same = (ask({"path": "pipe", "content": "x"}).mark for _ in range(2))
+    (tmp_path / "pipe").unlink()
+    (tmp_path / "other").touch()
+    os.mkfifo(tmp_path / "pipe")
+
+    assert first == same != ask({"path": "pipe", "content": "x"}).mark
+
+
 def test_a_question_counts_for_one_write(tmp_path: Path) -> None:
     write, ask = writer(tmp_path, blocklist=Blocklist())
     ask({"path": "file", "content": "one"})
@@ -578,6 +592,16 @@ def test_up_to_200_paths_are_found_by_default_and_1000_if_asked(
     assert found(limit=5000) == (1000, note.format(1000))
     (tmp_path / "0000").unlink()
     assert found(limit=5000) == (1000, "1000")
+
+
+def test_no_folder_is_entered_after_the_last_shown_path(tools: Tools, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).touch()
+    (tmp_path / ("z/" * 70)).mkdir(parents=True)
+
+    note = "[the first 1; narrow the pattern or the path for more]"
+    assert tools["find_files"]("[ab]", limit=1) == f"a\n{note}"
+    assert tools["find_files"]("[ab]") == "a\nb\n[1 folders could not be entered]"
 
 
 def test_up_to_three_similar_paths_are_suggested(tools: Tools, tmp_path: Path) -> None:

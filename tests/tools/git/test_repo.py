@@ -308,6 +308,7 @@ def test_files_and_folders_of_a_commit_are_listed(repo: Path, run: Run) -> None:
         assert [each.path for each in opened.list_tree("HEAD", "src")] == [
             *["src/b.txt", "src/deep/a.py"]
         ]
+        assert opened.list_tree("HEAD", "src/b.txt") == [entry]
         assert opened.list_tree("HEAD", "src", recursive=False) == [entry, below]
         assert opened.entry("HEAD", "src/b.txt") == entry
         assert opened.entry("HEAD", "src/deep/") == below
@@ -353,6 +354,18 @@ def test_200_hits_are_returned_by_default(repo: Path, run: Run) -> None:
         assert len(opened.grep("same", "HEAD")) == 200
 
 
+def test_more_hits_than_half_a_mebibyte_are_cut_after_a_whole_line(repo: Path, run: Run) -> None:
+    (repo / "wide.txt").write_text(f"needle{'x' * 3994}\n" * 200)
+    run("add", "wide.txt")
+    run("commit", "-qm", "wide")
+
+    with Repo(repo) as opened:
+        hits = opened.grep("needle", "HEAD")
+
+    assert len(hits) == 129
+    assert {len(hit.text) for hit in hits} == {4000}
+
+
 def test_the_authors_of_all_lines_or_of_a_range_are_returned(repo: Path) -> None:
     def lines(opened: Repo, *given: int) -> list[str]:
         text = opened.blame("HEAD", "a.py", *given).split("\n")
@@ -366,6 +379,23 @@ def test_the_authors_of_all_lines_or_of_a_range_are_returned(repo: Path) -> None
         assert lines(opened, 3, 3) == [*every[2:3], ""]
         assert lines(opened, 29) == lines(opened, 29, 2) == [*every[28:30], ""]
         assert lines(opened, 0, 1) == [every[0], ""]
+
+
+def test_a_commit_of_more_than_a_mebibyte_is_resolved(
+    repo: Path, run: Run, started: list[str]
+) -> None:
+    for size in (5000, 1024 * 1024):
+        (repo / "message").write_text("subject\n\n" + "x" * size)
+        run("commit", "-q", "--allow-empty", "-F", "message")
+    head = run("rev-parse", "HEAD")
+    started.clear()
+
+    with Repo(repo) as opened:
+        assert opened.resolve("HEAD~1") != head
+        assert opened.resolve("HEAD~2")
+        assert started == ["cat-file"]
+        assert opened.resolve("HEAD") == head
+        assert opened.cat_file("HEAD", "run.sh") == b"x\n"
 
 
 def test_commits_are_returned_with_all_their_fields(repo: Path, run: Run) -> None:
