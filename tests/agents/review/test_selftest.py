@@ -16,8 +16,8 @@ from glue.agents.review import storage
 from glue.agents.review.change.collect import collect_range
 from glue.agents.review.findings import memory
 from glue.agents.review.findings.model import review
-from glue.agents.review.records import Finding, ReviewRun
-from glue.agents.review.selftest import Score, Trial, differences, selftest
+from glue.agents.review.records import Bundle, Finding, ReviewRun
+from glue.agents.review.selftest import Sample, Score, Trial, differences, judge, selftest
 from glue.errors import ConfigError
 from glue.testing import Script, call, calls
 from glue.tools.git import Repo
@@ -290,3 +290,62 @@ def test_commit_subjects_are_cleaned_for_the_terminal(tmp_path: Path) -> None:
 
     assert code == 1
     assert f"+ {'a' * 12} Fix]0;owned # #[error]" in out
+
+
+async def test_progress_names_each_change_and_its_result(tmp_path: Path) -> None:
+    history(tmp_path)
+    loud = finding(path="b.py", quote="x = 2", title="Too large", body="`x` is too large by one.")
+    replies = iter(
+        [
+            [calls(call("report_finding", finding())), DONE],
+            [calls(call("report_finding", loud)), DONE],
+            [DONE],
+            [DONE],
+            [calls(call("finish_review", {"summary": "check " * 40}))] * 4,
+            [DONE],
+        ]
+    )
+    lines: list[str] = []
+
+    for _ in range(3):
+        await selftest(
+            tmp_path,
+            providers=lambda: [Script(*next(replies))],
+            second_look="never",
+            on_progress=lines.append,
+        )
+
+    assert [re.sub(r"[0-9a-f]{12}", "SHA", line) for line in lines] == [
+        "1: SHA fix undone: found",
+        "2: SHA clean: 1 finding to label",
+        "1: SHA fix undone: missed",
+        "2: SHA clean: quiet",
+        "1: SHA fix undone: inconclusive",
+        "2: SHA clean: quiet",
+    ]
+
+
+def test_clean_change_counts_only_if_the_review_is_sound_and_quiet() -> None:
+    sample = Sample(sha="a" * 40, subject="Count", undone=False)
+    loud = Finding(path="b.py", quote="x = 2", title="Too large", body="By one.", line=1)
+    runs = {
+        1.0: ReviewRun(provider="m", finished=True),
+        0.0: ReviewRun(provider="m", findings=(loud,)),
+    }
+
+    for score, run in runs.items():
+        assert judge(run, Bundle(), sample).score == score
+    assert judge(ReviewRun(provider="m", codes=("x.y",)), Bundle(), sample).score == 0.0
+    unsound = judge(ReviewRun(provider="m", findings=(loud,), codes=("x.y",)), Bundle(), sample)
+    assert (unsound.outcome, unsound.others, unsound.reasons) == ("inconclusive", (), ("x.y",))
+    by_rule = judge(ReviewRun(findings=(replace(loud, rule="r"),)), Bundle(), sample)
+    assert (by_rule.score, by_rule.model) == (1.0, "analysers and rules only")
+
+
+async def test_long_subject_is_cut(tmp_path: Path) -> None:
+    history(tmp_path)
+    git(tmp_path, "commit", "-q", "--amend", "-m", "Count to two " + "x" * 200)
+
+    score = await selftest(tmp_path, count=1)
+
+    assert [len(trial.case) for trial in score.trials if not trial.undone] == [12 + 1 + 120]

@@ -359,3 +359,71 @@ def test_level_error_alone_does_not_make_a_result_high(
     (finding,) = analysers.handed_in(change(), given).findings
 
     assert finding.severity == severity
+
+
+def printing(path: Path, command: str) -> str:
+    """Return the path of a program that runs a command instead of ruff."""
+    path.write_text(f"#!/bin/sh\n{command}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize(("size", "found"), [(2_000, ["ruff/B006"]), (2_001, [])])
+def test_output_of_ruff_beyond_the_limit_is_not_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, size: int, found: list[str]
+) -> None:
+    row = {
+        "code": "B006",
+        "message": "Do not use mutable data structures",
+        "location": {"row": 1, "column": 12},
+        "end_location": {"row": 1, "column": 14},
+    }
+    start = json.dumps([{**row, "filename": "HERE"}])
+    (tmp_path / "out").write_text(start.ljust(size - len("head-0/a.py") - 200))
+    monkeypatch.setattr(analysers, "MAX_BYTES", 2_000)
+    script = (
+        'text=$(/bin/sed "s|HERE|$PWD/head-0/a.py|" ' + str(tmp_path / "out") + ")\n"
+        f'printf "%-{size}s" "$text"'
+    )
+    monkeypatch.setattr(analysers, "find_ruff", lambda: printing(tmp_path / "ruff", script))
+
+    assert rules({}, {"a.py": BUG}) == found
+
+
+def test_long_message_is_split_into_a_title_and_a_text(tmp_path: Path) -> None:
+    log = sarif(("no-bad", "a.js", 2), ("no-two", "a.js", 2))
+    first, second = log["runs"][0]["results"]
+    first["message"]["text"] = f"{'Bad call ' * 20}here. It fails. Always, {'x' * 30}"
+    second["message"]["text"] = "Short. And sweet."
+    given = [("sarif", write(tmp_path / "a.sarif", log))]
+
+    one, other = sorted(analysers.handed_in(change(), given).findings, key=lambda one: one.rule)
+
+    assert one.title == f"{'Bad call ' * 20}here"
+    assert one.body == f"It fails. Always, {'x' * 30} (Reported by semgrep.)"
+    assert other.title == "Short. And sweet."
+    assert other.body == "Short. And sweet. (Reported by semgrep.)"
+
+
+def test_result_covers_at_most_six_lines(tmp_path: Path) -> None:
+    rows = "".join(f"call({n});\n" for n in range(20))
+    span = {"start": {"line": 2}, "end": {"line": 20}}
+    row = {"message": "Bad", "location": {"path": "a.js", "range": span}}
+    bundle = from_texts({}, {"a.js": rows})
+    log = sarif(("no-bad", "a.js", 2))
+    log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]["region"]["endLine"] = 20
+
+    for form, data in (("rdjson", {"diagnostics": [row]}), ("sarif", log)):
+        file = write(tmp_path / form, data)
+        (finding,) = analysers.handed_in(bundle, [(form, file)]).findings
+        assert (finding.start_line, finding.line) == (2, 7)
+
+
+def test_result_is_compared_by_the_whole_line_that_it_flags(tmp_path: Path) -> None:
+    bundle = from_texts({"a.js": "one();\nbad(1);\n"}, {"a.js": "one();\nbad(2);\n"})
+    now = write(tmp_path / "now.sarif", sarif(("no-bad", "a.js", 2)))
+    before = write(tmp_path / "base.sarif", sarif(("no-bad", "a.js", 2)))
+
+    found = analysers.handed_in(bundle, [("sarif", now)], [("sarif", before)]).findings
+
+    assert [finding.line for finding in found] == [2]

@@ -230,3 +230,12 @@ async def test_summary_that_is_sent_back_costs_no_check() -> None:
 
     assert [finding.severity for finding in run.findings] == ["low"]
     assert run.second_look.checked == 1
+
+
+async def test_reason_of_a_refutation_is_kept_up_to_500_characters() -> None:
+    long = calls(call("judge_finding", {"verdict": "refuted", "reason": "x" * 600}))
+
+    run, script = await looked(REPORT, DONE, long)
+
+    assert [one.note for one in run.dropped] == ["x" * 500]
+    assert "Other findings of this review:" not in script.requests[-1].messages[0].text
