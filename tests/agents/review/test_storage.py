@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
+import pytest
 from fakes.larder import git
 
 from glue.agents.review import storage
 from glue.agents.review.change.collect import collect
-from glue.agents.review.records import Bundle
+from glue.agents.review.records import Bundle, Finding, ReviewRun
+from glue.codec import to_json
+from glue.errors import ConfigError
 
 
 def test_a_bundle_with_odd_names_and_bytes_is_read_back_unchanged(tmp_path: Path) -> None:
@@ -26,3 +31,58 @@ def test_a_bundle_with_odd_names_and_bytes_is_read_back_unchanged(tmp_path: Path
 
     assert len(bundle.files) == 1
     assert storage.load(Bundle, tmp_path / "bundle.json") == bundle
+
+
+@pytest.mark.parametrize("cls", [Bundle, ReviewRun])
+def test_record_of_another_version_is_refused(tmp_path: Path, cls: type[object]) -> None:
+    path = tmp_path / "x.json"
+    storage.save(cls(), path)
+    data = json.loads(path.read_text())
+    assert data["version"] == 1
+    path.write_text(json.dumps({**data, "version": 2}))
+
+    with pytest.raises(ConfigError, match=r"x\.json has version 2; this program reads version 1"):
+        storage.load(cls, path)
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        ({"findings": 3}, r"^ReviewRun\.findings must be"),
+        ([], "^ReviewRun must be"),
+        ({"other": 1}, "^ReviewRun.*other"),
+    ],
+)
+def test_data_that_is_not_a_record_is_refused_with_its_name(data: Any, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        storage.from_json(ReviewRun, data)
+    with pytest.raises(ConfigError, match=problem.replace("ReviewRun", "a file")):
+        storage.from_json(ReviewRun, data, "a file")
+
+
+def test_other_records_have_no_version() -> None:
+    finding = Finding(path="a.py", quote="x", title="Wrong", body="It is.")
+
+    assert storage.from_json(Finding, to_json(finding)) == finding
+    with pytest.raises(ConfigError, match=r"Finding.*version"):
+        storage.from_json(Finding, {**to_json(finding), "version": 2})
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"), [("{", "x.json is not JSON: "), (None, "cannot read .*x.json: No such")]
+)
+def test_file_that_cannot_be_read_is_refused(
+    tmp_path: Path, text: str | None, problem: str
+) -> None:
+    path = tmp_path / "x.json"
+    if text is not None:
+        path.write_text(text)
+
+    with pytest.raises(ConfigError, match=problem):
+        storage.load(ReviewRun, path)
+
+
+def test_file_is_indented_by_one_space(tmp_path: Path) -> None:
+    storage.save(ReviewRun(summary="caf\u00e9"), tmp_path / "x.json")
+
+    assert (tmp_path / "x.json").read_bytes().startswith(b'{\n "summary": "caf\\u00e9"')

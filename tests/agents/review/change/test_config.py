@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from glue.agents.review.change.config import GENERATED_FILES, make, matches, skip, why_not
-from glue.agents.review.records import ReviewedChange
+from glue.agents.review.records import ChangeCommit, ReviewedChange
 from glue.errors import ConfigError
 
 
@@ -22,6 +22,9 @@ from glue.errors import ConfigError
         (ReviewedChange(title="[skip-review] x"), {"skip_titles": ["draft:"]}, ""),
         (ReviewedChange(labels=("later",)), {"skip_labels": ["later"]}, "it has the label later"),
         (ReviewedChange(title="x", draft=True), {}, ""),
+        (ReviewedChange(title="x"), {"skip_drafts": True}, ""),
+        (ReviewedChange(author="ann"), {"skip_authors": ["bot"]}, ""),
+        (ReviewedChange(author=""), {"skip_authors": [""]}, ""),
     ],
 )
 def test_changes_are_skipped_by_title_label_author_or_draft(
@@ -34,7 +37,9 @@ def test_changes_are_skipped_by_title_label_author_or_draft(
     ("data", "fault"),
     [
         ({"fail_on": "loud"}, "fail_on must be one of"),
-        ({"max_turns": -1}, "max_turns must be a whole number"),
+        ({"max_turns": -1}, "max_turns must be a whole number of 0 or more, not -1"),
+        ({"max_seconds": -0.5}, "max_seconds must be a number of 0 or more, not -0.5"),
+        ({"colour": 1}, "unknown setting 'colour'; the settings are: chunk_tokens, "),
         ({"samples": 0}, "samples must be 1 or more"),
         ({"include": "x"}, "include must be a list"),
         ({"max_usd": "1"}, "max_usd must be a number"),
@@ -108,3 +113,28 @@ def test_files_outside_the_included_globs_are_left_out_with_the_reason() -> None
         "not included by config",
         "generated or excluded by config",
     ]
+
+
+@pytest.mark.parametrize(("lines", "kind"), [(20_000, ""), (20_001, "too_large")])
+def test_file_with_too_many_changed_lines_is_left_out(lines: int, kind: str) -> None:
+    left_out = skip("a.py", make({}), lines=lines)
+
+    assert (left_out.kind if left_out else "") == kind
+    assert left_out is None or left_out.lines == lines
+
+
+def test_secret_file_is_blocked_by_its_new_or_old_name() -> None:
+    for path, old in ((".env", ""), ("settings.txt", ".env")):
+        left_out = skip(path, make({}), old_path=old, lines=3)
+        assert left_out is not None
+        assert (left_out.kind, left_out.lines) == ("blocked", 3)
+
+
+def test_only_the_newest_commit_can_skip_the_review() -> None:
+    skipped = ChangeCommit(sha="1" * 40, message="Fix\n\n[Skip-Review]")
+    other = ChangeCommit(sha="2" * 40, message="Fix")
+
+    assert why_not(ReviewedChange(commits=(skipped, other)), make({})) == (
+        "the message of the last commit contains [skip-review]"
+    )
+    assert why_not(ReviewedChange(commits=(other, skipped)), make({})) == ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from fakes.review import FOUND, NEW, OLD, SUMMARY
 from syrupy.assertion import SnapshotAssertion
 
@@ -97,3 +98,19 @@ def test_new_decision_replaces_the_old_one_on_the_same_finding() -> None:
         "0123012301230123 right shop.py: Wrong sum",
         "abcdabcdabcdabcd right shop.py: Wrong sum: it was a bug",
     ]
+
+
+@pytest.mark.parametrize(("size", "shown"), [(8_000, 2), (8_001, 1)])
+def test_oldest_decisions_are_left_out_if_all_are_too_long(size: int, shown: int) -> None:
+    first, second = "- first", "- second " + "x" * (size - len("- wrong: first- wrong: second "))
+
+    text = memory.section(shop(f"{first}\n{second}\n"))
+
+    assert ("first" in text) == (shown == 2)
+    assert "second xxx" in text
+
+
+def test_line_has_no_invisible_characters() -> None:
+    finding = replace(FINDING, path="shop\u202e.py", title="Wrong")
+
+    assert memory.line(finding, "wrong", "") == f"{'abcd' * 4} wrong shop.py: Wrong\n"

@@ -57,3 +57,7 @@ def test_other_outputs_show_no_progress() -> None:
     steps(ReviewProgress(BUNDLE, Screen(file, {"TERM": "xterm"})))
 
     assert file.getvalue() == ""
+
+
+def test_cost_is_shown_only_if_it_is_known() -> None:
+    assert str(ReviewProgress(BUNDLE)).endswith("0 findings, 0 tokens")

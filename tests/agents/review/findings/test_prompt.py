@@ -99,3 +99,25 @@ def test_discussion_is_not_in_the_prompt_but_can_be_asked_for() -> None:
     assert "As asked for" not in text
     assert "Totals are wrong" in discussion(bundle)
     assert "As asked for" in discussion(bundle)
+
+
+def asked(change: ReviewedChange) -> str:
+    bundle = from_texts({"shop.py": OLD}, {"shop.py": NEW}, change)
+    return question(bundle, chunks(bundle)[0], 1, 1, (), "seed")
+
+
+def test_title_and_description_are_shown_only_if_they_exist() -> None:
+    plain = asked(ReviewedChange())
+    full = asked(ReviewedChange(title="Average", body="x" * 6_001))
+
+    assert "Title:" not in plain
+    assert "Description:" not in plain
+    assert "Title: Average\n\nDescription:\n" + "x" * 6_000 + "\n\nFiles:" in full
+
+
+def test_request_of_a_maintainer_is_one_line_of_at_most_500_characters() -> None:
+    text = asked(ReviewedChange(request="is\nthis  " + "x" * 600))
+
+    start = f"Review this change. A maintainer asks: is this {'x' * 492} Each line of a hunk"
+    assert text.startswith(start)
+    assert asked(ReviewedChange()).startswith("Review this change. Each line of a hunk")
