@@ -13,7 +13,7 @@ from glue.agents.review.change.collect import collect, from_texts
 from glue.agents.review.change.config import Config
 from glue.agents.review.findings.model import review
 from glue.agents.review.findings.tools import ReviewDraft, tools
-from glue.agents.review.records import Bundle, ReviewedChange
+from glue.agents.review.records import Bundle, Finding, ReviewedChange
 from glue.errors import ToolError
 from glue.messages import ToolMessage
 from glue.testing import Reply, Script, call, calls
@@ -216,3 +216,147 @@ def test_history_tools_read_git_objects(tmp_path: Path) -> None:
                 made["git_show"].function(wrong)
         with pytest.raises(ToolError):
             made["grep"].function("(")
+
+
+LONG = "".join(f"row_{n} = {n}\n" for n in range(1, 900))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "first", "last"),
+    [
+        ({}, 1, 200),
+        ({"lines": 1_000}, 1, 400),
+        ({"start": 5, "lines": 0}, 5, 5),
+        ({"start": -3, "lines": 2}, 1, 2),
+        ({"start": 899, "lines": 10}, 899, 900),
+    ],
+)
+def test_file_is_read_in_pages(arguments: dict[str, int], first: int, last: int) -> None:
+    made = offered(from_texts({}, {"long.py": LONG}))
+
+    rows = made["read_file"].function("long.py", **arguments).split("\n")
+
+    assert rows[-1] == f"[lines {first}-{last} of 900]"
+    assert len(rows) == last - first + 2
+    assert rows[0] == f"{first:>6}  row_{first} = {first}"
+
+
+def test_long_lines_are_cut_in_every_reading_tool() -> None:
+    made = offered(from_texts({}, {"long.py": "x" * 1_200 + "\n"}))
+
+    assert made["read_file"].function("long.py").split("\n")[0] == "     1  " + "x" * 1_000
+    assert made["grep"].function("x") == "long.py:1: " + "x" * 300
+
+
+@pytest.mark.parametrize(("number", "cut"), [(60, False), (61, True)])
+def test_search_shows_at_most_60_matches(number: int, cut: bool) -> None:
+    made = offered(from_texts({}, {"long.py": "Match()\n" * number}))
+
+    for found in (
+        made["grep"].function("Match"),
+        made["grep"].function("mATCH", ignore_case=True),
+    ):
+        assert found.count("Match()") == 60
+        assert found.endswith("\n[more matches were left out]") is cut
+    assert made["grep"].function("mATCH") == "no matches"
+    assert made["grep"].function("Match", side="base") == "no matches"
+
+
+def test_search_leaves_out_files_that_may_contain_secrets() -> None:
+    made = offered(from_texts({}, {".env": "KEY=value\n", "a.py": "KEY = 1\n"}))
+
+    assert made["grep"].function("KEY") == "a.py:1: KEY = 1"
+
+
+def drafted(**after: str) -> ReviewDraft:
+    texts = {f"{name}.py": text for name, text in after.items()}
+    return ReviewDraft(from_texts({}, texts), Config(), source="x")
+
+
+def defect(**changes: Any) -> Finding:
+    details = {"path": "a.py", "quote": "value = load(1)", "title": "Wrong value"}
+    return Finding(**{**details, "body": "The value is never used again.", **changes})
+
+
+def test_refused_report_counts_until_the_model_has_seen_the_reason() -> None:
+    draft = drafted(a="value = load(1)\n")
+
+    with pytest.raises(ToolError, match="not in the diff"):
+        draft.report(defect(quote="something(else)", claimed=1))
+    with pytest.raises(ToolError):
+        draft.report(defect(path="b.py", quote="nothing(at, all)"))
+    with pytest.raises(ToolError):
+        draft.receive("no object")
+
+    assert draft.sent_back == 3
+    assert [finding.dropped for finding in draft.refused] == [
+        "grounding.path",
+        "channel.unreadable",
+    ]
+    draft.settle()
+    assert [(finding.anchor, finding.line) for finding in draft.findings] == [("line", 1)]
+
+
+def test_unknown_path_is_answered_with_similar_or_the_first_paths() -> None:
+    near = drafted(**{f"shop{n}": "value = load(1)\n" for n in range(5)})
+    far = drafted(**{f"{letter * 6}": "value = load(1)\n" for letter in "abcdefghijkl"})
+
+    with pytest.raises(ToolError) as similar:
+        near.report(defect(path="shopp.py", quote="nothing(at, all)"))
+    with pytest.raises(ToolError) as others:
+        far.report(defect(path="zz/qq", quote="nothing(at, all)"))
+
+    assert str(similar.value).startswith("'shopp.py' is not in the diff; similar paths: shop")
+    assert str(similar.value).count("shop") == 1 + 3
+    start = "'zz/qq' is not in the diff; the first of its 12 paths: aaaaaa.py, "
+    assert str(others.value).startswith(start)
+    assert str(others.value).count(".py") == 10
+
+
+def test_finding_in_another_file_is_placed_there() -> None:
+    draft = drafted(a="value = load(1)\n", b="other = save(2)\n")
+
+    answer = draft.report(defect(quote="other = save(2)"))
+
+    assert answer == (
+        "Recorded as finding 1 on b.py:1. The quote is in b.py, so the finding was placed there."
+    )
+    assert draft.sent_back == 0
+
+
+def test_summary_is_refused_twice_at_most_and_names_what_is_unknown() -> None:
+    draft = drafted(a="value = load(1)\n")
+    names = " ".join(f"`name_{n}_one`" for n in range(8))
+
+    with pytest.raises(ToolError) as first:
+        draft.finish(f"The change adds {names} to the value.")
+    with pytest.raises(ToolError, match="the summary was refused: it is too short"):
+        draft.finish("Fine.")
+    assert not draft.finished
+
+    assert draft.finish("Fine.") == "The review is finished."
+    assert str(first.value) == (
+        "the summary was refused: it names code that does not occur in this change: name_0_one,"
+        " name_1_one, name_2_one, name_3_one, name_4_one, name_5_one; call finish_review again"
+    )
+    assert (draft.finished, draft.summaries) == (True, ["Fine."])
+
+
+def test_refused_summary_is_given_up_only_once() -> None:
+    draft = drafted(a="value = load(1)\n")
+    assert not draft.give_up()
+    with pytest.raises(ToolError):
+        draft.finish("Fine.")
+
+    assert draft.give_up()
+    draft.finished = False  # the next chunk
+    assert not draft.give_up()
+
+
+def test_names_that_only_a_reading_tool_has_shown_are_remembered() -> None:
+    draft = drafted(a="value = load(1)\n")
+    draft.read.append("def render_page(): ...")
+
+    draft.finish("The change adds `load` for `render_page`, without a test.")
+
+    assert draft.seen() == ("render_page",)
