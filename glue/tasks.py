@@ -239,6 +239,8 @@ async def _finish(work: Callable[[], T], on_cancel: Callable[[], None], *, alway
 
 async def _call_worker(function: Callable[..., T], args: tuple[Any, ...]) -> T:
     ended, soon, context = anyio.Event(), caller(), copy_context()
+    # No event loop runs in the thread, so `run_sync` of another agent may start one there.
+    context.run(sniffio.current_async_library_cvar.set, None)
     values: list[T] = []
     errors: list[BaseException] = []
 

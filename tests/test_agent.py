@@ -618,3 +618,17 @@ def test_the_name_the_description_and_the_prompt_of_an_agent_are_texts() -> None
 def test_a_session_refuses_a_second_prompt_unless_it_has_a_queue() -> None:
     assert not Agent(Script("x")).session().queue
     assert Agent(Script("x")).session(queue=True).queue
+
+
+async def test_a_plain_tool_may_run_another_agent() -> None:
+    @tool
+    def ask() -> str:
+        """Ask another agent, and read its events."""
+        answer = Agent(Script("one")).run_sync("x").text
+        with Agent(Script("two")).stream_sync("x") as events:
+            list(events)
+        return f"{answer} and {events.result.text}"
+
+    result = await Agent(Script(calls("ask"), "done"), tools=[ask]).run("x")
+
+    assert result.messages[2].text == "one and two"
