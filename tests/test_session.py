@@ -12,6 +12,7 @@ import sys
 import threading
 import tracemalloc
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context, copy_context
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -1542,3 +1543,18 @@ async def test_a_session_that_exists_but_cannot_be_read_is_an_error() -> None:
 
     with pytest.raises(StoreError, match="the file is damaged"):
         await session.load()
+
+
+def test_work_that_a_tool_left_behind_may_prompt_the_session_after_the_prompt() -> None:
+    kept: list[Context] = []
+
+    @tool
+    def leave() -> str:
+        """Leave work behind, as a task that outlives the call."""
+        kept.append(copy_context())
+        return "left"
+
+    session = Agent(Script(calls("leave"), "done", "later"), tools=[leave]).session()
+    session.run_sync("now")
+
+    assert kept[0].run(session.run_sync, "again").text == "later"
