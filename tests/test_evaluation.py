@@ -547,3 +547,72 @@ async def test_a_case_with_only_a_judge_has_no_plain_score() -> None:
 
     assert [trial.plain for trial in found.trials] == [1.0, None]
     assert found.agreement() == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        ("repeat", 0, ValueError),
+        ("repeat", 1.5, TypeError),
+        ("concurrency", 0, ValueError),
+        ("concurrency", 1.5, TypeError),
+        ("retries", -1, ValueError),
+        ("retries", 1.5, TypeError),
+    ],
+)
+async def test_numbers_of_runs_are_whole_numbers(
+    name: str, value: Any, error: type[Exception]
+) -> None:
+    options: dict[str, Any] = {name: value}
+
+    with pytest.raises(error, match=f"{name} must be a whole number"):
+        await evaluate(Agent(model("m")), CASES, **options)
+
+
+async def test_no_further_model_runs_after_an_evaluation_was_cancelled(tmp_path: Path) -> None:
+    cancel = glue.Cancel()
+    models = [model("first"), model("second")]
+
+    found = await evaluate(
+        Agent("offline"),
+        CASES,
+        models=models,
+        cancel=cancel,
+        on_row=lambda label, row: cancel.cancel(),
+        state=tmp_path / "state",
+    )
+
+    assert found.unfinished == "cancelled"
+    assert len(models[1].requests) == 0
+    assert [path.name for path in (tmp_path / "state").glob("*.db")] == ["first.db"]
+
+
+async def test_a_working_folder_that_was_not_completed_is_made_again(tmp_path: Path) -> None:
+    folders: list[Path] = []
+
+    def check(case: Case, result: Any) -> bool:
+        assert case.folder is not None
+        folders.append(case.folder)
+        return [path.name for path in case.folder.iterdir()] == ["a.txt"]
+
+    case = {"prompt": "Go.", "files": {"a.txt": "one"}, "python": "check"}
+    script = Script(repeat("ok"))
+
+    async def run(**options: Any) -> None:
+        found = await evaluate(
+            lambda root: Agent(script),
+            [case],
+            functions={"check": check},
+            state=tmp_path / "state",
+            **options,
+        )
+        found.assert_passed()
+
+    await run()
+    draft = folders[0].with_name(f"{folders[0].name}.draft")
+    folders[0].rename(draft)
+    (draft / "left over").touch()
+    await run(resume=True)
+
+    assert len(script.requests) == 1
+    assert not draft.exists()
