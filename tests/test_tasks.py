@@ -408,3 +408,44 @@ def test_a_call_for_an_event_loop_that_has_ended_is_ignored() -> None:
 
     schedule = anyio.run(main)
     schedule(lambda: None)
+
+
+async def test_a_spawned_task_that_has_ended_is_not_kept() -> None:
+    ended = anyio.Event()
+
+    async def work() -> None:
+        ended.set()
+
+    waiting = work()
+    kept = weakref.ref(waiting)
+    spawn(lambda coroutine=waiting: coroutine)  # type: ignore[misc]
+    del waiting
+    await ended.wait()
+    await anyio.wait_all_tasks_blocked()
+    gc.collect()
+
+    assert kept() is None
+
+
+def test_an_error_of_completed_work_is_dropped_if_the_task_was_cancelled(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        begun, go_on = asyncio.Event(), asyncio.Event()
+
+        async def work() -> None:
+            begun.set()
+            await go_on.wait()
+            raise ValueError("too late")
+
+        task = asyncio.create_task(complete(work()))
+        await begun.wait()
+        task.cancel()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    gc.collect()
+
+    assert "never retrieved" not in caplog.text
