@@ -449,3 +449,14 @@ def test_an_error_of_completed_work_is_dropped_if_the_task_was_cancelled(
     gc.collect()
 
     assert "never retrieved" not in caplog.text
+
+
+async def test_no_timer_is_left_after_a_call_in_a_thread() -> None:
+    assert await in_thread(str) == ""
+
+    left = [
+        each
+        for each in gc.get_objects()
+        if isinstance(each, asyncio.TimerHandle) and not each.cancelled() and "wake" in repr(each)
+    ]
+    assert left == []
