@@ -14,8 +14,10 @@ from glue import (
     Limits,
     Outcome,
     Usage,
+    errors,
     tool,
 )
+from glue.decision import PendingCall, PermissionRequest
 from glue.errors import (
     BudgetExceeded,
     Cancelled,
@@ -151,3 +153,117 @@ async def test_an_error_with_a_result_survives_a_pickle() -> None:
     assert caught.value.result is not None
     assert again.result.messages == caught.value.result.messages
     assert again.result.error is again
+
+
+def request(tool: str, target: str) -> PermissionRequest:
+    return PermissionRequest(tool=tool, action=tool, target=target, arguments={})
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            errors.BudgetExceeded("tokens", 10, 12, sent=False),
+            "the budget of 10 tokens is too small: the prompt has 12 tokens",
+        ),
+        (
+            errors.BudgetExceeded("seconds", 90, 90.5),
+            "the budget of 90 seconds is spent: 90.5 seconds used",
+        ),
+        (errors.BudgetExceeded("usd", 1, 1234.5), "the budget of $1.00 is spent: $1,234.50 used"),
+        (
+            errors.BudgetExceeded("usd", 0.0001, 0.0005),
+            "the budget of $0.0001 is spent: $0.0005 used",
+        ),
+        (
+            errors.MaxTurnsExceeded(3, 3),
+            "max_turns reached: 3 of 3; raise the limit and resume to continue",
+        ),
+        (
+            errors.GuardHalted("repeat", 5),
+            "the run was halted after 5 equal calls in a row (guard 'repeat')",
+        ),
+        (
+            errors.GuardHalted("errors", 6),
+            "the run was halted after 6 turns with only failed calls in a row (guard 'errors')",
+        ),
+        (
+            errors.Stalled(2, 3),
+            "the model replied 3 times without a tool call; StallBudget allows 2",
+        ),
+        (errors.Cancelled(), "the run was cancelled"),
+        (errors.ContextOverflow(), "the transcript no longer fits the model's context window"),
+        (errors.EmptyReply(), "the model sent an empty reply"),
+        (errors.EmptyReply(provider="acme"), "acme: the model sent an empty reply"),
+        (errors.MissingKey("acme", ["A", "B"]), "acme: no key; set A or B"),
+        (errors.MissingKey("", ["A"], "set a key"), "set a key"),
+        (errors.GitError("git failed"), "git failed"),
+        (errors.UnknownProvider("no such name", "opnai", ["openai"]), "no such name"),
+        (
+            errors.RunPaused(
+                [
+                    PendingCall(
+                        id="a",
+                        tool="deploy",
+                        arguments={},
+                        request=request("deploy", "1.4"),
+                    )
+                ]
+            ),
+            (
+                "the run waits for 1 call: a (deploy 1.4); answer with "
+                "resume(decisions={id: glue.allow()})"
+            ),
+        ),
+        (
+            errors.RunPaused([PendingCall(id="a", tool="ext", arguments={})], "s"),
+            (
+                "session 's' waits for 1 call: a (ext); answer with resume(decisions={id: result}) "
+                "or session.reject_pending(reason)"
+            ),
+        ),
+    ],
+)
+def test_the_message_of_an_error_states_what_happened_and_what_to_do(
+    error: GlueError, message: str
+) -> None:
+    assert str(error) == message
+
+
+def test_errors_have_their_facts_as_attributes() -> None:
+    empty = errors.EmptyReply(provider="acme", model="a-1")
+    failed = errors.ProviderError("gone", kind="auth", body="denied")
+    last = errors.FailoverError("all failed", kind="timeout", attempts=[])
+    limit = errors.MaxTurnsExceeded(3, 4)
+    budget = errors.BudgetExceeded("usd", 1, 2)
+    guard = errors.GuardHalted("repeat", 5)
+
+    assert (empty.kind, empty.provider, empty.model) == ("empty", "acme", "a-1")
+    assert (failed.emitted, failed.ambiguous, failed.answered) == (False, False, True)
+    assert (failed.retryable, failed.body, failed.status) == (False, "denied", None)
+    assert (last.provider, last.attempts, last.retryable) == ("failover", (), True)
+    assert (limit.limit, limit.used, limit.kind) == (3, 4, "turns")
+    assert (budget.kind, budget.limit, budget.used) == ("usd", 1, 2)
+    assert (guard.kind, guard.count) == ("repeat", 5)
+    assert (errors.Stalled(2, 3).budget, errors.Stalled(2, 3).observed) == (2, 3)
+    assert errors.OutputError("x", ["a: missing"]).faults == ("a: missing",)
+    assert errors.UnknownProvider("x", "opnai", ["openai"]).close == ("openai",)
+    assert errors.MissingKey("acme", ["A"]).variables == ("A",)
+    assert (errors.GitError("x").kind, errors.GitError("x", kind="missing").kind) == (
+        "failed",
+        "missing",
+    )
+
+
+@pytest.mark.parametrize("kind", ["rate_limited", "overloaded", "transient", "timeout", "empty"])
+def test_a_request_may_be_repeated_after_these_failures(kind: Any) -> None:
+    assert ProviderError("x", kind=kind).retryable
+    assert not ProviderError("x", kind=kind, retryable=False).retryable
+
+
+def test_a_result_is_attached_to_an_error() -> None:
+    error = errors.Cancelled()
+    attach_result(error, None)
+
+    assert error.result is None
+    assert innermost(error) is error
