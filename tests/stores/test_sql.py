@@ -30,6 +30,27 @@ async def test_many_inserts_at_one_place_keep_their_order(store: Store) -> None:
     assert await store.load("demo") == (first, *between, last)
 
 
+async def test_an_inserted_message_gets_a_position_between_its_neighbours(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "x.db")
+    one, two = user("one"), user("two")
+
+    async with store.log("demo") as log:
+        await log.extend((one, two))
+        await log.insert(user("between"), two.id)
+        await log.insert(user("first"), one.id)
+        await log.append(user("last"))
+
+    with store.connect() as connection:
+        found = connection.execute("SELECT position, text FROM messages ORDER BY 1").fetchall()
+    assert found == [
+        (0.0, "first"),
+        (1.0, "one"),
+        (1.5, "between"),
+        (2.0, "two"),
+        (3.0, "last"),
+    ]
+
+
 async def test_excluding_messages_takes_linear_time(tmp_path: Path) -> None:
     store = SQLiteStore(tmp_path / "x.db")
 

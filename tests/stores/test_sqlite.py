@@ -263,14 +263,21 @@ async def test_a_session_of_another_process_is_locked(tmp_path: Path) -> None:
         assert log.messages == ()
 
 
-async def test_a_session_can_be_opened_while_another_process_writes(tmp_path: Path) -> None:
+async def test_a_session_can_be_opened_while_another_process_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "x.db"
+    monkeypatch.setattr(module, "WAIT", 0.1)
     await write_texts(SQLiteStore(path), "demo", "apples")
     other = SessionLocks(lock_path(path))
     other.open()
 
     async with AsyncExitStack() as stack:
-        with other.writing():
+        with (
+            other.writing(),
+            contextlib.closing(sqlite3.connect(path, isolation_level=None)) as writing,
+        ):
+            writing.execute("BEGIN IMMEDIATE")
             log = await stack.enter_async_context(SQLiteStore(path).log("demo"))
             assert [message.text for message in log.messages] == ["apples"]
         other.close()
