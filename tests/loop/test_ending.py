@@ -8,15 +8,37 @@ from typing import Any
 
 import anyio
 import pytest
-from fakes.loop import KeepLast, RecordingJournal, assert_valid, ends, noop, texts
+from fakes.loop import (
+    EventProvider,
+    KeepLast,
+    RecordingJournal,
+    ReplyProvider,
+    assert_valid,
+    ends,
+    noop,
+    texts,
+)
 
-from glue import Agent, Cancel, Limits, Outcome, Request, Usage, resume, run, tool
+from glue import (
+    Agent,
+    Cancel,
+    Limits,
+    Outcome,
+    Request,
+    ToolResult,
+    Usage,
+    resume,
+    run,
+    text_result,
+    tool,
+)
+from glue.errors import FailoverError
 from glue.events import Event, MessageEnd, RunEnd
 from glue.loop.state import State
 from glue.loop.transcript import CONTINUE
-from glue.messages import AssistantMessage, Text, ToolMessage, user
+from glue.messages import AssistantMessage, Text, ToolMessage, new_id, user
 from glue.policies import Hook, Policy, Rewrite, Say, Stop
-from glue.provider import TextDelta
+from glue.provider import Attempt, TextDelta
 from glue.testing import Script, call, calls, fail, repeat, say, shape
 
 
@@ -487,3 +509,37 @@ async def test_the_text_of_a_run_cancelled_in_a_continued_reply_keeps_the_first_
 
     assert result.outcome is Outcome.CANCELLED
     assert result.text.startswith("one two")
+
+
+async def test_each_notice_of_a_reply_or_a_sub_agent_is_in_the_result_and_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    first, second = (f"no model wrote this ({new_id()})" for _ in range(2))
+
+    @tool
+    async def child() -> ToolResult:
+        """Run a sub-agent."""
+        return replace(text_result("ok"), meta={"agent": "child", "notice": second})
+
+    @tool
+    async def plain() -> ToolResult:
+        """Return a notice that is not one of a sub-agent."""
+        return replace(text_result("ok"), meta={"notice": "not shown"})
+
+    asked = AssistantMessage(
+        content=(call("child"), call("plain")), stop_reason="tool_use", meta={"notice": first}
+    )
+    answer = AssistantMessage(content=(Text(text="x"),), meta={"notice": first})
+    result = await run(ReplyProvider(asked, answer), "go", tools=[child, plain])
+
+    assert result.notice == f"{first}; {second}"
+    assert caplog.messages == [first, second]
+
+
+async def test_the_attempts_of_a_failover_list_are_in_the_result_once() -> None:
+    tried = [Attempt(provider=name, kind="transient") for name in ("a", "b")]
+    error = FailoverError("all failed", kind="transient", attempts=tried)
+
+    result = await run(EventProvider(tried[0], error), "go")
+
+    assert result.attempts == tuple(tried)

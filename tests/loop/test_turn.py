@@ -208,7 +208,7 @@ async def test_at_most_three_similar_names_are_listed() -> None:
     [(40, "t38, t39"), (41, "t38, t39 and 1 more"), (45, "t38, t39 and 5 more")],
 )
 async def test_up_to_forty_tools_are_listed_for_an_unknown_name(count: int, listed: str) -> None:
-    tools = [glue.tool(noop, name=f"t{number:02}") for number in range(count)]
+    tools = [PlainTool(None, name=f"t{number:02}") for number in range(count)]
 
     result = await run(Script(calls("xyz"), "x"), "go", tools=tools)
 
