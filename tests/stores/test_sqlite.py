@@ -410,7 +410,10 @@ def test_only_changes_are_awaited_on_the_disk_and_only_if_sync_is_set(
     monkeypatch.setattr(
         os, "fdatasync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}"))
     )
-    insert = "INSERT INTO sessions(id, header, updated) VALUES (?, '{}', 0)"
+
+    def add(values: tuple[str], connection: sqlite3.Connection) -> None:
+        insert = "INSERT INTO sessions(id, header, updated) VALUES (?, '{}', 0)"
+        connection.execute(insert, values)
 
     for sync in (True, False):
         with using(tmp_path / "x.db", sync) as database:
@@ -419,7 +422,7 @@ def test_only_changes_are_awaited_on_the_disk_and_only_if_sync_is_set(
             database.run(lambda connection: connection.execute("SELECT 1").fetchone())
             assert synced == []
             for name in (f"a-{sync}", f"b-{sync}"):
-                database.run(lambda connection, name=name: connection.execute(insert, (name,)))
+                database.run(partial(add, (name,)))
             assert synced == [f"{tmp_path}/x.db-wal"] * 2 * sync
             assert open_files() == before
 
@@ -456,7 +459,8 @@ def test_a_database_file_is_created_under_the_lock_of_the_writer(
         except BlockingIOError:
             held.append(True)
         locks.close()
-        return real(*arguments, **named)
+        made: sqlite3.Connection = real(*arguments, **named)
+        return made
 
     real = sqlite3.connect
     monkeypatch.setattr(sqlite3, "connect", connect)
