@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from glue.cli.agentfile import open_agent
+from glue.cli.answer import _agent_of
 from glue.permission import DeferAll
 from glue.stores import open_store
 
@@ -355,3 +356,62 @@ def test_s154_a_chat_does_not_compact_a_paused_session(paused: Cli) -> None:
 
     assert "a call waits for an answer, so the session cannot be compacted" in ran.err
     assert "c1: deploy 1.4" in paused("sessions", "pending").out
+
+
+def test_a_run_whose_folder_was_removed_is_shown_but_not_continued(cli: Cli) -> None:
+    store = str(Path("kept").absolute())
+    Path("gone").mkdir()
+    Path("gone/agent.py").write_text(AGENT)
+    os.chdir("gone")
+    folder = os.getcwd()
+    cli("run", "agent.py", "-s", "release", "--store", store, "--on-question", "defer", "go")
+    os.chdir("..")
+    Path("gone/agent.py").rename("agent.py")
+    Path("gone").rmdir()
+
+    shown = cli("sessions", "pending", "release", "--store", store)
+    refused = cli("sessions", "answer", "release", "--store", store, "--allow")
+
+    assert "? deploy 1.4\n  notes:\n    safe\n" in shown.out
+    assert refused.code == 2
+    assert refused.err == (
+        f"glue: the run was started in the folder {folder}, which does not exist any more\n"
+    )
+
+
+def test_quiet_does_not_repeat_the_question(paused: Cli) -> None:
+    ran = paused("sessions", "answer", "release", "--allow", "-q")
+
+    assert (ran.code, ran.out, ran.err) == (0, "The answer is: 1.4 is live\n", "")
+
+
+def test_the_question_is_shown_before_the_run_continues(paused: Cli) -> None:
+    ran = paused("sessions", "answer", "release", "--allow")
+
+    assert ran.err.startswith("? deploy 1.4\n  notes:\n    safe\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ({"file": "/a/b.py", "options": {"model": "m"}}, "--agent /a/b.py"),
+        ({"options": {"model": "m", "tools": "fs,git"}}, "--model m --tools fs,git"),
+        ({"options": {"model": "m"}}, "--model m"),
+        ({}, "--model NAME"),
+    ],
+)
+def test_the_options_that_select_the_agent_of_a_run_are_named(
+    command: dict[str, Any], options: str
+) -> None:
+    assert _agent_of(command) == options
+
+
+def test_a_continued_run_is_logged_without_a_prompt(
+    paused: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GLUE_LOG", "1")
+
+    assert paused("sessions", "answer", "release", "--allow").code == 0
+
+    (run,) = json.loads(paused("runs", "--json").out)
+    assert (run["outcome"], run["agent"]) == ("done", "agent")

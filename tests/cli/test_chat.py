@@ -836,12 +836,13 @@ def test_a_fork_has_all_prompts_or_the_first_or_all_but_the_last(
 ) -> None:
     Path("agent.py").write_text(PRICED)
 
-    ran = cli("chat", "agent.py", input=f"a\nb\nc\n/fork {argument}\nd\n")
+    ran = cli("chat", "agent.py", input=f"a\nb\nc\n/fork {argument}\nd\n/save\n")
 
     assert ran.out.splitlines()[-1] == f"answer {answers}"
     first, second = sessions(cli)
     assert f"forked {second['id']} after {2 * (answers - 1)} messages;" in ran.err
     assert f"this chat continues in session {first['id']}\n" in ran.err
+    assert ran.err.endswith(f"saved as {first['id']}\n")
     assert first["parent"] == second["id"]
     assert re.fullmatch(r"chat-\d{8}-[0-9a-f]{6}", first["id"])
 
@@ -890,7 +891,9 @@ def test_a_chat_that_is_not_kept_can_be_saved(cli: Callable[..., Any]) -> None:
 def test_a_new_session_is_stored_if_the_previous_one_is(cli: Callable[..., Any]) -> None:
     Path("agent.py").write_text(PRICED)
 
-    ran = cli("chat", "agent.py", "-s", "old", input="a\n/new\nb\n/new named\nc\n/resume old\nd\n")
+    ran = cli(
+        "chat", "agent.py", "-s", "old", input="a\n/new\nb\n/new named\nc\n/resume old\nd\n/save\n"
+    )
 
     assert ran.out == "answer 1\nanswer 1\nanswer 1\nanswer 2\n"
     names = [each["id"] for each in sessions(cli)]
@@ -898,6 +901,7 @@ def test_a_new_session_is_stored_if_the_previous_one_is(cli: Callable[..., Any])
     assert "; /resume old returns to the previous session\n" in ran.err
     assert f"new session, saved as named; /resume {names[2]} returns" in ran.err
     assert "old: 2 messages\n> a\nanswer 1\n" in ran.err
+    assert ran.err.endswith("saved as old\n")
 
 
 def test_without_a_name_sessions_are_listed_and_an_unknown_name_is_refused(
@@ -961,3 +965,50 @@ def test_a_tool_that_exits_ends_the_chat_and_its_log(
     assert ran.code == 3
     (run,) = json.loads(cli("runs", "--json").out)
     assert (run["outcome"], run["prompt"], run["agent"]) == ("failed", "go", "agent")
+
+
+def test_an_output_object_is_printed_as_json(cli: Callable[..., Any]) -> None:
+    Path("agent.py").write_text(
+        "from dataclasses import dataclass\nfrom glue import Agent\n"
+        "from glue.testing import Script, call, calls, repeat\n"
+        "@dataclass\nclass Team:\n    name: str\n"
+        "final = calls(call('final_answer', {'name': 'red'}))\n"
+        "agent = Agent(Script(repeat(final)), output=Team)\n"
+    )
+
+    ran = cli("chat", "agent.py", input="which?\nand now?\n")
+
+    assert ran.out == '{\n  "name": "red"\n}\n' * 2
+
+
+def test_a_notice_that_is_repeated_is_shown_once(cli: Callable[..., Any]) -> None:
+    ran = cli("chat", "-m", "offline", "--no-save", input="a\nb\nc\n")
+
+    notices = [line for line in ran.err.splitlines() if line.startswith("glue:")]
+    assert len(notices) == 1
+    assert notices[0].startswith("glue: the offline stand-in answered, not a model; ")
+
+
+def test_a_resumed_answer_is_cut_to_eight_lines_of_the_width_of_the_terminal(
+    cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    Path("agent.py").write_text(
+        "from glue import Agent\nfrom glue.testing import Script, repeat\n"
+        "agent = Agent(Script(repeat(lambda request: request.messages[-1].text)))\n"
+    )
+    lines = "\\\n".join(str(number) * 50 for number in range(9))
+    cli("chat", "agent.py", "-s", "long", input=f"{lines}\n")
+    cli("chat", "agent.py", "-s", "short", input="\\\n".join("12345678") + "\n")
+
+    ran = cli("chat", "agent.py", "--no-save", input="/resume long\n/resume short\n")
+
+    assert ran.err.splitlines() == [
+        "long: 2 messages",
+        "> " + "0" * 36 + "…",
+        *(str(number) * 38 + "…" for number in range(8)),
+        "… 1 more lines; `glue sessions show long`",
+        "short: 2 messages",
+        "> 1 2 3 4 5 6 7 8",
+        *"12345678",
+    ]

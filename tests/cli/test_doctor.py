@@ -186,6 +186,7 @@ def test_settings_keys_the_store_and_the_network_are_named(
     assert found["store"] == f"ok {store}, 2 sessions, all readable"
     assert found["proxy"] == "ok HTTPS_PROXY proxy.example:80, NO_PROXY localhost"
     assert found["certificates"] == "ok SSL_CERT_DIR /etc"
+    assert "is not a URL" not in stored("doctor").out
 
 
 @pytest.mark.parametrize("value", ["ftp://host:1", "http://", "http://[", "host:80"])

@@ -400,6 +400,21 @@ def test_a_chat_inside_a_checkout_uses_the_project_and_says_so(cli: Cli, project
     assert "AGENTS.md" not in without.err
 
 
+@pytest.mark.parametrize(
+    ("removed", "shown"), [("AGENTS.md", "1 skill"), (".agents/skills/rhyme/SKILL.md", "AGENTS.md")]
+)
+def test_a_project_may_have_only_skills_or_only_agents_md(
+    cli: Cli, project: Path, removed: str, shown: str
+) -> None:
+    (project / removed).unlink()
+
+    ran = cli("chat", "agent.py", "--project", input="hi\n")
+
+    assert f"the model gets {shown} of {project}; " in ran.err
+    assert ("Answer in rhyme." in ran.out) is (shown == "AGENTS.md")
+    assert ("rhyme: how to rhyme" in ran.out) is (shown == "1 skill")
+
+
 def test_project_without_project_files_is_an_error(cli: Cli) -> None:
     ran = cli("run", "-m", "offline", "--project", "hi")
 

@@ -142,3 +142,15 @@ def test_of_providers_with_the_same_address_the_one_with_a_key_is_named(
     monkeypatch.setenv(f"{name}_API_KEY", SECRET)
 
     assert key_variable("http://127.0.0.1:9/v1/chat") == f"{name}_API_KEY"
+
+
+def test_requests_are_written_to_a_file_unchanged(
+    cli: Cli, loopback: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = loopback(REPLY)
+    monkeypatch.setenv("GROQ_BASE_URL", f"{server.url}/v1")
+    monkeypatch.setenv("GROQ_API_KEY", SECRET)
+
+    ran = cli("run", "-m", "groq", "--show-wire", "a control \x9b of a terminal")
+
+    assert '"content": "a control \x9b of a terminal"' in ran.err
