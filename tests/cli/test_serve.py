@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -32,15 +33,18 @@ def address(agent: str, tmp_path: Path) -> Iterator[str]:
             server.send_signal(signal.SIGINT)
             _, errors = server.communicate(timeout=30)
             assert b"Traceback" not in errors
+            assert b"conversations are stored in chats.db; Ctrl-C ends the server\n" in errors
 
 
 def test_the_printed_address_opens_the_page_and_others_do_not(address: str) -> None:
     base, _, token = address.partition("/?token=")
     assert base.startswith("http://127.0.0.1:")
-    assert len(token) >= 30
+    assert re.fullmatch(r"[\w-]{32}", token)  # 24 random bytes
 
-    with OPEN(address, timeout=30) as answer:
-        assert b"<html" in answer.read()
+    by_name = {"Host": base.removeprefix("http://").replace("127.0.0.1", "localhost")}
+    for headers in ({}, by_name):
+        with OPEN(urllib.request.Request(address, headers=headers), timeout=30) as answer:
+            assert b"<html" in answer.read()
     with pytest.raises(urllib.error.HTTPError, match="403"):
         OPEN(f"{base}/?token=wrong", timeout=30)
     elsewhere = urllib.request.Request(address, headers={"Host": "evil.example"})
