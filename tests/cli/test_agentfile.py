@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from glue.cli.agentfile import open_agent
 
 Cli = Callable[..., Any]
 
@@ -89,3 +92,32 @@ def test_a_module_that_cannot_be_imported_is_refused_in_one_line(
     assert ran.code == 2
     assert ran.err.startswith(f"glue: {error}")
     assert ran.err.count("\n") == 1
+
+
+def test_a_module_beside_an_agent_file_wins_over_others_with_its_name(
+    cli: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "beside.py").write_text("name = 'other'\n")
+    Path("beside.py").write_text("name = 'own'\n")
+    Path("agent.py").write_text(
+        "from beside import name\nfrom glue import Agent\nagent = Agent('offline', name=name)\n"
+    )
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "other"), *sys.path])
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+
+    names = [open_agent("agent.py").name for _ in range(2)]
+
+    assert names == ["own", "own"]
+    assert sys.path.count(str(Path.cwd())) == 1
+
+
+def test_the_line_of_the_file_that_failed_last_is_named(cli: Callable[..., Any]) -> None:
+    Path("bad.py").write_text("def divide():\n    return 1 / 0\n\ndivide()\n")
+
+    ran = cli("run", "bad.py", "hi")
+
+    assert ran.err == (
+        "glue: bad.py fails in line 2: ZeroDivisionError: division by zero;"
+        " GLUE_DEBUG=1 shows the traceback\n"
+    )
