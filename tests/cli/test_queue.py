@@ -186,3 +186,18 @@ def test_an_unreachable_database_is_reported_in_one_line(cli: Callable[..., Any]
         assert ran.err.startswith("glue: postgresql://127.0.0.1:1/db: ")
         assert "secret" not in ran.err
     assert not Path("out.jsonl").exists()
+
+
+def test_prune_deletes_rows_of_the_named_queue_only(cli: Callable[..., Any]) -> None:
+    tables = filled("done")
+    tables.enqueue("others", [Row(id="o-1", prompt="go", map="o", number=1)])
+    (row,) = tables.exchange("w", "others", free=1)
+    tables.exchange("w", "others", ended=[replace(row, result=row.ended("done"))])
+    tables.close()
+
+    one = cli("queue", "prune", "rows", "--engine", ENGINE, "--older", "0s")
+    left = json.loads(cli("queue", "--engine", ENGINE, "--json").out)
+    every = cli("queue", "prune", "--engine", ENGINE, "--older", "0s")
+
+    assert (one.out, every.out) == ("deleted 1 row\n", "deleted 1 row\n")
+    assert list(left) == ["others"]

@@ -103,3 +103,10 @@ def test_thinking_calls_and_errors_of_a_session_are_shown_and_exported(cli: Cli)
         "### Result of look (error)\n\n```\nno red\n```\n\n"
         "## Assistant\n\nNone.\n"
     )
+
+
+def test_the_result_of_a_call_is_shown_with_its_tool(cli: Cli, agent: str) -> None:
+    cli("run", agent, "--yes", "-s", "s", "save it")
+
+    assert "\n[save]\nsaved a.txt\n" in cli("sessions", "show", "s").out
+    assert "\n### Result of save\n\n" in cli("sessions", "export", "s", "-f", "md").out

@@ -130,7 +130,7 @@ def test_an_index_can_be_one_file_with_its_pages_beside_it(cli: Callable[..., An
         for tag, attrs in parse(Path("page.html").read_text()).tags
         if tag == "a"
     ]
-    assert re.fullmatch(r"page_files/session-[0-9a-f]+\.html", link)
+    assert re.fullmatch(r"page_files/session-[0-9a-f]{16}\.html", link)
     assert Path(link).is_file()
 
 
