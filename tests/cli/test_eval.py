@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,8 @@ from typing import Any
 import pytest
 
 from glue import Request
-from glue.cli.eval import parse_model
+from glue.cli.eval import TrialCount, parse_model
+from glue.durable import MapRow
 from glue.messages import Usage
 from glue.testing import Script, call, calls, repeat, say, use_provider
 
@@ -324,3 +327,25 @@ def test_a_provider_object_of_an_agent_is_named_in_the_table(cli: Cli, cases: st
     (found,) = json.loads(cli("eval", "agent.py", cases, "--json").out)["models"]
 
     assert (found["model"], found["passed"]) == ("acme:script-1", 1)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_the_trials_that_ended_are_counted_for_each_model(
+    monkeypatch: pytest.MonkeyPatch, quiet: bool
+) -> None:
+    for name, value in (("TERM", "xterm"), ("NO_COLOR", "1"), ("COLUMNS", "80")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    count = TrialCount(4, quiet=quiet)
+
+    for label in ("good", "good", "poor", "judge"):
+        count.add(label, MapRow(number=1, outcome="done"))
+
+    shown = ["good: 1 of 4 trials", "good: 2 of 4 trials", "poor: 1 of 4 trials", "judge: 1 trials"]
+    drawn = sys.stderr.getvalue().replace("\x1b[K", "").split("\r")[1:]  # type: ignore[attr-defined]
+    assert drawn == ([] if quiet else shown)

@@ -49,3 +49,41 @@ def test_only_tools_that_ask_are_marked(cli: Cli) -> None:
         "tool           never: Never.",
         "tool           other: no description, needs permission",
     ]
+
+
+def test_agents_are_found_in_every_form_of_an_assignment(cli: Cli) -> None:
+    Path("mine.py").write_text(
+        "a = Agent(tools=[1], model='groq', name='x')\n"
+        "b: Agent = glue.Agent(MODEL)\n"
+        "c = Agent()\n"
+        "d = makers['Agent']()\n"
+        "e = Agents('x')\n"
+        "f = Agent\n"
+        "@makers['tool']\ndef no_tool() -> None:\n    pass\n"
+    )
+
+    found = json.loads(cli("inspect", "mine.py", "--json").out)
+
+    assert found["agents"] == [
+        {"name": "a", "model": "'groq'", "line": 1},
+        {"name": "b", "model": "MODEL", "line": 2},
+        {"name": "c", "model": "?", "line": 3},
+    ]
+    assert found["tools"] == []
+    assert "agent          c = Agent(?), line 3\n" in cli("inspect", "mine.py").out
+
+
+def test_a_file_that_is_not_python_is_refused_with_its_line(cli: Cli) -> None:
+    Path("mine.py").write_text("x = 1\ny = (\n")
+
+    ran = cli("inspect", "mine.py")
+
+    assert (ran.code, ran.err) == (2, "glue: mine.py, line 2: '(' was never closed\n")
+
+
+def test_dependencies_that_are_not_a_list_are_refused(cli: Cli) -> None:
+    Path("mine.py").write_text("# /// script\n# dependencies = 'httpx'\n# ///\n")
+
+    ran = cli("inspect", "mine.py")
+
+    assert ran.err == "glue: mine.py: dependencies must be a list, not 'httpx'\n"
