@@ -87,3 +87,11 @@ def test_dependencies_that_are_not_a_list_are_refused(cli: Cli) -> None:
     ran = cli("inspect", "mine.py")
 
     assert ran.err == "glue: mine.py: dependencies must be a list, not 'httpx'\n"
+
+
+def test_a_file_with_a_zero_byte_is_refused(cli: Cli) -> None:
+    Path("mine.py").write_text("x = 1\n\0")
+
+    ran = cli("inspect", "mine.py")
+
+    assert ran.err == "glue: mine.py: source code string cannot contain null bytes\n"
