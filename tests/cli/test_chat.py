@@ -16,14 +16,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from anyio.from_thread import start_blocking_portal
 
-from glue import Agent, Usage
+from glue import Agent, FileStore, Usage
 from glue.cli.chat import Chat
 from glue.cli.chat import chat as command
 from glue.cli.options import Sources
 from glue.providers import registry
+from glue.stores.memory import MemoryStore
+from glue.stores.store import copy
 from glue.testing import Script, say
 from glue.tools.sandbox import find_backend
 
@@ -919,10 +922,10 @@ def test_without_a_name_sessions_are_listed_and_an_unknown_name_is_refused(
 def test_a_chat_without_stored_sessions_shows_the_way_to_store_one(
     cli: Callable[..., Any],
 ) -> None:
-    assert (
-        "no sessions are stored; /save stores this one\n"
-        in cli("chat", "-m", "offline", "--no-save", input="/tree\n").err
-    )
+    ran = cli("chat", "-m", "offline", "--no-save", input="/tree\n")
+
+    assert (ran.code, ran.out) == (0, "")
+    assert "no sessions are stored; /save stores this one\n" in ran.err
 
 
 def test_the_usage_of_each_run_is_printed_only_if_verbose(cli: Callable[..., Any]) -> None:
@@ -1012,3 +1015,47 @@ def test_a_resumed_answer_is_cut_to_eight_lines_of_the_width_of_the_terminal(
         "> 1 2 3 4 5 6 7 8",
         *"12345678",
     ]
+
+
+def test_a_call_of_an_external_tool_pauses_a_chat_in_a_pipe(cli: Callable[..., Any]) -> None:
+    Path("agent.py").write_text(
+        "from glue import Agent, tool\nfrom glue.testing import Script, call, calls\n"
+        "@tool(external=True)\ndef look_up(query: str) -> str:\n    'Look up.'\n"
+        "agent = Agent(Script(calls(call('look_up', {'query': 'x'}, id='c1'))), tools=[look_up])\n"
+    )
+
+    ran = cli("chat", "agent.py", "-s", "s", input="go\n")
+
+    assert ran.code == 6
+    assert ran.err.splitlines()[-3:] == [
+        "paused: 1 call waits in session s; answer with --allow, --deny REASON or --result TEXT:",
+        "  c1: look_up (the caller of resume supplies the result of the call)",
+        "    glue sessions answer s c1 --result TEXT",
+    ]
+
+
+def test_lines_about_sessions_and_prompts_fit_the_terminal(
+    cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+
+    ran = cli("chat", "-m", "offline", "-s", "s", input=f"{'x' * 70}\n/tree\n/undo\n")
+
+    tree, removed = (line for line in ran.err.splitlines() if "xxx" in line)
+    assert tree == "* s  " + "x" * 33 + "…"
+    assert removed == "removed: " + "x" * 59 + "…"
+
+
+def test_the_tree_lists_the_50_newest_sessions(cli: Callable[..., Any]) -> None:
+    store = MemoryStore()
+    Agent(Script("hi")).session("s", store=store).run_sync("hello")
+
+    async def copies() -> None:
+        for number in range(51):
+            await copy(store, "s", FileStore("kept"), f"s{number}")
+
+    anyio.run(copies)
+
+    ran = cli("chat", "-m", "offline", "--store", "kept", "--no-save", input="/tree\n")
+
+    assert ran.err.count("  hello\n") == 50
