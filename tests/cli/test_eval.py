@@ -340,12 +340,13 @@ def test_the_trials_that_ended_are_counted_for_each_model(
 ) -> None:
     for name, value in (("TERM", "xterm"), ("NO_COLOR", "1"), ("COLUMNS", "80")):
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys, "stderr", Terminal())
+    file = Terminal()
+    monkeypatch.setattr(sys, "stderr", file)
     count = TrialCount(4, quiet=quiet)
 
     for label in ("good", "good", "poor", "judge"):
         count.add(label, MapRow(number=1, outcome="done"))
 
     shown = ["good: 1 of 4 trials", "good: 2 of 4 trials", "poor: 1 of 4 trials", "judge: 1 trials"]
-    drawn = sys.stderr.getvalue().replace("\x1b[K", "").split("\r")[1:]  # type: ignore[attr-defined]
+    drawn = file.getvalue().replace("\x1b[K", "").split("\r")[1:]
     assert drawn == ([] if quiet else shown)
