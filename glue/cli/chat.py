@@ -137,7 +137,7 @@ class Chat:
             words.append(f"{total.input:,} in, {total.output:,} out")
             words += [format_dollars(total.cost)] if total.cost is not None else []
         words += [f"saved as {self.saved_as}"] if self.saved_as else []
-        return cut(one_line("  ·  ".join(words)), self.printer.out.width - 1)
+        return cut(one_line(" · ".join(words)), self.printer.out.width - 1)
 
     def recap(self) -> None:
         """Show the last prompt and the beginning of the last answer of a continued session."""

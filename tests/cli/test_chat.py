@@ -24,7 +24,7 @@ from glue import Agent, FileStore, Usage
 from glue.cli.chat import Chat
 from glue.cli.chat import chat as command
 from glue.cli.options import Sources
-from glue.providers import registry
+from glue.providers import capabilities, registry
 from glue.stores.memory import MemoryStore
 from glue.stores.store import copy
 from glue.testing import Script, say
@@ -1059,3 +1059,30 @@ def test_the_tree_lists_the_50_newest_sessions(cli: Callable[..., Any]) -> None:
     ran = cli("chat", "-m", "offline", "--store", "kept", "--no-save", input="/tree\n")
 
     assert ran.err.count("  hello\n") == 50
+
+
+@pytest.mark.parametrize(
+    ("cost", "shown"), [(0.25, "1,000 in, 1,000 out · $0.2500"), (None, "1,000 in, 1,000 out")]
+)
+def test_the_status_line_shows_the_context_the_tokens_and_the_cost(
+    cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, cost: float | None, shown: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("GROQ_API_KEY", "not" + "-a-key")
+    given = command.make_context("chat", ["-m", "groq", "-s", "notes"]).params
+    used = Usage(input=1_000, output=1_000, cost=cost)
+    result = Agent(Script(say("hello", usage=used))).run_sync("hi")
+
+    with start_blocking_portal() as portal:
+        chat = Chat(Sources(given), portal)
+        portal.call(chat.begin)
+        before = chat.status()
+        chat._show(result)
+        after = chat.status()
+        portal.call(chat.agent.aclose)
+
+    window = capabilities("groq").window
+    assert window is not None
+    context = f"context {100 * 2_000 / window:.0f} % of {window:,}"
+    assert before == "groq · saved as notes"
+    assert after == f"groq · {context} · {shown} · saved as notes"
