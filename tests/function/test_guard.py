@@ -139,6 +139,26 @@ async def test_a_target_that_fails_after_the_decision_is_an_error_and_the_tool_d
     assert (result.text, result.is_error) == ("the file is gone", True)
 
 
+@pytest.mark.parametrize(("later", "asked"), [(None, 1), ("x", 2)])
+async def test_a_person_is_asked_again_if_the_target_loses_its_state(
+    later: str | None, asked: int
+) -> None:
+    targets = iter([PermissionTarget(text="x", mark="a"), *[later] * 5])
+    questions: list[PermissionRequest] = []
+
+    def ask(request: PermissionRequest) -> bool:
+        questions.append(request)
+        return True
+
+    @glue.tool(needs_permission=True, target=lambda given: next(targets))
+    def look() -> str:
+        """Look something up."""
+        return "found"
+
+    assert (await invoke(look, permission=glue.Ask(ask))).text == "found"
+    assert len(questions) == asked
+
+
 async def test_a_call_without_a_policy_is_denied_at_once() -> None:
     marks: list[str] = []
 

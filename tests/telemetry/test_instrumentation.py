@@ -140,6 +140,24 @@ def test_a_trace_is_continued_only_if_tracing_is_switched_on(
         telemetry.uninstrument()
 
 
+def test_the_current_trace_is_passed_on_if_a_variable_has_switched_tracing_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from opentelemetry import trace
+
+    context = trace.SpanContext(int(TRACE, 16), 7, is_remote=False, trace_flags=trace.TraceFlags(1))
+    found: list[dict[str, Any]] = []
+    for value in ("0", "1"):
+        monkeypatch.setenv("GLUE_OTEL", value)
+        try:
+            with trace.use_span(trace.NonRecordingSpan(context)):
+                found.append(telemetry.inject({}))
+        finally:
+            telemetry.uninstrument()
+
+    assert found == [{}, {"traceparent": f"00-{TRACE}-{7:016x}-01"}]
+
+
 async def test_a_durable_run_continues_the_trace_of_its_caller(
     backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,7 +26,7 @@ from glue.providers.catalog import ENTRIES
 from glue.providers.escalation import with_escalation
 from glue.providers.retry import with_retries
 from glue.telemetry import OpenTelemetry
-from glue.telemetry.tracing import CONTENT, MAX_CONTENT, MAX_PART
+from glue.telemetry.tracing import CONTENT, MAX_CONTENT
 from glue.testing import Script, call, calls, fail, partial, repeat, say
 
 
@@ -768,7 +768,7 @@ async def test_a_list_of_an_event_is_recorded_as_texts(backend: Backend) -> None
     assert "glue.removed" not in found
 
 
-LONG = "x" * MAX_PART
+LONG = "x" * 8_192
 
 
 @pytest.mark.parametrize(
@@ -786,6 +786,7 @@ async def test_a_long_text_is_recorded_with_the_number_of_missing_characters(
     (chat,) = backend.named("chat")
     [message] = json.loads(attributes(chat)["gen_ai.input.messages"])
     assert message == {"role": "user", "parts": [{"type": "text", "content": recorded}]}
+    assert not attributes(chat).keys() & {"gen_ai.system_instructions", "gen_ai.tool.definitions"}
 
 
 @pytest.mark.parametrize(("surplus", "kept"), [(0, 9), (1, 8)])

@@ -277,6 +277,11 @@ def test_messages_are_read_from_a_list_from_lines_and_from_an_object(
             """has 5 in 'text', which must be a text""",
         ),
         (
+            b'[{"role": "user", "content": [{"type": "text", "text": "%s"}], "id": [%s]}]'
+            % (b"x", b"1, " * 50 + b"1"),
+            f"has [{'1, ' * 26}1 in 'id', which must be a text",
+        ),
+        (
             CASSETTE_HEAD + b'{"type": "exchange", "number": 1}',
             "is not a cassette",
         ),

@@ -550,6 +550,15 @@ async def test_the_list_shows_200_sessions_and_counts_all() -> None:
     assert listed["count"] == 201
 
 
+async def test_conversations_are_kept_in_memory_by_default() -> None:
+    made = app(glue.Agent(Script("hello")))
+
+    await run(made, "hi")
+
+    assert (await fetch(made, "/sessions")).json["count"] == 1
+    assert "hello" in (await fetch(made, "/transcript?session=s")).json["body"]
+
+
 def test_only_an_agent_has_a_page() -> None:
     wrong: Any = "agent"
 
