@@ -188,4 +188,4 @@ def _clean(result: ToolResult, limit: int | None) -> ToolResult:
                 text = cap(text, limit)
             part = replace(part, text=text)
         content.append(part)
-    return result if content == list(result.content) else replace(result, content=tuple(content))
+    return replace(result, content=tuple(content))

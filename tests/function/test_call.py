@@ -362,6 +362,20 @@ async def test_a_misspelt_tool_name_is_answered_with_the_closest_name() -> None:
     assert "weather" in result.messages[2].text
 
 
+async def test_parts_beside_a_long_text_are_returned_unchanged() -> None:
+    picture = glue.Image(media_type="image/png", data=b"x" * 1_000)
+
+    @glue.tool(max_output=200)
+    def look(size: int) -> list[Any]:
+        return [picture, "y" * size]
+
+    for size, is_whole in ((200, True), (201, False)):
+        first, text = (await invoke(look, {"size": size})).content
+        assert first is picture
+        assert isinstance(text, glue.Text)
+        assert (text.text == "y" * size) == is_whole
+
+
 async def test_a_tool_without_a_limit_returns_any_text_whole() -> None:
     @glue.tool(max_output=None)
     def big() -> str:

@@ -546,6 +546,15 @@ def test_the_state_of_a_call_without_a_result() -> None:
         assert ("<b>1 waiting</b>" in html) == (shown is waits)
 
 
+def test_the_names_of_many_tools_are_shortened() -> None:
+    tools = tuple(ToolSpec(name=f"tool_{number:02}") for number in range(40))
+
+    html = page(transcript(user("x"), tools=tools))
+
+    [names] = re.findall(r"40 tools <small>(.*?)</small>", html)
+    assert names == f"{', '.join(tool.name for tool in tools)[:199]}…"
+
+
 def test_the_index_links_to_each_page_and_marks_failed_runs() -> None:
     first = Listed(file="a&b.html", kind="run", title="Fix <it>", at=1.7e9, figures="2 replies")
     second = replace(first, file="s.html", kind="session", title="", text="Done.", failed=True)
@@ -556,6 +565,7 @@ def test_the_index_links_to_each_page_and_marks_failed_runs() -> None:
     assert [each["href"] for each in parsed.all("a", "who")] == ["a&b.html", "s.html"]
     assert [each["class"] for each in parsed.all("article")] == ["listed", "listed problem"]
     rows = re.findall(r"<article.+?</article>", html)
+    assert all("id" not in each for each in parsed.all("article"))
     assert "".join(parse(rows[0]).text) == "2023-11-14runFix <it>2 replies"
     assert "".join(parse(rows[1]).text) == "2023-11-14sessionuntitled2 repliesDone."
     assert '<time title="2023-11-14 22:13:20 UTC">' in rows[0]
