@@ -69,6 +69,16 @@ def test_an_untested_judge_and_missing_trials_are_mentioned() -> None:
     ]
 
 
+def test_five_notices_are_shown_and_one_more_is_counted() -> None:
+    def lines(number: int) -> list[str]:
+        return notes(
+            evaluation(*(trial("a", str(n), 1.0, notice=f"cut {n}") for n in range(number)))
+        )
+
+    assert lines(5) == [f"a, 1 trial: cut {number}" for number in range(5)]
+    assert lines(6) == [*lines(5), "1 other notice in the evaluation"]
+
+
 def test_notices_of_trials_are_counted_by_model() -> None:
     invented = "a stand-in answered"
     found = evaluation(
