@@ -398,3 +398,39 @@ def test_a_class_of_a_module_that_is_gone_can_be_described() -> None:
 )
 def test_bytes_are_read_from_both_alphabets_of_base64(text: str, data: bytes) -> None:
     assert shape_of(bytes).read(text) == data
+
+
+Bounded = TypeVar("Bounded", bound=int)
+Unbounded = TypeVar("Unbounded")
+
+
+def test_a_type_variable_is_described_by_its_bound() -> None:
+    assert shape_of(Bounded).schema == {"type": "integer"}
+    assert shape_of(list[Unbounded]).schema == {"type": "array", "items": {}}
+
+
+class Speed(enum.Enum):
+    FAST = "fast"
+    SLOW = ("slow", 1)
+
+
+def test_a_default_is_shown_if_it_is_valid_in_json() -> None:
+    @glue.tool
+    def go(
+        speed: Speed = Speed.FAST,
+        size: tuple[int, int] = (1, 2),
+        limit: float = float("inf"),
+        note: str | None = None,
+        names: list[str] = ["a"],  # noqa: B006
+    ) -> str:
+        """Go."""
+        return ""
+
+    properties = go.spec.parameters["properties"]
+    assert {name: each.get("default", "none") for name, each in properties.items()} == {
+        "speed": "fast",
+        "size": "none",
+        "limit": "none",
+        "note": "none",
+        "names": ["a"],
+    }
