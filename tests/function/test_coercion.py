@@ -13,6 +13,8 @@ from glue.function.coercion import coerce
 from glue.function.schema import shape_of
 from glue.function.validation import ValidationError, Validator
 
+INTEGER = {"type": "integer"}
+
 
 class Color(enum.Enum):
     RED = "red"
@@ -145,6 +147,19 @@ def test_a_value_that_fits_is_not_changed() -> None:
         ({"enum": ["2", 2]}, "2", "2"),
         ({"enum": [[2]]}, "[2]", "[2]"),
         ({"type": "string", "format": "duration"}, -1.5, "-PT1.5S"),
+        ({"type": "string", "format": "duration"}, 0, "PT0S"),
+        ({"type": "object", "additionalProperties": INTEGER}, {"x": None}, {"x": None}),
+        ({"type": "object", "properties": {"x": INTEGER}}, {"x": None}, {}),
+        (
+            {"type": "object", "properties": {"x": INTEGER}},
+            {"x": "1", "y": "2"},
+            {"x": 1, "y": "2"},
+        ),
+        (
+            {"type": "object", "properties": {"x": INTEGER}, "required": ["x"]},
+            {"x": None},
+            {"x": None},
+        ),
         ({"type": "string", "pattern": "^[0-9]$"}, 7, "7"),
         ({"type": "string", "pattern": "^[0-9]$"}, 77, 77),
         ({"type": "string"}, 7, 7),

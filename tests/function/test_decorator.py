@@ -500,3 +500,33 @@ def test_a_class_can_be_a_tool() -> None:
     assert (made.name, made.spec.description) == ("Point", "Make a point.")
     assert made.spec.parameters["properties"]["x"] == {"type": "integer"}
     assert made(3).x == 3
+
+
+FLAGS = ("alone", "needs_permission", "terminates", "advisory", "idempotent", "external")
+
+
+def test_every_flag_of_a_tool_is_off_by_default_and_can_be_set() -> None:
+    def look() -> str:
+        return ""
+
+    plain = (glue.Tool(look), glue.tool(look), glue.tool()(look))
+    assert all(getattr(made, flag) is False for made in plain for flag in FLAGS)
+    assert all(
+        (made.read_only, made.timeout, made.max_output) == (None, None, 50_000) for made in plain
+    )
+    for flag in FLAGS:
+        options: Any = {flag: True}
+        made = glue.Tool(look, **options)
+        assert {each: getattr(made, each) for each in FLAGS} == {
+            **dict.fromkeys(FLAGS, False),
+            flag: True,
+        }
+        assert vars(glue.tool(**options)(look)).keys() == vars(made).keys()
+
+
+@pytest.mark.parametrize("name", ["name", "description", "title"])
+def test_a_text_of_a_tool_must_be_a_text(name: str) -> None:
+    options: Any = {name: 7}
+
+    with pytest.raises(TypeError, match=f"^{name} must be a"):
+        glue.tool(**options)(len)
