@@ -460,10 +460,7 @@ class Exchange:
         http = self.http
         extra = http._encode(self.extra or {})
         own = {name for name, _ in extra}
-        headers = (
-            [pair for pair in http._headers if pair[0] not in own] if own else list(http._headers)
-        )
-        headers += extra
+        headers = [*(pair for pair in http._headers if pair[0] not in own), *extra]
         if self.body is not None:
             headers.append((b"content-length", b"%d" % len(self.body)))
             if not any(name == b"content-type" for name, _ in headers):

@@ -90,8 +90,7 @@ class _Table:
             if at >= index:
                 break
             if _matches(rule, name):
-                index = at
-                break
+                index = at  # later rules belong to this model or to later ones
         return self.models[index] if index < len(self.models) else None
 
 
@@ -312,5 +311,5 @@ def _fits(rule: dict[str, Json], model: str) -> bool:
     found = re.search(_facts_file()["versions"][rule["family"]], model)
     # A name without a version, such as gemini-flash-latest, belongs to a new model.
     version = [int(number or 0) for number in found.groups()] if found else [99]
-    since: list[int] = rule.get("since", [0])
+    since: list[int] = rule.get("since", [])
     return version >= since

@@ -340,13 +340,34 @@ async def test_cancelling_ends_the_request(loopback: Any, engine: str) -> None:
 
     with anyio.move_on_after(5) as scope:
         async with http.post("/a", b"") as blocks:
+            connection = blocks._connection
             async for _ in blocks:
                 scope.cancel()
 
     assert scope.cancelled_caught
+    assert connection is not None
+    assert connection.inner.is_closed()
     with anyio.fail_after(5):
         while server._open:  # until the server has seen the end
             await anyio.sleep(0.001)
+
+
+async def test_a_cancelled_request_returns_or_closes_its_connection(
+    loopback: Any, engine: str
+) -> None:
+    server = loopback(OK)  # the whole response has arrived when the task is cancelled
+    http = HTTP(server.url, engine=engine)
+
+    with anyio.CancelScope() as scope:
+        async with http.post("/a", b"") as blocks:
+            connection = blocks._connection
+            async for _ in blocks:
+                scope.cancel()
+                await anyio.sleep_forever()
+
+    assert scope.cancelled_caught
+    assert connection is not None
+    assert connection.inner.is_closed() or connection in await idle_connections(http._key)
 
 
 def test_one_client_serves_many_event_loops(loopback: Any, engine: str) -> None:
@@ -1554,6 +1575,47 @@ async def test_a_status_of_a_transport_but_2xx_is_an_error(status: int, fails: b
         assert (await failure(http)).status == status
     else:
         assert await read(http) == b"x"
+
+
+class Ending(Played):
+    """A transport whose responses are generators that note their end."""
+
+    ended = False
+
+    async def __aiter__(self) -> Any:
+        try:
+            for block in self.blocks:
+                yield block
+        finally:
+            self.ended = True
+
+
+class Bare(Played):
+    """A transport whose responses are iterators that cannot be closed."""
+
+    def __aiter__(self) -> Any:
+        self.left = list(self.blocks)
+        return self
+
+    async def __anext__(self) -> Any:
+        if not self.left:
+            raise StopAsyncIteration
+        return self.left.pop(0)
+
+
+@pytest.mark.parametrize("kind", [Ending, Bare])
+async def test_the_body_of_a_transport_is_closed_if_it_can_be_closed(kind: type[Played]) -> None:
+    own = kind(b"a", b"b")
+    http = HTTP("http://127.0.0.1:1", transport=own)
+
+    async with http.get("/") as blocks:
+        async for block in blocks:
+            assert block == b"a"
+            break
+    assert getattr(own, "ended", True)
+    whole = await http.request("GET", "/")
+
+    assert (whole.body, own.closed) == (b"ab", 2)
 
 
 async def test_a_transport_is_closed_if_its_response_is_not_read_to_the_end() -> None:

@@ -208,6 +208,7 @@ def test_a_model_may_cost_more_at_certain_hours() -> None:
     assert dear == pytest.approx(2 * cheap)
     next_day = (24 + 2) * 3600.0
     assert models.cost("deepseek", "deepseek-v4-flash", usage, now=next_day) == dear
+    assert models.cost("deepseek", "deepseek-v4-flash", usage) in (cheap, dear)
 
 
 def test_special_hours_begin_at_their_minute_and_end_before_theirs() -> None:
@@ -228,7 +229,21 @@ def test_a_model_is_retired_from_its_last_day() -> None:
 # What a model accepts
 
 
-def test_an_unknown_model_may_write_8192_tokens_if_the_server_requires_a_limit() -> None:
+def test_an_unknown_model_is_expected_to_accept_what_most_models_accept() -> None:
+    assert models.Facts()._asdict() == {
+        "efforts": (),
+        "thinking": "",
+        "least_budget": 0,
+        "max_output": 8192,
+        "sampling": True,
+        "forced_thinking": True,
+        "thinks": False,
+        "output": True,
+        "output_with_tools": True,
+        "encrypted": True,
+        "images": (),
+        "files": (),
+    }
     assert models.facts(providers.lookup("ollama"), "unknown").max_output == 8192
 
 

@@ -229,6 +229,15 @@ async def test_the_wait_for_a_busy_server_doubles() -> None:
     assert sleeps == [2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
 
 
+async def test_a_busy_server_is_asked_five_times_in_all_by_default() -> None:
+    script, sleeps = Script(repeat(fail("overloaded", status=529))), Sleeps()
+
+    with pytest.raises(ProviderError):
+        await collect(wrapped(script, sleeps))
+
+    assert (len(script.requests), sleeps) == (5, [2.0, 4.0, 8.0, 16.0])
+
+
 async def test_the_wait_has_jitter_and_is_never_above_the_cap() -> None:
     script, sleeps = Script(repeat(fail("transient", status=500))), Sleeps()
 

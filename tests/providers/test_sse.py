@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glue.errors import ProviderError
-from glue.providers.sse import Parser
+from glue.providers.sse import EVENT_LIMIT, TOTAL_LIMIT, Parser
 
 
 def parse(*blocks: bytes) -> list[bytes]:
@@ -141,6 +141,10 @@ def test_the_limit_of_an_event_is_not_shared_by_several_events() -> None:
     for _ in range(3):
         parser.feed(b"data: 123456")
         assert parser.feed(b"78\n\n") == [b"12345678"]
+
+
+def test_an_event_has_at_most_16_mib_and_a_stream_32_mib() -> None:
+    assert (EVENT_LIMIT, TOTAL_LIMIT) == (16_777_216, 33_554_432)
 
 
 def test_a_stream_may_have_exactly_the_largest_size() -> None:
