@@ -206,8 +206,12 @@ def test_a_model_may_cost_more_at_certain_hours() -> None:
 
     assert cheap is not None
     assert dear == pytest.approx(2 * cheap)
-    next_day = (24 + 2) * 3600.0
-    assert models.cost("deepseek", "deepseek-v4-flash", usage, now=next_day) == dear
+    today, next_day = (
+        [models.cost("deepseek", "deepseek-v4-flash", usage, now=60.0 * minute) for minute in day]
+        for day in (range(0, 1440, 30), range(1440, 2880, 30))
+    )
+    assert today == next_day
+    assert {*today} == {cheap, dear}
     assert models.cost("deepseek", "deepseek-v4-flash", usage) in (cheap, dear)
 
 
