@@ -631,11 +631,30 @@ def test_usage_is_overwritten_key_by_key_and_input_includes_the_cache() -> None:
     )
 
 
+def test_calls_are_numbered_in_their_order() -> None:
+    calls = (*tool(0, "{}", id="toolu_1"), *text(1, "and"), *tool(2, "{}", id="toolu_2"))
+
+    events, _ = decode(stream(start(), *calls, *end("tool_use")))
+
+    found = [(event.index, event.id) for event in events if isinstance(event, ToolCallDelta)]
+    assert [pair for pair in found if pair[1]] == [(0, "toolu_1"), (1, "toolu_2")]
+
+
+def test_a_document_has_a_title_only_if_the_file_has_a_name() -> None:
+    named, unnamed = (File(media_type="text/plain", data=b"x", name=name) for name in ("a.txt", ""))
+
+    [message] = sent(user(named, unnamed))
+
+    assert [block.get("title") for block in message["content"]] == ["a.txt", None]
+    assert "title" not in message["content"][1]
+
+
 def test_a_second_message_start_restarts_the_message() -> None:
     _, message = decode(
         stream(
             start(input_tokens=1, cache_read_input_tokens=5),
             *text(0, "old"),
+            *text(1, "older"),
             start(input_tokens=2),
             *text(0, "new"),
             *end("end_turn"),

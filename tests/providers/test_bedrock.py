@@ -427,6 +427,12 @@ def test_the_trace_and_other_fields_of_the_model_are_in_the_meta_of_the_reply() 
     assert message.meta == {"trace": trace, "additionalModelResponseFields": more}
 
 
+def test_a_frame_without_a_payload_is_ignored() -> None:
+    ping = encode_frame({":event-type": "ping", ":message-type": "event"}, b"")
+
+    assert decode(ping + SMALL)[1].content == decode(SMALL)[1].content
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 50])
 def test_a_stream_may_be_cut_anywhere(size: int) -> None:
     events, message = decode(SMALL, size)
@@ -580,6 +586,7 @@ def test_a_complete_reply_is_decoded() -> None:
     message = decoder.finish().message
 
     assert message.text == "yes cited"
+    assert (message.stop_reason, message.raw_stop_reason) == ("tool_use", "tool_use")
     assert message.calls[0].arguments == '{"x":1}'
     assert sent(user("go"), message)[1]["content"] == content
     assert decoder.late == [

@@ -575,6 +575,14 @@ def test_code_that_the_server_ran_is_kept() -> None:
     ]
 
 
+def test_only_the_first_candidate_is_read() -> None:
+    first, second = chunk({"text": "a"}, finish="STOP"), chunk({"text": "b"}, finish="SAFETY")
+
+    _, message = decode(stream({**first, "candidates": first["candidates"] + second["candidates"]}))
+
+    assert (message.text, message.raw_stop_reason) == ("a", "STOP")
+
+
 def test_no_text_is_joined_to_a_signed_part() -> None:
     chunks = [
         chunk({"text": "a"}),

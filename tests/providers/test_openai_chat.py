@@ -811,6 +811,16 @@ def test_complete_calls_without_ids_are_not_joined(index: int | None) -> None:
     assert len(calls_of({"tool_calls": [one]}, again)) == 1
 
 
+def test_a_named_call_without_an_index_is_a_new_call_even_with_the_same_id() -> None:
+    one, two = calls_of(fragment(None, "a", "look", "{}"), fragment(None, "a", "look", "[]"))
+
+    assert (one, two[1:]) == (("a", "look", "{}"), ("look", "[]"))
+    assert two[0] not in ("", "a")
+    assert calls_of(fragment(None, "a", "look", "{"), fragment(None, "a", None, "}")) == [
+        ("a", "look", "{}")
+    ]
+
+
 def test_a_call_without_an_id_gets_an_id() -> None:
     streamed = read(
         chunk(fragment(0, "", "look", "{}")),

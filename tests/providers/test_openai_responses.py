@@ -959,3 +959,17 @@ def test_a_stop_sequence_is_noted_because_the_api_takes_none() -> None:
 
     assert b"END" not in encoder.body()
     assert encoder.notes == ["the Responses API takes no stop sequences; they were left out"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        ({"detail": "no such model"}, "no such model"),
+        ({"message": "bad key"}, "bad key"),
+        ({"error": {"message": "busy"}}, "busy"),
+        ({"object": "error", "message": "gone"}, "gone"),
+    ],
+)
+def test_an_error_in_place_of_a_response_is_raised_with_its_message(reply: Any, words: str) -> None:
+    with pytest.raises(ProviderError, match=f"{words}$"):
+        ResponsesDecoder(Quirks(), "acme", "acme-1").decode(json.dumps(reply).encode())

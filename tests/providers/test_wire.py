@@ -588,3 +588,22 @@ def test_the_rules_for_tools_are_those_of_the_wires() -> None:
         "openai_responses",
     ]
     assert [name for name, rule in rules.items() if rule.parameter_name] == ["anthropic"]
+
+
+def test_an_attachment_that_is_only_described_is_noted_and_an_accepted_one_is_not() -> None:
+    picture = Image(media_type="image/png", data=b"x")
+    pdf = File(media_type="application/pdf", data=b"%PDF")
+    csv = File(media_type="text/csv", data=b"a,b")
+
+    def notes(**quirks: Any) -> list[str]:
+        entry = Entry("acme", "https://acme.example", quirks=Quirks(**quirks))
+        request = Request(messages=(user("see", picture, pdf, csv),))
+        encoder = wire_class("openai_chat").encoder(request, entry, "acme-1")
+        encoder.body()
+        return encoder.notes
+
+    assert notes() == []
+    assert notes(images=(), files=("application/pdf",)) == [
+        "acme-1 takes no image/png and gets a description instead"
+    ]
+    assert notes(files=()) == ["acme-1 takes no application/pdf and gets a description instead"]
