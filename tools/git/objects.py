@@ -5,6 +5,7 @@ Paths that are not UTF-8 keep their bytes.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -110,7 +111,8 @@ class ObjectReader:
             end_group(child)
             for pipe in (child.stdin, child.stdout):
                 if pipe is not None:
-                    pipe.close()
+                    with contextlib.suppress(OSError):  # a name could not be sent
+                        pipe.close()
 
     def read(self, name: str, *, until: float, cap: int = MAX_TREE, cut: bool = False) -> GitObject:
         """Return an object by its hash, or by an expression such as `<hash>~2^{commit}`.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import time
 import zlib
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from glue.tools.git import (
     Repo,
     functions,  # noqa: F401  (loaded before privileges are dropped)
 )
-from glue.tools.git.objects import GitObject, parse_tree
+from glue.tools.git.objects import GitObject, ObjectReader, parse_tree
 
 
 def test_objects_are_read_by_one_process(repo: Path, started: list[str]) -> None:
@@ -44,10 +46,43 @@ def test_one_reader_serves_several_threads(repo: Path) -> None:
 def test_a_cancelled_read_does_not_claim_that_it_took_too_long(repo: Path) -> None:
     stop = StopFlag()
 
-    with Repo(repo, stop=stop) as opened, pytest.raises(GlueError, match="was cancelled"):
-        opened.resolve("HEAD~1")
+    with Repo(repo, stop=stop) as opened:
+        head = opened.resolve("HEAD~1")
         stop.set()
-        opened.cat_file("work", "a.py")
+        with pytest.raises(GitError, match=f"^reading object {head[:12]} was cancelled$") as caught:
+            opened.blob(head)
+    assert caught.value.kind == "timeout"
+
+
+def test_a_read_that_takes_too_long_is_stopped(repo: Path, run: Run) -> None:
+    head = run("rev-parse", "HEAD")
+
+    with Repo(repo, seconds=0.0) as opened:
+        with pytest.raises(GitError, match=f"^reading object {head[:12]} took too long") as caught:
+            opened.blob(head)
+        assert caught.value.kind == "timeout"
+
+
+@pytest.mark.parametrize("program", ["true", "read line"])
+def test_a_git_process_that_ends_without_an_answer_is_an_error(program: str) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start() -> subprocess.Popen[bytes]:
+        argv, pipe = ["sh", "-c", program], subprocess.PIPE
+        child = subprocess.Popen(argv, stdin=pipe, stdout=pipe, start_new_session=True)
+        if program == "true":
+            child.wait()  # so that the name of the object cannot be sent
+        started.append(child)
+        return child
+
+    reader = ObjectReader(start, None)
+    for _ in range(2):
+        with pytest.raises(GitError, match=r"^object aaaaaaaaaaaa cannot be read: ") as caught:
+            reader.read("a" * 40, until=time.monotonic() + 10)
+        assert caught.value.kind == "damaged"
+
+    assert [each.returncode is None for each in started] == [False, False]
+    assert all(pipe.closed for each in started for pipe in (each.stdin, each.stdout) if pipe)
 
 
 def test_a_comparison_of_too_many_folders_is_refused(
@@ -94,7 +129,9 @@ def test_a_file_of_exactly_the_limit_is_read_and_checked(lab: Lab) -> None:
         size = len(content)
         assert repo.cat_file("work", "a.py", cap=size) == content
         assert repo.cat_file("work", "a.py", cap=size - 1, cut=True) == content[:-1]
-        with pytest.raises(GitError, match=f"is larger than {size - 1} bytes") as caught:
+        with pytest.raises(
+            GitError, match=f"^blob {sha[:12]} is larger than {size - 1} b"
+        ) as caught:
             repo.cat_file("work", "a.py", cap=size - 1)
         assert caught.value.kind == "too_large"
     path.chmod(0o644)
@@ -109,8 +146,11 @@ def test_a_file_whose_content_does_not_match_its_hash_is_refused(lab: Lab) -> No
     path.chmod(0o644)
     path.write_bytes(zlib.compress(b"blob 7\0forged\n"))
 
-    with git.Repo(lab.root) as repo, pytest.raises(GlueError, match="damaged or forged"):
+    with git.Repo(lab.root) as repo, pytest.raises(GitError) as caught:
         repo.cat_file("work", "a.py")
+
+    assert str(caught.value).startswith((f"blob {sha[:12]} does not", f"object {sha[:12]} cannot"))
+    assert caught.value.kind == "damaged"
 
 
 def test_a_forged_tree_is_found_by_a_comparison(lab: Lab) -> None:
