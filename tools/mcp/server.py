@@ -385,7 +385,7 @@ def _content(result: ToolResult) -> list[types.ContentBlock]:
         elif isinstance(part, Image) and part.data is not None:
             data = base64.b64encode(part.data).decode()
             blocks.append(types.ImageContent(data=data, mime_type=part.media_type))
-        elif isinstance(part, File) and part.data is not None:
+        elif isinstance(part, File):
             blob = base64.b64encode(part.data).decode()
             content = types.BlobResourceContents(
                 uri=f"glue://result/{quote(part.name or 'file')}",

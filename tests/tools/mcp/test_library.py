@@ -54,6 +54,7 @@ async def test_prompts_are_offered_by_version(library: Library) -> None:
                 await client.get_prompt(name, arguments)
             errors.append(raised.value.message)
 
+    assert [argument.required for argument in listed.arguments or ()] == [False]
     assert (listed.name, listed.description) == ("review", "Versions: v1, v2; the default is v2.")
     assert newest.messages[0].content.text.strip() == "Review it well."
     assert older.messages[0].content.text.strip() == "Review it."
@@ -115,6 +116,96 @@ async def test_sessions_of_a_store_are_resources(library: Library) -> None:
 
     assert listed["glue://sessions/first"].title == "Say hello."
     assert [message["role"] for message in json.loads(read.text)] == ["user", "assistant"]
+
+
+async def test_a_file_of_one_mib_can_be_read_and_a_larger_one_not(library: Library) -> None:
+    Path(library.root, "large").write_bytes(b"x" * 1024 * 1024)
+    Path(library.root, "larger").write_bytes(b"x" * (1024 * 1024 + 1))
+
+    read: Any = (await library.read("glue://files/large")).contents[0]
+    with pytest.raises(MCPError, match=r"glue://files/larger is larger than 1 MiB$"):
+        await library.read("glue://files/larger")
+
+    assert len(read.text) == 1024 * 1024
+
+
+async def test_the_error_for_a_resource_has_the_reason(library: Library) -> None:
+    with pytest.raises(MCPError, match=r"cannot be read: No such file or directory$"):
+        await library.read("glue://files/missing")
+    with pytest.raises(MCPError, match=r"cannot be read: .*\.\."):
+        await library.read("glue://files/../secret")
+
+
+async def test_a_library_without_a_store_has_no_sessions() -> None:
+    library = Library(instructions="Be brief.")
+    reference = ResourceTemplateReference(uri="glue://sessions/{id}")
+
+    with pytest.raises(MCPError, match="there is no such resource"):
+        await library.read("glue://sessions/first")
+    assert (await library.complete(reference, "id", "")).completion.values == []
+
+
+async def test_an_address_that_is_neither_file_nor_session_is_refused(library: Library) -> None:
+    for uri in ("glue://nothing", "first", "glue://agent/instructions"):
+        with pytest.raises(MCPError, match="there is no such resource"):
+            await library.read(uri)
+
+
+async def test_sessions_are_suggested_by_their_beginning(library: Library) -> None:
+    store = library.store
+    assert store is not None
+    for name in ("first", "fifth", "second"):
+        await glue.Agent(Script("hello")).session(name, store=store).run("Say hello.")
+    reference = ResourceTemplateReference(uri="glue://sessions/{id}")
+
+    found = (await library.complete(reference, "id", "fi")).completion
+    nothing = ResourceTemplateReference(uri="glue://nothing/{id}")
+
+    assert sorted(found.values) == ["fifth", "first"]
+    assert (await library.complete(nothing, "id", "")).completion.values == []
+
+
+async def test_only_versions_of_prompts_that_exist_are_suggested(library: Library) -> None:
+    async def suggest(prompt: str, name: str) -> list[str]:
+        reference = PromptReference(name=prompt)
+        return (await library.complete(reference, name, "")).completion.values
+
+    assert await suggest("review", "version") == ["v1", "v2"]
+    assert await suggest("review", "other") == []
+    assert await suggest("missing", "version") == []
+
+
+@pytest.mark.parametrize(("number", "has_more"), [(97, False), (98, True)])
+async def test_at_most_a_hundred_values_are_suggested(
+    library: Library, number: int, has_more: bool
+) -> None:
+    for each in range(number):  # besides two files and a link
+        Path(library.root, f"{each}.txt").touch()
+    reference = ResourceTemplateReference(uri="glue://files/{+path}")
+
+    found = (await library.complete(reference, "path", "")).completion
+
+    assert (len(found.values), found.total, found.has_more) == (100, number + 3, has_more)
+
+
+async def test_at_most_200_files_are_listed_with_their_types(library: Library) -> None:
+    for each in range(250):
+        Path(library.root, f"{each}.txt").touch()
+
+    listed = [each for each in await library.resources() if each.uri.startswith("glue://files/")]
+
+    assert len(listed) == 200
+    assert {each.mime_type for each in listed if each.name.endswith(".txt")} == {"text/plain"}
+
+
+async def test_files_that_git_ignores_are_not_listed(library: Library) -> None:
+    Path(library.root, ".gitignore").write_text("*.key\n")
+    Path(library.root, "secret.key").touch()
+
+    listed = [each.name for each in await library.resources()]
+
+    assert "logo.png" in listed
+    assert "secret.key" not in listed
 
 
 async def test_nothing_is_announced_that_is_not_there() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import logging
 import os
 import socket
@@ -10,20 +11,35 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, TypedDict
 
 import pytest
 from fakes.mcp_servers import AGENT, MAIN, SHAPED, use
 from mcp import Client
-from mcp_types import EmptyResult, SetLevelRequest, SetLevelRequestParams
+from mcp_types import (
+    CallToolRequest,
+    CallToolRequestParams,
+    CallToolResult,
+    EmptyResult,
+    SetLevelRequest,
+    SetLevelRequestParams,
+)
 
 import glue
 from glue.cli.agentfile import open_agent
 from glue.errors import ConfigError
-from glue.messages import Image
+from glue.messages import File, Image, Text, Thinking
 from glue.testing import Script
 from glue.tools import mcp
-from glue.tools.mcp.server import make_server
+from glue.tools.mcp.server import (
+    _content,
+    _Logs,
+    make_server,
+    nearest,
+    offered,
+    output_schema,
+)
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])  # tests the client of the SDK only
@@ -258,6 +274,137 @@ async def test_an_unknown_name_of_many_is_answered_with_the_nearest_few() -> Non
     assert near.content[0].text.startswith("unknown tool 'tool_77x'; did you mean tool_77")
     assert max(len(each.content[0].text) for each in (near, far)) < 300
     assert far.content[0].text.endswith("there are 3000 tools")
+
+
+def test_up_to_ten_names_are_all_named() -> None:
+    assert nearest("x", named_tools(10)) == f"known tools: {', '.join(sorted(named_tools(10)))}"
+    assert nearest("x", named_tools(11)) == "there are 11 tools"
+
+
+def test_three_similar_names_are_named() -> None:
+    names = [f"look_{letter}" for letter in "abcd"] + [f"x{number}" for number in range(9)]
+
+    assert nearest("look_", names).count(" or ") == 2
+
+
+def test_an_agent_with_the_name_of_a_tool_gets_another_one() -> None:
+    @glue.tool
+    def ask() -> str:
+        """Ask."""
+        return "x"
+
+    @glue.tool(name="ask_agent")
+    def other() -> str:
+        """Ask."""
+        return "x"
+
+    agent = glue.Agent(Script("x"), name="ask", tools=[ask, other])
+
+    assert list(offered(agent, "agent")) == ["ask", "ask_agent", "ask_agent_agent"]
+
+
+def test_only_a_result_that_is_an_object_has_a_schema() -> None:
+    wanted = {"type": "object", "properties": {"city": {"type": "string"}}}
+    listed = {"type": "array", "items": {"type": "string"}}
+
+    def schema(output: Any) -> Any:
+        agent = glue.Agent(Script("x"), name="x", output=output)
+        return output_schema(offered(agent, "x")["x"])
+
+    assert schema(wanted) == wanted
+    assert schema(listed) is None
+    assert schema(None) is None
+
+
+class Point(TypedDict):
+    x: int
+
+
+async def test_only_an_object_is_structured_content() -> None:
+    @glue.tool
+    def point(text: str) -> Point:
+        """Return a point."""
+        return json.loads(text)  # type: ignore[no-any-return]
+
+    agent = glue.Agent(Script("x"), tools=[point])
+    async with Client(make_server(agent, {"point": point}, glue.AllowAll())) as client:
+        found: Any = await client.session.send_request(
+            CallToolRequest(
+                params=CallToolRequestParams(name="point", arguments={"text": '{"x": 1}'})
+            ),
+            CallToolResult,
+        )
+        wrong: Any = await client.session.send_request(
+            CallToolRequest(params=CallToolRequestParams(name="point", arguments={"text": "[1]"})),
+            CallToolResult,
+        )
+
+    assert found.structured_content == {"x": 1}
+    assert wrong.structured_content is None
+
+
+def test_parts_of_a_result_are_converted_and_others_are_named() -> None:
+    picture = Image(media_type="image/png", data=b"png")
+    pdf = File(media_type="application/pdf", data=b"pdf", name="a b.pdf")
+    unnamed = File(media_type="text/csv", data=b"1,2")
+    linked, thought = Image(url="https://example.com/x.png"), Thinking(text="hm")
+    parts: Any = (Text(text="x"), picture, pdf, unnamed, linked, thought)
+
+    blocks = [
+        block.model_dump(exclude_none=True) for block in _content(glue.ToolResult(content=parts))
+    ]
+
+    assert blocks == [
+        {"type": "text", "text": "x"},
+        {"type": "image", "data": "cG5n", "mime_type": "image/png"},
+        {
+            "type": "resource",
+            "resource": {
+                "uri": "glue://result/a%20b.pdf",
+                "blob": "cGRm",
+                "mime_type": "application/pdf",
+            },
+        },
+        {
+            "type": "resource",
+            "resource": {"uri": "glue://result/file", "blob": "MSwy", "mime_type": "text/csv"},
+        },
+        {"type": "text", "text": "[Image cannot be shown]"},
+        {"type": "text", "text": "[Thinking cannot be shown]"},
+    ]
+
+
+async def test_the_log_levels_of_the_last_thousand_clients_are_kept() -> None:
+    logs = _Logs()
+    for number in range(1002):
+        headers = {"mcp-session-id": str(number)}
+        context: Any = SimpleNamespace(request=SimpleNamespace(headers=headers))
+        await logs.set_level(context, SetLevelRequestParams(level="debug"))
+
+    assert list(logs._levels) == [str(number) for number in range(2, 1002)]
+
+
+async def test_progress_is_sent_if_it_has_a_text_or_a_number() -> None:
+    received: list[Any] = []
+
+    async def progress(progress: float, total: float | None, message: str | None) -> None:
+        received.append((progress, total, message))
+
+    @glue.tool
+    def work(context: glue.Context[Any]) -> str:
+        """Work."""
+        context.progress("begun")
+        context.progress("", {"progress": 5, "total": 9})
+        context.progress("", {"other": 1})
+        context.progress("", [1])
+        context.progress("ended")
+        return "done"
+
+    agent = glue.Agent(Script("x"), tools=[work])
+    async with Client(make_server(agent, {"work": work}, glue.AllowAll())) as client:
+        await client.call_tool("work", {}, progress_callback=progress)
+
+    assert received == [(1.0, None, "begun"), (5.0, 9.0, None), (6.0, None, "ended")]
 
 
 async def test_log_records_of_a_tool_are_sent_to_its_caller() -> None:
