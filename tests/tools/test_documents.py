@@ -75,6 +75,24 @@ def test_a_pdf_that_unpacks_without_end_is_ended() -> None:
     assert "cannot be read" in text or "stopped after" in text
 
 
+def test_a_pdf_that_takes_too_long_is_stopped_with_a_note() -> None:
+    assert read_pdf(pdf("x"), seconds=0.001) == "[stopped after 0.001 s; the rest was not read]"
+
+
+def test_a_pdf_of_more_than_32_mib_is_refused() -> None:
+    with pytest.raises(
+        ToolError, match=r"the PDF has 33554433 bytes; at most 33554432 can be read"
+    ):
+        read_pdf(PDF.ljust(32 * 1024 * 1024 + 1))
+
+
+def test_without_an_interpreter_no_pdf_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "")
+
+    with pytest.raises(ToolError, match=r"sys\.executable names none"):
+        read_pdf(pdf("x"))
+
+
 def test_a_cancelled_reading_ends_the_process() -> None:
     stop = StopFlag()
     stop.set()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from fakes.documents import pdf
 from syrupy.assertion import SnapshotAssertion
 
 import glue
@@ -245,7 +246,7 @@ async def test_a_compression_bomb_is_cut_at_the_cap(
 
     text = await page.read()
 
-    assert f"only the first {fetch.BYTES} bytes were read" in text.split("\n")[0]
+    assert f"only the first {5 * 1024 * 1024} bytes were read" in text.split("\n")[0]
 
 
 async def test_bombs_inside_bombs_are_not_unpacked_twice(loopback: Callable[..., Any]) -> None:
@@ -337,6 +338,8 @@ KINDS: list[tuple[str, bytes, str]] = [
     ("application/xhtml+xml", b"<p>x</p>", "x"),
     ("", b"<!doctype html><p>bare", "bare"),
     ("", b"plain words", "plain words"),
+    ("", b"<p>plain</p>", "<p>plain</p>"),
+    ("text/plain", b"<html><p>plain</p>", "<html><p>plain</p>"),
     ("text/plain", b"a\r\nb\x1b[31m\xe2\x80\xaec", "a\nb[31mc"),
     ("application/json", b'{"a":[1,2]}', '{\n "a": [\n  1,\n  2\n ]\n}'),
     ("application/problem+json", b'{"a":1}', '{\n "a": 1\n}'),
@@ -397,9 +400,152 @@ async def test_a_long_page_is_read_in_pages_from_one_request(loopback: Callable[
     offset = int(first.rpartition("offset ")[2].rstrip("]"))
     second = await page.read(offset=offset)
 
-    assert len(first) < 24_000
+    assert 20_400 < len(first.rpartition("\n")[0]) <= 20_480
     assert second.startswith(f"line {offset - 2}\n")  # the first line of the text is its title
     assert len(page.server.seen) == 1
+
+
+async def test_the_texts_of_the_last_four_addresses_are_kept(loopback: Callable[..., Any]) -> None:
+    page = Page(loopback(response(b"x\n" * 10, "text/plain")))
+    for number in range(5):
+        await page.read(f"/{number}")
+
+    for number in range(1, 5):
+        await page.read(f"/{number}", offset=2)
+    assert len(page.server.seen) == 5
+    await page.read("/0", offset=2)
+    assert len(page.server.seen) == 6
+    await page.read("/0")  # the first page is always new
+    assert len(page.server.seen) == 7
+
+
+async def test_a_body_of_exactly_the_cap_is_whole(loopback: Callable[..., Any]) -> None:
+    body = b"x" * 1000
+
+    whole = await Page(loopback(response(body, "text/plain")), max_bytes=1000).read()
+    cut = await Page(loopback(response(body + b"y", "text/plain")), max_bytes=1000).read()
+
+    assert whole.endswith(": text/plain]\n" + "x" * 1000)
+    assert cut.endswith("; only the first 1000 bytes were read]\n" + "x" * 1000)
+
+
+@pytest.mark.parametrize(("status", "message"), [(300, "HTTP 300 .Multiple"), (599, "HTTP 599$")])
+async def test_a_status_of_300_or_more_is_an_error(
+    loopback: Callable[..., Any], status: int, message: str
+) -> None:
+    with pytest.raises(ToolError, match=message):
+        await Page(loopback(response(b"x", status=f"{status} Odd"))).read()
+
+
+async def test_a_status_below_300_is_an_answer(loopback: Callable[..., Any]) -> None:
+    assert "fine" in await Page(loopback(response(b"fine", status="299 Odd"))).read()
+
+
+async def test_a_redirect_to_the_www_name_is_followed(loopback: Callable[..., Any]) -> None:
+    server = loopback(response(b"there", "text/plain"))
+    start = loopback(redirect(f"http://www.pages.test:{server.port}/"))
+    page = Page(start, allow=["pages.test"], private=["*pages.test"])
+
+    assert "there" in await page.read()
+
+
+async def test_a_name_without_an_address_is_not_found() -> None:
+    def fail(host: str, port: int) -> list[str]:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    def fail_without_reason(host: str, port: int) -> list[str]:
+        raise UnicodeError("label too long")
+
+    for resolve, message in (
+        (lambda host, port: [], r"^a\.test was not found: it has no address$"),
+        (fail, r"^a\.test was not found: Name or service not known$"),
+        (fail_without_reason, r"^a\.test was not found: the name is not known$"),
+    ):
+        tool = fetch.fetch_url(allow=["*"], resolve=resolve)
+        with pytest.raises(ToolError, match=message):
+            await wait_for(tool.function("http://a.test/"))
+
+
+def shown(body: bytes, kind: str = "text/plain", *, most: int = 5_000_000, **fields: Any) -> Any:
+    """Return what the model sees of a response."""
+    given = {"charset": "", "is_cut": False, **fields}
+    target = parse_url("http://a.test/")
+    received = fetch._Response(target=target, media_type=kind, body=body, **given)
+    return fetch._shown(received, most, None)
+
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def test_a_picture_may_have_3900000_bytes() -> None:
+    assert len(shown(PNG + b"\0" * (3_900_000 - 8))[1].data) == 3_900_000
+    with pytest.raises(ToolError, match=r"picture is larger than 3900000 bytes$"):
+        shown(PNG + b"\0" * (3_900_000 - 7))
+    with pytest.raises(ToolError, match=r"picture is larger than 5000000 bytes|than 3900000"):
+        shown(PNG, is_cut=True)
+    with pytest.raises(ToolError, match=r"picture is larger than 1000 bytes$"):
+        shown(PNG, is_cut=True, most=1000)
+
+
+def test_a_pdf_that_is_cut_is_refused_and_another_one_is_read() -> None:
+    with pytest.raises(ToolError, match=r"the PDF is larger than 1000 bytes$"):
+        shown(pdf("Page"), is_cut=True, most=1000)
+
+    text = shown(pdf("Page"), "application/octet-stream")
+    assert text == "[http://a.test/: application/pdf]\n[page 1 of 1]\nPage"
+
+
+def test_a_text_is_binary_if_a_nul_is_in_its_first_4096_bytes() -> None:
+    with pytest.raises(ToolError, match=r"is binary, 4096 bytes"):
+        shown(b"x" * 4095 + b"\0")
+
+    assert "x" * 2000 in shown(b"x" * 4096 + b"\0")
+
+
+def test_a_long_line_is_cut_at_a_blank_in_its_second_half_or_after_2000_characters() -> None:
+    def lines(text: str) -> list[str]:
+        return list(fetch._wrapped(text))
+
+    assert lines("x" * 2000) == ["x" * 2000]
+    assert lines("x" * 2001) == ["x" * 2000, "x"]
+    assert lines("x" * 1500 + " " + "y" * 1000) == ["x" * 1500, "y" * 1000]
+    assert lines("x" * 1000 + " " + "y" * 1000) == ["x" * 1000, "y" * 1000]
+    assert lines("x" * 999 + " " + "y" * 1500) == ["x" * 999 + " " + "y" * 1000, "y" * 500]
+    assert lines("x" * 1999 + " yy") == ["x" * 1999, "yy"]
+
+
+def test_the_first_two_million_characters_of_a_page_are_read() -> None:
+    whole = shown(b"q" * 2_000_000, "text/html")
+    cut = shown(b"q" * 2_000_001, "text/html")
+
+    note = "[the page is longer; only its first 2000000 characters were read]"
+    assert note not in whole
+    assert cut.endswith(f"\n\n{note}")
+    assert whole.count("q") == 2_000_000
+
+
+def test_json_that_has_line_breaks_already_stays_as_it_is() -> None:
+    few, many = (b"[1," + b"\n" * count + b"2]" for count in (9, 10))
+
+    assert shown(few, "application/json").endswith("]\n[\n 1,\n 2\n]")
+    assert shown(many, "application/json").endswith("[1," + "\n" * 10 + "2]")
+
+
+def test_the_last_character_of_a_cut_text_may_be_incomplete() -> None:
+    body = "café €".encode()
+
+    assert shown(body[:-1], is_cut=True).endswith("\ncafé \ufffd")
+    assert shown(body[:-1]).endswith("\ncafÃ© â‚")
+    assert shown(b"caf\xe9 cut", is_cut=True).endswith("\ncafé cut")
+    assert shown(b"cut \xf0\x9f\x98", is_cut=True).endswith("\ncut \ufffd")
+
+
+def test_an_encoding_is_found_in_the_first_4096_bytes_of_a_page() -> None:
+    meta, text = b'<meta charset="koi8-r">', "да".encode("koi8-r")
+
+    assert "да" in shown(b" " * (4096 - len(meta)) + meta + text, "text/html")
+    assert "да" not in shown(b" " * 4096 + meta + text, "text/html")
+    assert "да" not in shown(meta + text, "text/plain")
 
 
 # Permission
@@ -484,6 +630,28 @@ def test_a_url_that_is_not_plain_is_refused(url: str) -> None:
         parse_url(url)
 
 
+def test_a_url_may_have_4096_characters() -> None:
+    longest = "http://a/" + "x" * 4087
+
+    assert parse_url(longest).url == longest
+    with pytest.raises(ToolError, match=r"the url has 4097 characters; at most 4096 are allowed"):
+        parse_url(longest + "x")
+
+
+@pytest.mark.parametrize(
+    ("url", "origin"),
+    [
+        ("http://a:80/", "http://a"),
+        ("https://a:443/", "https://a"),
+        ("http://a:443/", "http://a:443"),
+        ("https://a:80/", "https://a:80"),
+        ("http://[2606:4700::1111]:8080/", "http://[2606:4700::1111]:8080"),
+    ],
+)
+def test_only_the_usual_port_is_left_out(url: str, origin: str) -> None:
+    assert parse_url(url).origin == origin
+
+
 def test_a_url_is_normalised_for_rules() -> None:
     target = parse_url("HTTPS://Bücher.Example:443?a=b#c")
 
@@ -504,6 +672,11 @@ def test_a_url_is_normalised_for_rules() -> None:
 def test_wrong_options_are_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         fetch.tools(**options)
+
+
+def test_the_smallest_options_are_accepted() -> None:
+    assert fetch.fetch_url(timeout=0.001, max_bytes=1).name == "fetch_url"
+    assert fetch.web_search(max_uses=1).spec.settings == {"max_uses": 1}
 
 
 def test_the_search_is_a_tool_of_its_own_kind() -> None:
