@@ -71,7 +71,7 @@ def read_pdf(data: bytes, stop: StopFlag | None = None, seconds: float = SECONDS
         raise ToolError("reading a PDF needs a Python interpreter, and sys.executable names none")
     if len(data) > MAX_PDF:
         raise ToolError(f"the PDF has {len(data)} bytes; at most {MAX_PDF} can be read")
-    path = [str(HOME), *(entry for entry in sys.path if entry and Path(entry).is_absolute())]
+    path = [str(HOME), *(entry for entry in sys.path if Path(entry).is_absolute())]
     done = run(
         [sys.executable, "-I", "-S", "-B", "-c", PROGRAM, *path],
         env={"LC_ALL": "C.UTF-8"},

@@ -530,7 +530,7 @@ def _decoded(response: _Response) -> str:
             try:
                 return body.decode("cp1252" if latin else name, "replace").lstrip("\ufeff")
             except LookupError:
-                continue
+                pass  # this Python does not know the encoding
     try:
         return body.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -32,7 +32,7 @@ def test_pictures_are_recognised_by_their_first_bytes(data: bytes, kind: str) ->
 
 def test_the_size_of_a_picture_is_read() -> None:
     assert picture_size(png(640, 480)) == "640 x 480"
-    assert picture_size(b"GIF89a\x02\x00\x03\x00") == "2 x 3"
+    assert picture_size(b"GIF89a\x02\x00\x03\x00\x04") == "2 x 3"
     assert picture_size(b"\x89PNG\r\n\x1a\n") == ""
 
 

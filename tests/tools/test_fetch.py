@@ -502,6 +502,25 @@ def test_a_text_is_binary_if_a_nul_is_in_its_first_4096_bytes() -> None:
     assert "x" * 2000 in shown(b"x" * 4096 + b"\0")
 
 
+def test_a_title_stands_before_the_text_of_a_page() -> None:
+    assert shown(b"<title>Rain</title><p>dry", "text/html").endswith("]\nRain\n\ndry")
+    assert shown(b"<title>Rain</title>", "").endswith("]\n<title>Rain</title>")
+
+
+async def test_a_media_type_of_the_server_is_shown_in_100_characters(
+    loopback: Callable[..., Any],
+) -> None:
+    with pytest.raises(ToolError, match=f" is a/{'b' * 98}, 1 bytes; it cannot"):
+        await Page(loopback(response(b"x", "a/" + "b" * 200))).read()
+
+
+def test_a_url_is_shown_in_200_characters() -> None:
+    with pytest.raises(ToolError) as refused:
+        parse_url("ftp://" + "a" * 300)
+
+    assert str(refused.value).startswith(f"'ftp://{'a' * 193}…': only")
+
+
 def test_a_long_line_is_cut_at_a_blank_in_its_second_half_or_after_2000_characters() -> None:
     def lines(text: str) -> list[str]:
         return list(fetch._wrapped(text))

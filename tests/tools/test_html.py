@@ -56,7 +56,9 @@ def test_a_page_becomes_text(page: str, snapshot: SnapshotAssertion) -> None:
         ("a\n  b", "a b"),
         ("<p>a</p><p>b</p>", "a\n\nb"),
         ("<!-- a -->b<!-- c", "b"),
+        ("<!-- a > b -->c", "c"),
         ("<script>a", ""),
+        ("<pre>a\nb", "```\na\nb\n```"),
         ("<a href='javascript:alert(1)'>x</a>", "x"),
         ("<a href='http://[bad'>x</a>", "x"),
         ("<base href='http://other.example/d/'><a href=e>x</a>", "[x](http://other.example/d/e)"),
@@ -70,6 +72,21 @@ def test_a_page_becomes_text(page: str, snapshot: SnapshotAssertion) -> None:
 )
 def test_elements(page: str, text: str) -> None:
     assert html_to_text(page, "http://a.example/")[1] == text
+
+
+def test_the_title_is_that_of_the_first_title_element() -> None:
+    assert html_to_text("<script>x</script>y")[0] == ""
+    assert html_to_text("<title>One  two</title><title>Three</title>y")[0] == "One two"
+
+
+@pytest.mark.parametrize("element", ["main", "article"])
+def test_a_main_part_is_shown_alone_if_it_has_200_characters(element: str) -> None:
+    def text(size: int) -> str:
+        page = f"<p>before</p><{element}>{'x' * size}</{element}><p>after</p>"
+        return html_to_text(page)[1]
+
+    assert text(200) == "x" * 200
+    assert text(199) == f"before\n\n{'x' * 199}\n\nafter"
 
 
 # Inputs that take quadratic time in readers that search for the end of each broken piece again.
