@@ -118,13 +118,15 @@ def _is_plain(schema: Any) -> bool:
         return True
     if not isinstance(schema, dict) or not schema.keys() <= _PLAIN:
         return False
+    kind = schema.get("type", "object")
     properties, required = schema.get("properties", {}), schema.get("required", [])
     return (
-        schema.get("type", "object") in _TYPES
+        isinstance(kind, str)  # and not a list of types
+        and kind in _TYPES
         and all(isinstance(schema.get(name, ""), str) for name in _TEXTS)
         and isinstance(required, list)
-        and len({*required}) == len(required)
         and all(isinstance(name, str) for name in required)
+        and len({*required}) == len(required)
         and isinstance(properties, dict)
         and all(map(_is_plain, properties.values()))
         and _is_plain(schema.get("items", True))
