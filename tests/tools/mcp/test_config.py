@@ -136,3 +136,45 @@ def test_an_invalid_sign_in_is_an_error_that_names_the_server(oauth: Any, why: s
 
     with pytest.raises(ConfigError, match=f"server 'a'.*{why}"):
         mcp.read_config({"mcpServers": {"a": given}}, {})
+
+
+def test_a_server_that_is_disabled_is_left_out() -> None:
+    given = {
+        "off": {"command": "x", "disabled": True},
+        "on": {"command": "y", "disabled": False},
+        "odd": {"command": "z", "disabled": "yes"},
+    }
+
+    assert [each.name for each in mcp.read_config({"mcpServers": given}, {})] == ["on", "odd"]
+    assert [each.name for each in mcp.read_config({"servers": given}, {})] == ["on", "odd"]
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"command": "x", "url": "y"}, "has both a command and a url"),
+        ({}, "needs a command or a url"),
+        ({"command": ["x"]}, "command must be a text, not a list"),
+        ({"command": "x", "args": "y"}, "args must be a list of texts, not a text"),
+        ({"command": "x", "args": ["y", None]}, r"args\[1\] must be a text, not null"),
+        ({"command": "x", "env": {"A": True}}, r"env\.A must be a text, not a boolean"),
+        ({"command": "x", "env": [1]}, "env must be an object, not a list"),
+        ({"command": "x", "cwd": {"a": 1}}, "cwd must be a text, not an object"),
+        ({"command": "x ${A}"}, "needs the variable A, which is not set"),
+        ({"url": "x", "oauth": 1}, "oauth must be true or an object, not a number"),
+        ({"url": "x", "oauth": {"port": True}}, r"oauth\.port must be a whole number, not a bool"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_place(given: Any, why: str) -> None:
+    with pytest.raises(ConfigError, match=f"server 'a'.*{why}"):
+        mcp.read_config({"mcpServers": {"a": given}}, {})
+
+
+def test_the_defaults_of_a_server() -> None:
+    (files, web) = mcp.read_config(
+        {"mcpServers": {"files": {"command": "x"}, "web": {"url": "y", "type": "sse"}}}, {}
+    )
+
+    assert (files.sse, files.oauth, files.cwd, files.args) == (False, False, None, ())
+    assert (web.sse, web.oauth) == (True, False)
+    assert (mcp.OAuth().grant, mcp.OAuth().port) == ("browser", 0)

@@ -59,3 +59,31 @@ def test_results_of_every_kind_are_converted() -> None:
         == '{"a": 1}'
     )
     assert tool_result({"content": [], "isError": True}).is_error
+
+
+def text_of(text: str, structured: object) -> list[str]:
+    """Return the texts of a result with a text and structured content."""
+    content = [{"type": "text", "text": text}]
+    result = tool_result({"content": content, "structuredContent": structured})
+    return [part.text for part in result.content if isinstance(part, Text)]
+
+
+def test_structured_content_that_is_in_the_text_already_is_not_repeated() -> None:
+    assert text_of("3", {"result": 3}) == ["3"]
+    assert text_of("three", {"result": "three"}) == ["three"]
+    assert text_of('{"result": 3}', {"result": 3}) == ['{"result": 3}']
+    assert text_of("[1, 2]", [1, 2]) == ["[1, 2]"]
+    assert text_of("3", {"result": 3, "unit": "m"}) == ["3", '{"result": 3, "unit": "m"}']
+    assert text_of("4", {"result": 3}) == ["4", '{"result": 3}']
+    assert text_of("no json", {"result": 3}) == ["no json", '{"result": 3}']
+
+
+def test_a_text_of_up_to_40_characters_is_repeated_in_structured_content() -> None:
+    def structured(data: str) -> object:
+        content = [{"type": "image", "data": data}]
+        result = tool_result({"content": content, "structuredContent": {"data": data, "n": 1}})
+        assert result.meta is not None
+        return result.meta["structured"]
+
+    assert structured("QUJD" * 10) == {"data": "QUJD" * 10, "n": 1}
+    assert structured("QUJD" * 11) == {"data": "[the same data is in another part]", "n": 1}
