@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from fakes.larder import git
 from fakes.review import invoke, work_in_larder
 
@@ -20,6 +21,7 @@ from glue.agents.review.change.collect import (
 )
 from glue.agents.review.change.config import Config
 from glue.agents.review.change.diff import between
+from glue.agents.review.cli import review
 from glue.agents.review.findings.prompt import discussion
 from glue.agents.review.records import Bundle, ReviewedChange, ReviewRun
 
@@ -461,3 +463,24 @@ def test_label_records_a_decision_that_the_next_review_knows(larder: Path) -> No
     memory = (larder / ".glue/dismissed").read_text()
     assert memory.splitlines()[1].startswith(f"{mark} wrong ")
     assert memory.endswith(": it is meant\n")
+
+
+def test_report_is_on_stdout_and_notes_are_on_stderr(larder: Path) -> None:
+    result = CliRunner().invoke(review, ["--format", "json"])
+
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["findings"]
+    assert result.stderr.startswith("glue review: ")
+    assert "of severity high or worse" in result.stderr
+    assert "ruff is not installed" not in result.stderr
+
+
+def test_review_outside_of_ci_is_posted_only_on_request(larder: Path) -> None:
+    assert invoke("--no-post")[0] == 1
+    assert invoke("--post") == (
+        2,
+        (
+            "glue review: no forge found in the environment; name it with `glue review publish"
+            " --forge gitea|github|gitlab --repo OWNER/NAME`\n"
+        ),
+    )

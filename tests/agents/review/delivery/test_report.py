@@ -10,6 +10,7 @@ import pytest
 from glue.agents.review.change.collect import from_texts
 from glue.agents.review.change.config import Config, make
 from glue.agents.review.delivery import report
+from glue.agents.review.findings.dedupe import Dismissal
 from glue.agents.review.records import (
     Bundle,
     Coverage,
@@ -123,7 +124,7 @@ def test_dismissal_by_an_author_does_not_change_the_verdict() -> None:
     grave = replace(FINDING, severity="critical")
     item = report.Item(finding=grave, path="app.py", where="app.py")
     for binding, code in ((True, 0), (False, 1)):
-        mark = report.Dismissal(id="x", binding=binding)
+        mark = Dismissal(id="x", binding=binding)
         judged = report.Report(change=ReviewedChange(), dismissed=((item, mark),))
         assert report.decide(judged).exit_code == code
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -360,3 +361,80 @@ def test_names_that_only_a_reading_tool_has_shown_are_remembered() -> None:
     draft.finish("The change adds `load` for `render_page`, without a test.")
 
     assert draft.seen() == ("render_page",)
+
+
+ROWS = "".join(f"value_{n} = load({n})\n" for n in range(1, 21))
+
+
+def row(number: int, **changes: Any) -> Finding:
+    return defect(quote=f"value_{number} = load({number})", **changes)
+
+
+def test_refusals_and_duplicates_are_recorded_with_their_code() -> None:
+    draft = drafted(a=ROWS)
+    seen: list[Finding] = []
+    draft.on_finding = seen.append
+
+    answer = draft.report(row(1))
+    with pytest.raises(ToolError, match="already reported"):
+        draft.report(row(1))
+    with pytest.raises(ToolError, match=r"the text was refused \(degenerate.run\)"):
+        draft.report(row(2, body="It is " + "shared " * 40))
+
+    assert answer == "Recorded as finding 1 on a.py:1."
+    assert [finding.dropped for finding in draft.refused] == ["duplicate", "degenerate.run"]
+    assert [finding.line for finding in seen] == [1]
+    assert draft.sent_back == 1  # a duplicate needs no correction
+
+
+def test_call_with_several_reports_fails_only_if_one_must_be_corrected() -> None:
+    def arguments(*findings: Finding) -> str:
+        names = ("path", "quote", "title", "body")
+        return json.dumps([{name: getattr(one, name) for name in names} for one in findings])
+
+    draft = drafted(a=ROWS)
+
+    fine = draft.receive(arguments(row(1), row(1)))
+    with pytest.raises(ToolError, match=r"^Recorded as finding 2 on a\.py:9.*\n.*not in the diff"):
+        draft.receive(arguments(row(9, title="Other"), defect(quote="nothing(at, all)")))
+    draft.sent_back = 0
+    with pytest.raises(ToolError, match=r"^that was already reported"):
+        draft.receive(arguments(row(1)))
+
+    assert fine.startswith("Recorded as finding 1 on a.py:1.\nthat was already reported")
+
+
+def test_finding_on_an_unchanged_line_is_listed() -> None:
+    old = ROWS.replace("load(1)", "save(1)")
+    draft = ReviewDraft(from_texts({"a.py": old}, {"a.py": ROWS}), Config(), source="x")
+
+    answer = draft.report(row(20, path="./a.py"))
+
+    assert answer == (
+        "Recorded as finding 1 on a.py. The quote is not on a line of the diff, so the finding is"
+        " listed."
+    )
+
+
+@pytest.mark.parametrize(
+    ("correction", "number"),
+    [
+        (row(3), 1),  # the same text
+        (row(5, body="The value is never used again, so it is wrong."), 1),
+        (row(8, body="The value is never used again, so it is wrong."), 2),  # too far away
+        (row(4, body="The value is never used again, so it is wrong.", claimed=4), 2),
+        (row(3, title="Slow call", body="Each call reads the whole file."), 2),
+    ],
+)
+def test_finding_that_was_sent_back_is_recorded_unless_it_was_corrected(
+    correction: Finding, number: int
+) -> None:
+    draft = drafted(a=ROWS)
+    with pytest.raises(ToolError):
+        draft.report(defect(quote="", claimed=3))
+    draft.report(correction)
+
+    draft.settle()
+    draft.settle()
+
+    assert len(draft.findings) == number
