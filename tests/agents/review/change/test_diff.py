@@ -328,3 +328,20 @@ def test_diffs_are_parsed_as_by_reviewdog() -> None:
                 assert rows == [
                     (line.kind, line.old, line.new, line.text) for line in mine.lines
                 ], golden.name
+
+
+def test_names_with_signs_are_quoted_as_git_does() -> None:
+    text = patch.between('a"#\\\x7f\u00e9.py', None, "x = 1\n")
+
+    name = '"b/a\\042#\\134\\177\\303\\251.py"'
+    assert f"+++ {name}\n" in text
+    assert [file.path for file in parse(text)] == ['a"#\\\x7f\u00e9.py']
+
+
+def test_escapes_of_git_are_undone() -> None:
+    escaped = r'"b/\a\b\t\n\v\f\r\"\\\303\251\q.py"'
+    diff = f"--- /dev/null\n+++ {escaped}\n@@ -0,0 +1 @@\n+x\n"
+
+    (file,) = parse(diff)
+
+    assert file.path == '\a\b\t\n\v\f\r"\\\u00e9\\.py'

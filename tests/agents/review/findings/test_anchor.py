@@ -392,3 +392,20 @@ def test_suggestions_that_relax_a_test_are_recognised() -> None:
     assert weakens_test(finding, bundle)
     assert weakens_test(replace(finding, body="It fails.", suggestion="    total([])"), bundle)
     assert not weakens_test(replace(finding, body="It also has to cover None."), bundle)
+
+
+def test_short_quote_is_placed_exactly_or_nearest_to_the_claimed_line() -> None:
+    once = from_texts({}, {"a.py": "x = 1\ny = 2\n"})
+    twice = from_texts({}, {"a.py": "x = 1\ny = 2\nz = 3\nw = 4\nx = 1\n"})
+    gone = from_texts({"a.py": "x = 1\ny = 2\n"}, {"a.py": "y = 2\n"})
+
+    def place(change: Bundle, claimed: int | None = None) -> tuple[int | None, str] | None:
+        found = locate("x = 1", "a.py", change.files, change.head, claimed)
+        return None if found is None else (found.end, found.how)
+
+    assert place(once) == (1, "exact")
+    assert place(twice) is None
+    assert place(twice, 4) == (5, "nearest")
+    assert place(twice, 2) == (1, "nearest")
+    assert place(twice, 9) is None
+    assert place(gone) == (1, "deleted")

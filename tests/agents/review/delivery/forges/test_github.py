@@ -172,7 +172,12 @@ def test_comment_covers_several_lines_only_if_the_first_is_above_the_last() -> N
     assert GitHub.inline(post) == {**whole, "start_line": 3, "start_side": "RIGHT"}
     same = Post(path="a.py", body="b", fingerprint="f", line=5, start_line=5)
     assert GitHub.inline(same) == whole
-    assert Gitea.inline(post)["new_position"] == 5
+    assert Gitea.inline(post) == {
+        "path": "a.py",
+        "body": "b",
+        "new_position": 5,
+        "old_position": 0,
+    }
 
 
 def test_comment_on_a_file_has_no_line() -> None:
@@ -252,3 +257,48 @@ def test_conclusion_of_a_check_run_follows_the_verdict_and_the_report() -> None:
     assert note["title"] == ("T" * 199 + "…")
     assert len(check_run(many, decide(many))["output"]["annotations"]) == 50
     assert check_run(clean, decide(clean, problem="lost"))["conclusion"] == "neutral"
+
+
+@pytest.mark.parametrize(
+    ("answer", "role"),
+    [
+        ({"role_name": "maintain", "permission": "write"}, "maintain"),
+        ({"permission": "read"}, "read"),
+        ({}, "none"),
+    ],
+)
+def test_role_of_a_user_is_the_finer_one(answer: dict[str, str], role: str) -> None:
+    made, sent = forge(permission=answer)
+
+    assert made.permission("ann/x") == role
+    assert sent[0][1] == "/repos/octo/demo/collaborators/ann%2Fx/permission"
+    made.client.blind = True
+    assert made.permission("ann") == "none"
+    assert made.tips() == ("a" * 40, "b" * 40)
+
+
+@pytest.mark.parametrize(
+    ("environ", "api"),
+    [
+        ({"GITHUB_ACTIONS": "true"}, "https://api.github.com"),
+        ({"GITHUB_ACTIONS": "true", "GITHUB_API_URL": "https://hub.test/v3"},
+         "https://hub.test/v3"),
+        ({"FORGEJO_ACTIONS": "true", "GITHUB_SERVER_URL": "https://tea.test/"},
+         "https://tea.test/api/v1"),
+    ],
+)  # fmt: skip
+def test_address_of_the_api_is_found_in_the_environment(environ: dict[str, str], api: str) -> None:
+    assert find_pull_request(environ).api == api
+
+
+def test_labels_and_events_in_an_odd_form_are_empty(tmp_path: Path) -> None:
+    for labels in (None, "x", {"name": "x"}):
+        change = read_change(pull(labels=labels), {})
+        assert change is not None
+        assert change.labels == ()
+    (tmp_path / "event.json").write_text('{"workflow_run": {"head_sha": "abc"}}')
+    environ = {"GITHUB_ACTIONS": "true", "GITHUB_EVENT_PATH": str(tmp_path / "event.json")}
+    place = find_pull_request(environ)
+    assert (place.head, place.event) == ("abc", {"workflow_run": {"head_sha": "abc"}})
+    (tmp_path / "event.json").write_text("[1]")
+    assert find_pull_request(environ).event == {}
