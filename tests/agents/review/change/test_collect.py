@@ -13,6 +13,7 @@ import pytest
 from fakes.larder import build, git
 
 import glue
+from glue.agents.review.change import collect as source
 from glue.agents.review.change.chunk import chunks, coverage
 from glue.agents.review.change.collect import (
     MAX_BLOB,
@@ -24,7 +25,7 @@ from glue.agents.review.change.collect import (
 )
 from glue.agents.review.change.config import Config
 from glue.agents.review.change.diff import between
-from glue.agents.review.records import Bundle
+from glue.agents.review.records import Bundle, ReviewedChange
 from glue.errors import ConfigError, GitError
 
 
@@ -372,3 +373,79 @@ def test_untracked_files_beyond_the_limit_are_skipped(tmp_path: Path) -> None:
 
     assert (len(bundle.files), len(bundle.skipped)) == (MAX_UNTRACKED, 2)
     assert not coverage(bundle, chunks(bundle)).complete
+
+
+def test_title_is_the_subject_of_the_only_commit_unless_it_is_known(checkout: Checkout) -> None:
+    checkout.git("checkout", "-q", "-b", "feature")
+    empty = collect(checkout.root)
+    checkout.put("b.py", "b = 1\n")
+    checkout.commit("Add b\n\nWith a reason.")
+    one = collect(checkout.root)
+    named = collect(checkout.root, base="main", change=ReviewedChange(title="Mine"))
+    checkout.put("c.py", "c = 1\n")
+    checkout.commit("Add c")
+    two = collect(checkout.root)
+
+    assert [made.change.title for made in (empty, one, named, two)] == ["", "Add b", "Mine", ""]
+    assert (two.change.base_ref, two.change.head_ref, two.change.mode) == ("main", "HEAD", "branch")
+
+
+def test_range_without_an_end_ends_at_the_head(checkout: Checkout) -> None:
+    checkout.put("b.py", "b = 1\n")
+    head = checkout.commit("two")
+
+    for range_ in ("HEAD~1..", "HEAD~1...", "HEAD~1..HEAD", "HEAD~1"):
+        change = collect_range(checkout.root, range_).change
+        assert (change.base_ref, change.head_ref, change.head_sha) == ("HEAD~1", "HEAD", head)
+
+
+def test_texts_are_read_up_to_a_total_size(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a.py", "b.py", "c.py"):
+        checkout.put(name, "x = 1\n" * 10)
+    checkout.commit("many")
+    checkout.git("checkout", "-q", "-b", "feature")
+    for name in ("a.py", "b.py", "c.py"):
+        checkout.put(name, "x = 1\n" * 9 + "x = 2\n")
+    checkout.commit("Change all")
+    monkeypatch.setattr(source, "MAX_TEXT", 61)
+
+    bundle = collect(checkout.root)
+
+    assert [file.path for file in bundle.files] == ["a.py", "b.py", "c.py"]
+    assert sorted(bundle.head) == sorted(bundle.base) == ["a.py", "b.py"]
+
+
+def test_large_file_of_a_commit_is_reviewed_by_its_hunks_alone(checkout: Checkout) -> None:
+    checkout.put("large.py", "x = 1\n" * (MAX_BLOB // 6 + 1))
+    checkout.commit("large")
+    checkout.put("large.py", "x = 2\n" + "x = 1\n" * (MAX_BLOB // 6))
+    checkout.commit("larger")
+
+    bundle = collect_range(checkout.root, "HEAD~1")
+
+    assert [line.text for line in bundle.files[0].added] == ["x = 2"]
+    assert "large.py" not in bundle.head
+
+
+def test_skipped_files_have_the_number_of_their_changed_lines(checkout: Checkout) -> None:
+    checkout.git("checkout", "-q", "-b", "feature")
+    checkout.put("dist/a.js", "one()\ntwo()\n")
+    checkout.put("dist/b.bin", b"\0\1")
+    checkout.commit("Build")
+
+    bundle = collect(checkout.root)
+
+    assert {skip.path: skip.lines for skip in bundle.skipped} == {"dist/a.js": 2, "dist/b.bin": 0}
+    assert bundle.files == ()
+
+
+def test_long_guidelines_are_cut(checkout: Checkout) -> None:
+    checkout.put("AGENTS.md", "x" * 40_000)
+    checkout.commit("rules")
+    checkout.git("checkout", "-q", "-b", "feature")
+    checkout.put("b.py", "b = 1\n")
+    checkout.commit("Add b")
+
+    assert len(collect(checkout.root).guidelines["AGENTS.md"]) == 32 * 1024
