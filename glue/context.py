@@ -66,9 +66,7 @@ class ToolResult:
         try:
             json.dumps(dict(meta))
         except (TypeError, ValueError) as error:
-            raise TypeError(
-                f"the meta of a ToolResult cannot be written as JSON: {error}"
-            ) from None
+            raise TypeError(f"the meta of a ToolResult must be writable as JSON: {error}") from None
 
     @property
     def text(self) -> str:

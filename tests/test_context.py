@@ -42,7 +42,7 @@ def test_the_content_of_a_result_must_be_parts(content: Any) -> None:
     ("meta", "why"),
     [
         ([1], r"must be a mapping of JSON values, not \[1\]"),
-        ({"a": object()}, "cannot be written as JSON: .*object"),
+        ({"a": object()}, "must be writable as JSON: .*object"),
     ],
 )
 def test_the_meta_of_a_result_must_be_a_mapping_of_json_values(meta: Any, why: str) -> None:
