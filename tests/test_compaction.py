@@ -636,3 +636,47 @@ async def test_only_a_continued_reply_is_joined_with_the_next_one() -> None:
 def test_an_empty_transcript_has_nothing_to_remove() -> None:
     assert keep_recent(1).cut([]) == 0
     assert keep_recent(1).tail([]) is None
+
+
+async def test_messages_that_are_not_shorter_do_not_replace_a_long_transcript() -> None:
+    class Same:
+        async def compact(self, messages: Sequence[Message], state: Any) -> Sequence[Message]:
+            return [user("y" * 40)]
+
+    state: Any = SimpleNamespace(new=[], messages=[user("x" * 40)], limits=LOOSE)
+    policy = Compaction(Same(), window=1)
+
+    assert await policy.before_request(state, Request(messages=state.messages)) is None
+
+
+async def test_a_new_message_before_the_last_one_is_stored_before_it(tmp_path: Path) -> None:
+    class Rewrites:
+        async def compact(self, messages: Sequence[Message], state: Any) -> Sequence[Message]:
+            return [user("first"), messages[-1]]
+
+    store = FileStore(tmp_path)
+    script = Script("x" * 999, fail("context_overflow"), "done")
+    session = Agent(script, compaction=Rewrites()).session("demo", store=store)
+
+    await session.run("old " * 99)
+    await session.run("new")
+
+    stored = [message for message in await store.load("demo") if not message.excluded]
+    assert texts(stored) == ["first", "new", "done"]
+
+
+def test_a_tail_that_ends_with_another_run_keeps_the_prompt_of_its_first_reply() -> None:
+    call = ToolCall(id="1", name="t", arguments="{}")
+    messages: list[Message] = [
+        user("goal"),
+        AssistantMessage(content=(call,)),
+        ToolMessage(call_id="1", name="t", content=(Text(text="r"),)),
+        AssistantMessage(content=(Text(text="b"),)),
+        user("next"),
+        AssistantMessage(content=(Text(text="c"),)),
+    ]
+
+    kept = keep_recent(3).tail(messages)
+
+    assert kept is not None
+    assert texts(kept) == ["goal", "b", "next", "c"]

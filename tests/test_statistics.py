@@ -140,6 +140,8 @@ def test_holm_corrects_for_the_number_of_comparisons_and_keeps_the_order() -> No
 def test_percentiles_are_values_of_the_sample() -> None:
     assert percentile([1.0, 2.0, 3.0, 4.0], 0.5) == 2.0
     assert percentile([1.0, 2.0, 3.0, 4.0], 0.95) == 4.0
+    assert percentile([3.0, 1.0, 2.0], 0.0) == 1.0
+    assert percentile([7.0], 0.5) == 7.0
     assert mean([]) == 0.0
 
 
