@@ -127,3 +127,19 @@ def test_a_wrapped_tool_has_the_attributes_of_its_tool_and_can_be_copied() -> No
     assert (wrapper.spec, wrapper.alone) == (look.spec, True)
     with pytest.raises(AttributeError):
         wrapper.nothing  # noqa: B018
+
+
+async def test_cancelling_in_the_thread_of_the_event_loop_calls_the_action_at_once() -> None:
+    cancel, calls = Cancel(), list[int]()
+
+    def action() -> None:
+        calls.append(1)
+
+    cancel.attach(action)
+    cancel.cancel()
+    assert calls == [1]
+    cancel.detach(action)
+    before = len(calls)
+    cancel.cancel()
+
+    assert len(calls) == before

@@ -20,6 +20,8 @@ from glue.testing import Script
         ("/etc/passwd is a file", ("", "")),
         ("say /tools", ("", "")),
         ("/", ("", "")),
+        ("/x", ("x", "")),
+        ("/1a", ("", "")),
     ],
 )
 def test_a_command_is_a_slash_and_a_word(text: str, found: tuple[str, str]) -> None:
@@ -89,10 +91,11 @@ async def test_tools_are_listed_with_those_that_need_permission() -> None:
         """Look around."""
         return ""
 
-    session = Agent(Script("hi"), tools=[send, look]).session()
+    helper = Agent(Script("hi"), name="helper").as_tool(description="Help.")
+    session = Agent(Script("hi"), tools=[send, look, helper]).session()
 
     assert await answer(session, "tools", "") == (
-        "- send (asks): Send a message.\n- look: Look around."
+        "- send (asks): Send a message.\n- look: Look around.\n- helper: Help."
     )
     assert await answer(Agent(Script("hi")).session(), "tools", "") == "There are no tools."
 

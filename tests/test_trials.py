@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -146,3 +147,21 @@ def test_only_the_owner_can_read_a_saved_evaluation(tmp_path: Path) -> None:
     save(Evaluation(models=("m",)), tmp_path / "eval.jsonl")
 
     assert (tmp_path / "eval.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(("name", "value"), [("type", "map"), ("schema", 2)])
+def test_a_file_of_another_kind_or_of_a_newer_version_is_not_read(
+    name: str, value: Any, tmp_path: Path
+) -> None:
+    save(Evaluation(models=("m",)), tmp_path / "eval.jsonl")
+    head = json.loads((tmp_path / "eval.jsonl").read_text())
+    (tmp_path / "eval.jsonl").write_text(json.dumps({**head, name: value}))
+
+    with pytest.raises(ConfigError, match="another type or a newer schema"):
+        load(tmp_path / "eval.jsonl")
+
+
+def test_letters_of_other_languages_can_be_read_in_a_saved_evaluation(tmp_path: Path) -> None:
+    save(Evaluation(models=("Z\u00fcrich",)), tmp_path / "eval.jsonl")
+
+    assert "Z\u00fcrich" in (tmp_path / "eval.jsonl").read_text(encoding="utf-8")
