@@ -212,3 +212,38 @@ async def test_a_stream_ends_its_iteration_after_the_last_event() -> None:
 
         with pytest.raises(StopAsyncIteration):
             await anext(events)
+
+
+async def test_leaving_a_stream_in_a_cancelled_scope_waits_for_the_end_of_the_run() -> None:
+    script = Script(say("x" * 50, chunk=1))
+
+    with anyio.CancelScope() as scope:
+        async with Agent(script).stream("x") as events:
+            await anext(events)
+            scope.cancel()
+            await anyio.sleep_forever()
+
+    assert script.open_streams == 0
+    with pytest.raises(Cancelled):
+        _ = events.result
+
+
+async def test_an_error_before_the_first_event_reaches_the_reader() -> None:
+    agent: Agent[Any, Any] = Agent(Script("x"), deps_type=int)
+
+    with anyio.fail_after(5), pytest.raises(TypeError, match="needs deps of the type int"):
+        async with agent.stream("x") as events:
+            await anext(events)
+
+
+def test_a_run_whose_event_loop_ends_was_cancelled() -> None:
+    async def main() -> Any:
+        events = Agent(Script(say("x" * 50, chunk=1))).stream("x")
+        await events.__aenter__()
+        await anext(events)
+        return events  # the block is not left
+
+    events = anyio.run(main)
+
+    with pytest.raises(Cancelled):
+        _ = events.result
