@@ -135,3 +135,20 @@ async def test_a_result_keeps_its_own_meta_beside_that_of_the_prompt() -> None:
     result = await agent.run("x" * 40, unwrap=False)
 
     assert result.meta == {"used": 10, "limit": 2, "input": 10, "output": 0}
+
+
+async def test_a_tool_of_the_agent_replaces_the_tool_that_reads_skills(tmp_path: Path) -> None:
+    folder = tmp_path / ".agents" / "skills" / "release"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text("Tag it.")
+
+    @tool
+    def skill(name: str) -> str:
+        """Read a skill."""
+        return f"mine: {name}"
+
+    asked = calls(call("skill", {"name": "release"}))
+    own = await Agent(Script(asked, "ok"), tools=[skill], project=tmp_path).run("x")
+    given = await Agent(Script(asked, "ok"), tools=[measure], project=tmp_path).run("x")
+
+    assert [own.messages[2].text, given.messages[2].text] == ["mine: release", "Tag it."]

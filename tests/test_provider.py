@@ -201,3 +201,12 @@ def test_a_text_is_one_delta_if_it_is_not_split() -> None:
 
 def test_the_repr_of_a_wrapper_contains_that_of_its_provider() -> None:
     assert repr(Wrapper(Wrapper(Script("x")))).startswith("Wrapper(Wrapper(")
+
+
+def test_a_common_answer_has_a_form_only_if_every_provider_can_force_it() -> None:
+    without_tools = Capabilities(takes_output=lambda schema, *, tools=False: not tools)
+    always = Capabilities(takes_output=lambda schema, *, tools=False: True)
+
+    assert common([without_tools, always]).takes_output({})
+    assert not common([always, without_tools]).takes_output({}, tools=True)
+    assert common([always]).takes_output({}, tools=True)

@@ -15,6 +15,7 @@ from glue import (
     Context,
     Limits,
     Outcome,
+    ToolHook,
     ToolMessage,
     ToolResult,
     Usage,
@@ -26,6 +27,7 @@ from glue.errors import (
     Cancelled,
 )
 from glue.events import Event, MessageEnd, RunStart, ToolEnd, ToolUpdate
+from glue.permission import DenyAll
 from glue.provider import TextDelta
 from glue.providers.offline import NOTICE, STAND_IN
 from glue.testing import Script, call, calls, fail, repeat, say, shape
@@ -312,3 +314,19 @@ async def test_a_sub_agent_has_the_deps_of_its_parent_unless_it_has_its_own() ->
     await parent.run("x", deps="of the parent")
 
     assert seen == ["of the parent"]
+
+
+async def test_a_sub_agent_with_a_permission_and_hooks_uses_its_own() -> None:
+    ran: list[str] = []
+    own, of_parent = (
+        ToolHook(before=lambda step, name=name: ran.append(name))  # type: ignore[misc]
+        for name in ("own", "parent")
+    )
+    child = helper(calls("dangerous"), "ok", tools=[dangerous], permission=AllowAll(), hooks=[own])
+    script = Script(ask_helper(), "done")
+    parent = Agent(script, tools=[child.as_tool()], permission=DenyAll(), hooks=[of_parent])
+
+    await parent.run("x")
+
+    assert ran == ["own"]
+    assert child.settings.model.requests[-1].messages[-1].text == "done it"  # type: ignore[union-attr]
