@@ -183,3 +183,13 @@ def test_a_program_that_configures_no_logging_prints_no_warnings_of_glue() -> No
     handlers = logging.getLogger("glue").handlers
 
     assert any(isinstance(handler, logging.NullHandler) for handler in handlers)
+
+
+def test_a_listener_that_raises_is_reported_by_its_name(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(event: Event) -> None:
+        raise KeyError("lost")
+
+    with caplog.at_level(logging.WARNING, "glue.tools"):
+        Listeners([broken])(TurnStart(turn=1))
+
+    assert caplog.messages == ["listener broken raised KeyError"]

@@ -133,3 +133,14 @@ def test_the_checkout_of_a_folder_is_the_nearest_one_above_it(tmp_path: Path) ->
     assert find_checkout(tmp_path / "repo" / "a" / "b") == (tmp_path / "repo").resolve()
     assert project_folder(tmp_path / "repo" / "a") == (tmp_path / "repo").resolve()
     assert project_folder(tmp_path) == tmp_path.resolve()
+
+
+def test_a_file_and_a_description_may_have_exactly_their_longest_length(tmp_path: Path) -> None:
+    write(tmp_path / "AGENTS.md", "x" * MAX_BYTES)
+    skill = f"---\ndescription: {'d' * 301}\n---\nTag it."
+    write(tmp_path / ".agents/skills/release/SKILL.md", skill)
+
+    project = load_project(tmp_path)
+
+    assert project.instructions == "x" * 32_768
+    assert project.skills[0].description == "d" * 300

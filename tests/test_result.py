@@ -141,3 +141,14 @@ def test_a_result_counts_nothing_by_default() -> None:
 
     counted = (done.turns, done.requests, done.continuations, done.repairs, done.seconds)
     assert counted == (0, 0, 0, 0, 0.0)
+
+
+def test_the_repr_shows_the_output_in_place_of_the_text() -> None:
+    assert repr(result(text="{}", output=[7])).startswith("RunResult(done: [7], ")
+
+
+def test_the_json_of_a_result_without_error_or_reply_has_null() -> None:
+    data = result_to_json(result(stop_reason=None, output=(1, 2)))
+
+    assert (data["stop_reason"], data["error"], data["session"]) == (None, None, None)
+    assert data["output"] == [1, 2]
