@@ -25,6 +25,7 @@ from glue import (
     Limits,
     Outcome,
     Request,
+    StopReason,
     ToolResult,
     Usage,
     resume,
@@ -527,7 +528,9 @@ async def test_each_notice_of_a_reply_or_a_sub_agent_is_in_the_result_and_logged
         return replace(text_result("ok"), meta={"notice": "not shown"})
 
     asked = AssistantMessage(
-        content=(call("child"), call("plain")), stop_reason="tool_use", meta={"notice": first}
+        content=(call("child"), call("plain")),
+        stop_reason=StopReason.TOOL_USE,
+        meta={"notice": first},
     )
     answer = AssistantMessage(content=(Text(text="x"),), meta={"notice": first})
     result = await run(ReplyProvider(asked, answer), "go", tools=[child, plain])

@@ -145,3 +145,7 @@ def test_a_run_that_was_cut_after_its_answer_is_resumed_without_a_request() -> N
     messages: list[Message] = [user("q"), reply("a", position={"step": "over", "cut": True})]
 
     assert resume_position(messages).step == "over"
+
+
+def test_a_repair_without_a_reply_names_no_tool() -> None:
+    assert position_of([user("Send it again.", origin="repair")]) == Position(step="repair")

@@ -19,6 +19,7 @@ from glue.loop.transcript import (
     estimate,
     merge,
     message_chars,
+    open_calls,
     repair_transcript,
     run_start,
     unanswered,
@@ -287,6 +288,16 @@ def test_unanswered_returns_a_result_for_each_open_call_of_the_last_reply() -> N
     ]
     assert unanswered([user("u")], "cancelled") == []
     assert unanswered([assistant("x")], "cancelled") == []
+
+
+def test_excluded_messages_do_not_hide_open_calls() -> None:
+    asked = assistant("", call("t", id="a"))
+    excluded = [replace(each, excluded=True) for each in (user("u"), assistant("x"))]
+
+    for message in excluded:
+        assert open_calls([user("u"), asked, message]) == list(asked.calls)
+    assert open_calls([user("u"), asked, user("u")]) == []
+    assert open_calls([user("u"), asked, assistant("x")]) == []
 
 
 def test_the_estimate_counts_text_thinking_calls_and_results() -> None:
