@@ -286,8 +286,14 @@ async def test_a_durable_agent_keeps_to_its_rate(engine: str) -> None:
 
 
 async def test_a_run_outside_of_the_block_is_an_error(engine: str) -> None:
+    durable = Agent(Script(Repeat("ready"))).durable(engine=engine, name="x")
+
     with pytest.raises(RuntimeError, match="enter the agent first"):
-        await Agent(Script()).durable(engine=engine, name="x").run("go")
+        await durable.run("go")
+    async with durable:
+        await durable.run("go", id="one")
+    with pytest.raises(RuntimeError, match="enter the agent first"):
+        await durable.run("go", id="one")
 
 
 async def test_a_caller_does_not_wait_for_a_worker_that_has_failed(engine: str) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import anyio
@@ -68,6 +70,17 @@ def test_an_address_is_opened_as_a_store(tmp_path: object) -> None:
         TypeError, match=r"store must be a glue.SQLiteStore or a glue.stores.PostgresStore"
     ):
         Tables(FileStore("x"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("lease", "expected"), [(10.0, 6.0), (1.0, 1.0)])
+def test_a_session_of_a_dead_worker_is_free_before_its_row_is_put_back(
+    lease: float, expected: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", ModuleType("psycopg"))
+
+    store = engine_store("postgresql://me@host/db", lease)
+
+    assert store.lease == expected  # type: ignore[attr-defined]
 
 
 def test_a_row_is_the_same_after_storing_it(tables: Tables) -> None:
@@ -298,6 +311,16 @@ def test_all_processes_share_a_rate_limit_and_its_mean(engine: str, tables: Tabl
     assert waits == [pytest.approx(at, abs=1) for at in (0, 10, 20)]
     assert reserved == 50
     second.close()
+
+
+def test_lost_requests_of_a_row_are_counted(tables: Tables) -> None:
+    tables.enqueue("q", records(2))
+
+    tables.add_lost("m-1")
+    tables.add_lost("m-1")
+
+    found = [tables.find(name) for name in ("m-1", "m-2")]
+    assert [row and row.lost for row in found] == [2, 0]
 
 
 def test_one_process_tests_a_provider_after_its_cooldown(engine: str, tables: Tables) -> None:
