@@ -221,7 +221,7 @@ class Runner:
             money.begin(carried[0] if carried is not None else NOTHING)
             result: RunResult[Any] | None = None
             try:
-                if history and is_resumable(history):
+                if is_resumable(history):
                     result = await session.resume(decisions=_decisions(row, history), **options)
                 else:
                     result = await session.run(row.prompt, **options)
