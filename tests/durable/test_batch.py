@@ -24,6 +24,7 @@ from glue.durable.batch import EmbeddedEngine, MapRun
 from glue.durable.rows import InputLine, Row
 from glue.errors import ConfigError, ProviderError, SessionBusy, StoreError
 from glue.project import Role
+from glue.provider import Capabilities
 from glue.providers.offline import Offline
 from glue.testing import Repeat, Reply, Script, call, calls, fail, say, use_provider
 
@@ -301,6 +302,18 @@ async def test_a_budget_in_dollars_needs_a_known_price() -> None:
         ValueError, match="token_budget must be a whole number of 0 or more, not -1"
     ):
         glue.map(agent(), ["x"], token_budget=-1)
+
+
+async def test_a_model_without_a_known_price_gets_no_request_if_there_is_a_budget() -> None:
+    class Named(Script):
+        capabilities = Capabilities(provider="script", model="m")
+
+    script = Named(Repeat(say("x")))
+
+    with pytest.raises(ConfigError, match="no price is known for script:m"):
+        await rows(glue.map(Agent(script), ["x"], usd_budget=1.0))
+
+    assert script.requests == []
 
 
 async def test_a_full_disk_raises_one_error(

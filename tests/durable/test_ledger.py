@@ -91,13 +91,15 @@ async def test_a_refused_request_is_sent_again_after_the_advised_time(
     caplog.set_level("INFO", "glue.map")
     clock = Clock()
     script = Script(fail("rate_limited", retry_after=7.0), Repeat(echo))
-    held = metered(script, None, Ledger(clock=clock, sleep=clock.sleep))
+    ledger = Ledger(clock=clock, sleep=clock.sleep)
+    held = metered(script, None, ledger)
 
     result = await glue.run(held, "x")
 
     assert (result.text, result.requests, result.attempts) == ("<x>", 1, ())
     assert clock.waited == [7.0]
     assert caplog.messages == ["script refuses requests; all rows wait 7.0 s"]
+    assert ledger.gate("script").width == 2  # the reply admits two requests at the same time
 
 
 async def test_a_cooldown_without_advice_doubles() -> None:

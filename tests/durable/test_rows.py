@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,10 +14,10 @@ from typing import Any
 import pytest
 
 import glue
-from glue import Agent, AssistantMessage, Request, Text, Usage, user
+from glue import Agent, AssistantMessage, Request, Text, ToolMessage, Usage, user
 from glue.durable import MapRow
 from glue.durable.batch import MapRun
-from glue.durable.rows import InputLine, Reader, Row, input_lines, row_result
+from glue.durable.rows import InputLine, Reader, Row, input_lines, row_result, spent
 from glue.errors import ConfigError, NewerSchema
 from glue.limits import StopReason
 from glue.testing import Repeat, Reply, Script, say
@@ -178,3 +179,16 @@ def test_a_new_row_has_no_tries_turns_or_requests() -> None:
     assert MapRow.from_json({"number": 1, "outcome": "done"}) == MapRow(
         number=1, outcome="done", turns=0, requests=0, tries=1, lost=0
     )
+
+
+def test_the_usage_of_a_transcript_includes_failed_attempts_and_sub_agents() -> None:
+    usage = {"input": 100, "output": 50, "cost": 0.5}
+    messages = [
+        replace(user("go"), meta={"usage": usage}),
+        AssistantMessage(content=(), usage=COST, meta={"attempts": [{"usage": usage}, {}]}),
+        ToolMessage(call_id="a", name="child", content=(), meta={"usage": usage}),
+        ToolMessage(call_id="b", name="look", content=()),
+        AssistantMessage(content=()),
+    ]
+
+    assert spent(messages) == Usage(input=210, output=105, cost=1.01)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -310,3 +311,19 @@ async def test_a_caller_does_not_wait_for_a_worker_that_has_failed(engine: str) 
             with pytest.raises(StoreError, match="rows"):
                 await durable.run("go", id="one")
     tables.close()
+
+
+@dataclass
+class Weather:
+    """The weather in a city."""
+
+    degrees: int
+
+
+async def test_the_output_of_a_durable_run_has_the_type_of_the_agent(engine: str) -> None:
+    answer = calls(call("final_answer", {"degrees": 21}))
+
+    async with Agent(Script(answer), output=Weather).durable(engine=engine) as durable:
+        result = await durable.run("go", id="one")
+
+    assert result.output == Weather(degrees=21)

@@ -144,6 +144,37 @@ async def test_a_row_whose_session_is_in_use_is_put_back_and_run_later(
     assert "row m-1 is put back on the queue: session 'm-1' is in use" in caplog.text
 
 
+async def test_a_worker_runs_at_most_as_many_rows_as_its_concurrency(
+    engine: str, tables: Tables
+) -> None:
+    class Counting:
+        name = "counting"
+        now = most = 0
+
+        async def stream(self, request: glue.Request) -> Any:
+            self.now += 1
+            self.most = max(self.most, self.now)
+            await anyio.sleep(0.02)
+            self.now -= 1
+            yield glue.provider.Done(
+                message=glue.AssistantMessage(content=(glue.Text(text="ready"),))
+            )
+
+    provider = Counting()
+    tables.enqueue("q", rows(*range(1, 9)))
+    async with (
+        Worker(Agent(provider), store=engine_store(engine), queue="q", concurrency=2) as busy,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(busy.work)
+        with anyio.fail_after(20):
+            while len(tables.ended("m")) < 8:
+                await anyio.sleep(0.01)
+        busy.stop()
+
+    assert provider.most == 2
+
+
 def rename(tables: Tables, before: str, after: str) -> None:
     """Rename a table, so that statements that use it fail."""
     tables.transact(lambda run: run(f"ALTER TABLE {before} RENAME TO {after}"))
