@@ -130,3 +130,24 @@ async def test_a_message_that_the_journal_does_not_have_is_amended_in_the_lists_
     assert recorder.messages[0].excluded
     assert recorder.new[0].excluded
     assert journal.calls == []
+
+
+@pytest.mark.parametrize(("blocks", "done"), [(None, []), (False, []), (True, ["work"])])
+async def test_a_cancellation_waits_for_work_only_if_the_journal_does_io(
+    blocks: bool | None, done: list[str]
+) -> None:
+    journal = Journal()
+    journal.blocks = blocks  # type: ignore[attr-defined]
+    recorder = RunRecorder([], journal=None if blocks is None else journal)
+    found: list[str] = []
+
+    async def work() -> None:
+        await anyio.lowlevel.checkpoint()
+        found.append("work")
+
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await recorder.finish(work())
+
+    assert scope.cancelled_caught == (found == [])
+    assert found == done
