@@ -16,6 +16,7 @@ from typing import Any
 
 import anyio
 import pytest
+from trio.testing import MockClock
 
 import glue
 from glue import Agent, Limits, Request, SQLiteStore, Usage
@@ -206,6 +207,19 @@ async def test_a_failed_row_is_retried_from_its_transcript() -> None:
     script: Any = maker.settings.model
     # The second attempt does not repeat the prompt.
     assert [len(request.messages) for request in script.requests] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "anyio_backend", [("trio", {"clock": MockClock(autojump_threshold=0)})], ids=["trio"]
+)
+async def test_a_failed_row_is_retried_after_a_delay(anyio_backend: object) -> None:
+    script = Script(fail("transient"), fail("transient"), Repeat(echo))
+    started = anyio.current_time()
+
+    (row,) = await rows(glue.map(Agent(script), ["x"], retries=2, retry_delay=70.0))
+
+    assert (row.outcome, row.tries) == ("done", 3)
+    assert anyio.current_time() - started == pytest.approx(140.0)  # the cap is not below 70
 
 
 async def test_a_row_fails_after_its_last_retry() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import glue
-from glue import Agent, AssistantMessage, Request, Text, ToolMessage, Usage, user
+from glue import Agent, AssistantMessage, Message, Request, Text, ToolMessage, Usage, user
 from glue.durable import MapRow
 from glue.durable.batch import MapRun
 from glue.durable.rows import InputLine, Reader, Row, input_lines, row_result, spent
@@ -183,7 +183,7 @@ def test_a_new_row_has_no_tries_turns_or_requests() -> None:
 
 def test_the_usage_of_a_transcript_includes_failed_attempts_and_sub_agents() -> None:
     usage = {"input": 100, "output": 50, "cost": 0.5}
-    messages = [
+    messages: list[Message] = [
         replace(user("go"), meta={"usage": usage}),
         AssistantMessage(content=(), usage=COST, meta={"attempts": [{"usage": usage}, {}]}),
         ToolMessage(call_id="a", name="child", content=(), meta={"usage": usage}),

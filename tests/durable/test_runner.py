@@ -9,16 +9,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import glue
-from glue import Agent, Usage
+from glue import Agent, Outcome, RunResult, Usage
 from glue.durable import Row, run_row
+from glue.durable.runner import _is_transient
 from glue.durable.tables import Tables, engine_store
-from glue.errors import SessionBusy
+from glue.errors import ConfigError, ProviderError, SessionBusy
 from glue.stores import MemoryStore
 from glue.testing import Repeat, Script, calls, fail, say
 
@@ -200,3 +202,21 @@ def test_a_celery_task_runs_each_row_once_although_a_worker_is_killed(
 
 def _rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_only_a_failed_run_is_tried_again() -> None:
+    busy, rejected = ProviderError("x", kind="overloaded"), ProviderError("x", kind="auth")
+    result: RunResult[None] = RunResult(
+        messages=(),
+        new_messages=(),
+        text="",
+        outcome=Outcome.FAILED,
+        stop_reason=None,
+        usage=Usage(),
+        error=busy,
+    )
+
+    assert _is_transient(result)
+    assert not _is_transient(replace(result, error=rejected))
+    assert not _is_transient(replace(result, error=ConfigError("x")))
+    assert not _is_transient(replace(result, outcome=Outcome.HALTED))
