@@ -1085,3 +1085,31 @@ def test_the_status_line_shows_the_context_the_tokens_and_the_cost(
     context = f"context {100 * 2_000 / window:.0f} % of {window:,}"
     assert before == "groq · saved as notes"
     assert after == f"groq · {context} · {shown} · saved as notes"
+
+
+def test_the_last_answer_is_copied_with_a_program(
+    cli: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("agent.py").write_text(PRICED)
+    (tmp_path / "pbcopy").write_text(f"#!/bin/sh\n/bin/cat > {tmp_path / 'copied'}\n")
+    (tmp_path / "pbcopy").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name in ("WAYLAND_DISPLAY", "DISPLAY", "TMUX"):
+        monkeypatch.delenv(name, raising=False)
+
+    ran = cli("chat", "agent.py", input="a\nb\n/copy\n")
+
+    assert ran.err.endswith("copied 8 characters (pbcopy)\n")
+    assert (tmp_path / "copied").read_text() == "answer 2"
+
+
+def test_a_prompt_with_a_file_that_cannot_be_read_is_not_sent(cli: Callable[..., Any]) -> None:
+    Path("agent.py").write_text(PRICED)
+    Path("data.bin").write_bytes(b"\xff\xfe")
+
+    ran = cli("chat", "agent.py", input="read @data.bin\n")
+
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.splitlines()[-1].startswith(
+        "glue: @data.bin is neither UTF-8 text nor a PDF nor an image ("
+    )
