@@ -21,10 +21,11 @@ from fakes.editor import GLUE, KNOWN, Open, choose, words
 from glue.acp.rpc import Response, RpcError
 from glue.acp.server import Server
 from glue.agent import Agent
+from glue.function.decorator import tool
 from glue.limits import Limits
 from glue.messages import Usage, user
 from glue.stores.jsonl import FileStore
-from glue.testing import Script, call, fail, say
+from glue.testing import Script, call, calls, fail, say
 
 
 def test_initialize_returns_the_capabilities_and_other_output_goes_to_stderr(
@@ -751,6 +752,8 @@ def test_open_and_closed_sessions_can_be_deleted(editor: Open, tmp_path: Path) -
 class FakePeer:
     """A connection that keeps what is sent, and answers each request with one value."""
 
+    tasks: Any = None
+
     def __init__(self, answer: Any = None) -> None:
         self.answer = answer
         self.asked: list[tuple[str, Any]] = []
@@ -1109,3 +1112,69 @@ async def test_a_form_becomes_a_problem_for_editors_without_forms(tmp_path: Path
     await local.prompt(session, "/usage")
     first = local.peer.updates("agent_message_chunk")[0]["content"]["text"]
     assert first == "\n[srv asked a question that this editor cannot show: Who?]\n"
+
+
+async def test_a_page_is_opened_by_the_editor_which_learns_when_the_user_is_done(
+    tmp_path: Path,
+) -> None:
+    mcp = pytest.importorskip("glue.tools.mcp", reason="the extra [mcp] is not installed")
+    local = Local(tmp_path, answer={"action": "accept"})
+    session = await local.new()
+    local.offer(elicitation={"url": {}})
+    local.peer.told.clear()
+    question = mcp.Question(server="srv", message="Sign in.", url="https://example.com/in", id="q1")
+
+    async with anyio.create_task_group() as tasks:
+        local.peer.tasks = tasks
+        assert await local.server._elicit(local.server._sessions[session], question) == {}
+        await anyio.wait_all_tasks_blocked()
+        assert local.peer.told == []
+        question.finished.set()
+
+    asked = {
+        "sessionId": session,
+        "mode": "url",
+        "message": "srv: Sign in. (opens https://example.com)",
+        "elicitationId": "q1",
+        "url": "https://example.com/in",
+    }
+    assert local.peer.asked == [("elicitation/create", asked)]
+    assert local.peer.told == [("elicitation/complete", {"elicitationId": "q1"})]
+
+
+async def test_the_budgets_of_the_settings_apply_to_a_new_session(tmp_path: Path) -> None:
+    local = Local(tmp_path, budgets={"max_turns": 3})
+
+    made = await local.ask("session/new", cwd=local.cwd)
+
+    shown = {each["id"]: each["currentValue"] for each in made["configOptions"]}
+    assert (shown["max_turns"], shown["max_requests"]) == ("3", "50")
+
+
+async def test_an_open_session_is_closed_when_it_is_deleted(tmp_path: Path) -> None:
+    local = Local(tmp_path, "one")
+    session = await local.new()
+    await local.prompt(session)
+
+    await local.ask("session/delete", sessionId=session)
+
+    assert (await local.code("session/close", sessionId=session))[0] == -32002
+    assert await local.store.list() == ()
+
+
+async def test_a_tool_asks_for_permission_in_the_editor(tmp_path: Path) -> None:
+    @tool(needs_permission=True)
+    def danger() -> str:
+        """Do something dangerous."""
+        return "done"
+
+    selected = {"outcome": {"outcome": "selected", "optionId": "allow_once"}}
+    local = Local(tmp_path, answer=selected)
+    agent = Agent(Script(calls("danger"), "end"), tools=[danger])
+    local.server._make = lambda cwd, server, more: agent
+    session = await local.new()
+
+    await local.prompt(session)
+
+    assert [method for method, _ in local.peer.asked] == ["session/request_permission"]
+    assert local.peer.updates("tool_call_update")[-1]["status"] == "completed"
