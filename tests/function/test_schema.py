@@ -406,7 +406,7 @@ Unbounded = TypeVar("Unbounded")
 
 def test_a_type_variable_is_described_by_its_bound() -> None:
     assert shape_of(Bounded).schema == {"type": "integer"}
-    assert shape_of(list[Unbounded]).schema == {"type": "array", "items": {}}
+    assert shape_of(Unbounded).schema == {}
 
 
 class Speed(enum.Enum):
