@@ -250,8 +250,7 @@ def capabilities(spec: str) -> Capabilities:
     highest price and the smallest window.
     """
     specs = [resolve(part) for part in split(spec)]
-    found = [capabilities_of(lookup(name), model) for name, model in specs]
-    return found[0] if len(found) == 1 else common(found)
+    return common([capabilities_of(lookup(name), model) for name, model in specs])
 
 
 def default(environ: Mapping[str, str] | None = None, *, otherwise: str = "") -> str:

@@ -354,6 +354,11 @@ def test_thinking_is_off_with_a_forced_tool_and_in_a_round_that_began_without_it
     assert "thinking" in body(*foreign, user("next"), tools=(WEATHER,), reasoning="low")
 
 
+def test_thinking_is_on_without_any_earlier_reply() -> None:
+    assert "thinking" in body(reasoning="low")
+    assert "thinking" in body(result("a"), reasoning="low")
+
+
 @pytest.mark.parametrize(
     ("messages", "options", "notes"),
     [

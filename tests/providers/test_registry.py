@@ -349,6 +349,21 @@ def test_capabilities() -> None:
     assert not providers.capabilities("perplexity").tools
 
 
+def test_several_names_have_the_capabilities_that_all_of_them_share() -> None:
+    one, two = (providers.capabilities(name) for name in ("anthropic", "perplexity"))
+    both = providers.capabilities("anthropic,perplexity")
+
+    assert (both.provider, one.provider) == ("anthropic,perplexity", "anthropic")
+    assert both.window == min(one.window or 0, two.window or 0)
+    assert both.input_price == max(one.input_price or 0, two.input_price or 0)
+    assert (one.tools, two.tools, both.tools) == (True, False, False)
+
+
+def test_a_failover_list_is_not_retried_if_retries_are_switched_off() -> None:
+    assert isinstance(providers.new("ollama,llamacpp", retries=False), Failover)
+    assert isinstance(providers.new("ollama,llamacpp"), Retries)
+
+
 def test_wrappers_and_failover_lists_report_the_capabilities_of_their_providers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -489,6 +504,7 @@ def test_a_config_that_was_restored_after_a_mistake_is_read_again(
     file = tmp_path / "glue/config.toml"
     file.parent.mkdir()
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr(registry, "_config_read", {})  # as in a new process
 
     for text, changed in (("quick = 'offline'", 1), ("quick = 5", 2), ("quick = 'offline'", 1)):
         file.write_text(f"[aliases]\n{text}\n")
