@@ -33,6 +33,12 @@ def test_credentials_in_variables_win_over_files(tmp_path: Path) -> None:
     assert file == Credentials("file", "x")
 
 
+def test_credentials_are_not_shown() -> None:
+    shown = repr(Credentials("AKIAXYZ", "secret", "token"))
+
+    assert shown == "Credentials(access_key=AKIA..., secret_key=***)"
+
+
 def test_an_access_key_without_its_secret_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "credentials").write_text(
         "[default]\naws_access_key_id = file\naws_secret_access_key = x\n"
@@ -90,6 +96,8 @@ def test_no_variable_and_no_file_means_no_credentials(tmp_path: Path) -> None:
     assert find_credentials({}) is None
     assert find_credentials({"AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "broken")}) is None
     assert find_credentials({"HOME": str(tmp_path), "AWS_PROFILE": "none"}) is None
+    (tmp_path / "other").write_text("[other]\naws_access_key_id = a\naws_secret_access_key = b\n")
+    assert find_credentials({"AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "other")}) is None
     assert find_region({}) == ""
 
 

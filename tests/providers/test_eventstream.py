@@ -104,6 +104,22 @@ def test_a_frame_may_have_a_payload_of_16_mib_and_headers_of_128_kib() -> None:
         begin(most + 1)
 
 
+def test_a_header_that_is_longer_than_its_block_is_an_error() -> None:
+    headers = b"\x01s\x07\x00\x09hi"
+    prelude = struct.pack(">II", 12 + len(headers) + 4, len(headers))
+    frame = prelude + struct.pack(">I", crc32(prelude)) + headers
+
+    with pytest.raises(ProviderError, match="the headers of a frame cannot be read"):
+        frames(frame + struct.pack(">I", crc32(frame)))
+
+
+def test_a_later_block_may_begin_with_a_brace() -> None:
+    frame = encode_frame({}, b'{"a":1}')
+    cut = frame.index(b"{")
+
+    assert frames(frame[:cut], frame[cut:]) == [Frame({}, b'{"a":1}')]
+
+
 def test_an_end_inside_a_frame_is_an_error() -> None:
     with pytest.raises(ProviderError, match="ended inside a frame"):
         frames(STREAM[:-1])

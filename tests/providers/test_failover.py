@@ -145,6 +145,15 @@ async def test_a_rate_limited_provider_cools_down_for_as_long_as_it_advises() ->
     assert len(a.requests) == 2
 
 
+async def test_a_rate_limited_provider_without_advice_cools_down_for_thirty_seconds() -> None:
+    a, b = pair(fail("rate_limited"))
+
+    attempt, *_ = await collect(with_failover(a, b))
+
+    assert isinstance(attempt, Attempt)
+    assert attempt.cooldown == 30.0
+
+
 @pytest.mark.parametrize("kind", ["transient", "timeout", "overloaded"])
 async def test_an_unreachable_provider_cools_down_longer_each_time_and_is_asked_first_again(
     kind: Any,

@@ -17,7 +17,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from glue.errors import ConfigError, ProviderError
-from glue.providers.google import Tokens
+from glue.providers.google import Tokens, _send, has_credentials
 
 
 def login(folder: Path, **fields: str) -> dict[str, str]:
@@ -46,6 +46,24 @@ async def test_unusable_credentials_are_a_one_line_error(
 ) -> None:
     with pytest.raises(ConfigError, match=said):
         await Tokens(environ=login(tmp_path, **fields)).get()
+
+
+def test_credentials_are_a_token_or_a_file_with_a_login(tmp_path: Path) -> None:
+    home = {"HOME": str(tmp_path)}
+
+    assert not has_credentials(home)
+    assert has_credentials({**home, "CLOUDSDK_AUTH_ACCESS_TOKEN": "t"})
+    assert has_credentials({**home, **login(tmp_path, **USER)})
+
+
+async def test_the_connection_to_the_token_server_is_not_kept(loopback: Any) -> None:
+    server = loopback(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+
+    for _ in range(2):
+        assert await _send(f"{server.url}/token", b"grant_type=x&secret=y") == b"{}"
+
+    assert server.connections == 2
+    assert server.seen[0].headers["content-type"] == "application/x-www-form-urlencoded"
 
 
 async def test_missing_credentials_name_the_variables_to_set(tmp_path: Path) -> None:

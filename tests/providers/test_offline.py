@@ -375,6 +375,7 @@ def test_lists_and_choices_are_levels_too(schema: Any, start: str, end: str, lev
         ({"enum": ["x", "y"]}, "look at y", '"y"'),
         ({"enum": ["x"]}, "look", '"x"'),
         ({"type": "boolean"}, "look", "false"),
+        ({"type": "integer", "exclusiveMinimum": 3}, "look", "4"),
         ({"type": ["null", "integer"]}, "look", "1"),
         ({"type": "array", "items": {"type": "integer"}}, "look", "[1]"),
         ({"type": "array", "items": {"type": "integer"}, "maxItems": 5}, "look", "[1]"),
@@ -396,6 +397,22 @@ def test_a_tool_that_must_be_called_is_called_whatever_the_prompt() -> None:
     assert called("clock") == ["clock"]
     assert called("required") == called("auto") == ["weather"]
     assert called("none") == STAND_IN
+
+
+def test_calls_are_numbered_through_the_whole_history() -> None:
+    tools = (ToolSpec(name="weather"),)
+    first = play(Request(messages=(user("weather"),), tools=tools))
+    assert isinstance(first, tuple)
+    history = (
+        user("weather"),
+        AssistantMessage(content=first),
+        ToolMessage(call_id="call_1", name="weather", content=(Text(text="dry"),)),
+        user("weather again"),
+    )
+    second = play(Request(messages=history, tools=tools))
+
+    assert isinstance(second, tuple)
+    assert [getattr(call, "id", "") for call in (*first, *second)] == ["call_1", "call_2"]
 
 
 def test_the_offline_provider_is_local_and_free() -> None:

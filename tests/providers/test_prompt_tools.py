@@ -215,3 +215,21 @@ async def test_thinking_before_a_call_is_passed_on() -> None:
     events = await collect(with_prompt_tools(script))
 
     assert [type(event) for event in events] == [ThinkingDelta, ToolCallDelta, Done]
+
+
+async def test_a_call_in_the_history_is_sent_as_the_text_that_the_model_wrote() -> None:
+    script = Script("ok")
+    call = ToolCall(id="a", name="weather", arguments='{"city": "Zürich"}')
+
+    await collect(
+        with_prompt_tools(script),
+        messages=(
+            user("go"),
+            AssistantMessage(content=(call,)),
+            ToolMessage(call_id="a", name="weather", content=(Text(text="21 degrees"),)),
+        ),
+    )
+
+    _, sent, answer = script.requests[0].messages
+    assert sent.text == CALL.replace("Oslo", "Zürich").join(("\n", ""))
+    assert answer.text == '<tool_result name="weather">\n21 degrees\n</tool_result>'

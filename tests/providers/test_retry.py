@@ -72,6 +72,16 @@ async def test_the_last_error_of_empty_replies_is_the_cause() -> None:
     assert (caught.value.status, caught.value.provider) == (200, last.provider)
 
 
+@pytest.mark.parametrize(("named", "shown"), [("inner", "inner"), ("", "script")])
+async def test_an_attempt_names_the_provider_that_failed(named: str, shown: str) -> None:
+    error = ProviderError("slow", kind="timeout", provider=named)
+
+    attempt, *_ = await collect(wrapped(Script(error, "ok"), Sleeps()))
+
+    assert isinstance(attempt, Attempt)
+    assert attempt.provider == shown
+
+
 async def test_an_attempt_has_the_seconds_that_it_took() -> None:
     before = time.monotonic()
 
