@@ -63,6 +63,7 @@ async def test_the_server_starts_at_first_use_and_once(engine: Any, tmp_path: Pa
         ["127.0.0.1"],
     )
     assert params.verbosity == -1  # no log
+    assert len(params.api_keys[0]) == 32  # 24 random bytes
     assert (params.port, params.use_jinja) == (0, True)  # a free port, and templates with tools
     threads = max(1, (os.cpu_count() or 2) - 1)
     assert (params.cpuparams.n_threads, params.cpuparams_batch.n_threads) == (threads, threads)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -221,6 +222,21 @@ def test_special_hours_begin_at_their_minute_and_end_before_theirs() -> None:
     prices = [model.price_at(1, minute)[0] for minute in (-1, 59, 60, 89, 90, 1379, 1380, 1439)]
 
     assert prices == [1.0, 1.0, 2.0, 2.0, 1.0, 1.0, 3.0, 3.0]
+
+
+def test_the_first_model_with_a_matching_rule_is_found() -> None:
+    rules: list[Any] = ["has:x", "=ax", ["starts:a", "ends:z"], "=az", "has:z"]
+    table = models._Table(
+        [{"name": str(at), "price": [1, 2], "match": rule} for at, rule in enumerate(rules)]
+    )
+
+    names = ("ax", "az", "bz", "az2", "b")
+    found = [table.find(name) for name in names]
+
+    assert [model and model.name for model in found] == ["0", "2", "2", "2", None]
+    assert [model and (model.deprecated, model.hidden, model.ends) for model in found[:1]] == [
+        (False, False, "")
+    ]
 
 
 def test_a_model_is_retired_from_its_last_day() -> None:

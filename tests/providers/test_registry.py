@@ -122,6 +122,12 @@ def test_the_default_is_the_variable_then_the_first_key(monkeypatch: pytest.Monk
     assert providers.new().model == "llama3.2:3b"  # type: ignore[attr-defined]
 
 
+def test_the_default_is_found_before_any_other_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_registry", {})
+
+    assert providers.default({"GROQ_API_KEY": SECRET}) == "groq"
+
+
 def test_the_default_is_chosen_by_the_given_environment() -> None:
     assert providers.default({"GROQ_API_KEY": SECRET}) == "groq"
     assert providers.default({"GROQ_API_KEY": SECRET, "GLUE_MODEL": " mine "}) == "mine"
