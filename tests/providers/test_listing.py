@@ -210,3 +210,4 @@ async def test_the_provider_of_a_check_or_a_list_is_closed() -> None:
     assert (await listing.check("acme:m"))[0] == 0
 
     assert [(each.closed, each.model) for each in made] == [(1, "any"), (1, "m"), (1, "m")]
+    assert [request.max_tokens for request in made[-1].requests] == [64]

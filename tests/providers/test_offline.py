@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import anyio
 import pytest
 
 from glue import Agent, Ask, RunResult, allow, providers, tool
@@ -450,6 +451,25 @@ def test_a_short_prompt_calls_a_tool_only_if_they_share_a_word(
 
 def test_a_property_of_any_type_is_null() -> None:
     assert filled({"properties": {"a": True}, "required": ["a"]}) == '{"a": null}'
+
+
+def test_each_field_gets_the_next_number_of_the_prompt() -> None:
+    fields = {name: {"type": "integer"} for name in "abc"}
+
+    text = filled({"properties": fields, "required": list(fields)}, "give me 3 and 5")
+
+    assert json.loads(text) == {"a": 3, "b": 5, "c": 1}
+
+
+async def test_a_cancelled_task_gets_no_answer() -> None:
+    events = []
+
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        async for event in Offline(lambda _: "hi").stream(Request()):
+            events.append(event)  # noqa: PERF401
+
+    assert (scope.cancelled_caught, events) == (True, [])
 
 
 def test_a_whole_number_has_no_decimal_point() -> None:

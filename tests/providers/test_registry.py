@@ -355,6 +355,11 @@ def test_capabilities() -> None:
     assert not providers.capabilities("perplexity").tools
 
 
+def test_a_provider_has_a_name_in_telemetry_only_if_that_differs() -> None:
+    assert providers.capabilities("gemini").otel_names == (("gemini", "gcp.gemini"),)
+    assert providers.capabilities("openrouter").otel_names == ()
+
+
 def test_several_names_have_the_capabilities_that_all_of_them_share() -> None:
     one, two = (providers.capabilities(name) for name in ("anthropic", "perplexity"))
     both = providers.capabilities("anthropic,perplexity")
