@@ -125,6 +125,8 @@ def test_new_lines_stay_if_only_the_first_quoted_line_lacks_indentation() -> Non
         ("\ta:\n\t\tb\n", " a:\n  b", " a:\n  b:\n   c"),
         # The file is indented less where the quote is indented more.
         ("    a:\n  b\n", "  a:\n   b", "  a:\n   b:\n    c"),
+        # Half a step.
+        ("\ta:\n\t\tb\n", "    a:\n        b", "    a:\n        b\n      c"),
         # Three lines that are not on a straight line.
         ("\ta:\n\t\tb:\n\t\t\t\tc\n", "  a:\n    b:\n      c", "  a:\n    b:\n      c:\n        d"),
     ],
@@ -236,6 +238,7 @@ def test_deleting_all_text_of_a_line_removes_the_line() -> None:
     assert text_of("a\n  b d\nc\n", "b", "") == "a\n   d\nc\n"
     assert text_of("a\n  b  \nc\n", "  b\n", "") == "a\nc\n"
     assert text_of("a\nb", "b", "") == "a"
+    assert text_of("b", "b", "") == ""
     assert text_of("\nb\nc\n", "b", "") == "\nc\n"
     assert text_of("a\nb\n\nc\n", "b\n", "") == "a\n\nc\n"
     assert text_of("a\r\nb\r\nc\r\n", "b", "") == "a\r\nc\r\n"
@@ -676,3 +679,15 @@ def test_the_most_similar_place_is_shown(lines: str, quote: str, shown: int) -> 
         edit(content, "\n".join(quote.split()), "new")
 
     assert int(str(caught.value).split("\n")[1].split()[0]) == shown
+
+
+def test_the_end_of_a_changed_line_keeps_its_typographic_characters() -> None:
+    assert text_of("f(“a”, x, “b”)\n", 'f("a", x, "b")', 'f("a", yz, "b")') == "f(“a”, yz, “b”)\n"
+
+
+def test_an_empty_line_at_the_end_of_the_new_text_is_kept() -> None:
+    assert text_of("a \nb\n", "a\t", "x\n") == "x\n\nb\n"
+
+
+def test_a_windows_file_without_a_last_newline_gets_none() -> None:
+    assert edit(b"a\r\nb", "b", "B\r\n").content == b"a\r\nB"

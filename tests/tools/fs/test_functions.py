@@ -629,3 +629,21 @@ def test_a_change_is_noticed_until_1001_other_files_were_read(tools: Tools, tmp_
     tools["read_file"]("1000")
 
     assert "replaced" in tools["write_file"]("file", "two\n")
+
+
+def test_a_quote_must_match_one_place_unless_all_are_meant(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a\na\n")
+
+    with pytest.raises(ToolError, match="`old` matches 2 places"):
+        tools["edit_file"]("file", "a", "b")
+    assert "2 replacements" in tools["edit_file"]("file", "a", "b", True)
+
+
+def test_a_picture_of_the_largest_size_is_shown(tools: Tools, tmp_path: Path) -> None:
+    for name, size in (("fits.png", MAX_PICTURE), ("large.png", MAX_PICTURE + 1)):
+        (tmp_path / name).write_bytes(b"\x89PNG\r\n\x1a\n")
+        os.truncate(tmp_path / name, size)
+
+    assert len(tools["read_file"]("fits.png")[1].data) == MAX_PICTURE
+    (line,) = tools["read_file"]("large.png")
+    assert f"too large to show: at most {MAX_PICTURE} bytes" in line.text

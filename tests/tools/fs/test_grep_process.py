@@ -132,3 +132,25 @@ def test_a_pattern_that_needs_too_much_memory_is_refused(
         pytest.raises(ToolError, match="cannot be used: the search takes too much memory"),
     ):
         grep(root, query, seconds=30.0)
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("exit 1", "grep failed: 1"),
+        ("echo some text, boom >&2; exit 4", "grep failed: some text, boom"),
+        (None, "grep needs a Python interpreter, and sys.executable names none"),
+    ],
+)
+async def test_a_worker_that_fails_is_an_error_with_its_reason(
+    tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, message: str
+) -> None:
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program) if script else "")
+
+    with pytest.raises(ToolError) as caught:
+        await tools["grep"]("needle")
+
+    assert str(caught.value) == message

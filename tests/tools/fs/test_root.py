@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import sys
@@ -396,3 +397,14 @@ def test_a_link_is_not_opened_if_it_was_resolved_itself(root: Root, tmp_path: Pa
 def test_an_error_without_a_number_keeps_its_text(root: Root) -> None:
     with pytest.raises(OSError, match=r"^no number$"), root.place("."):
         raise OSError("no number")
+
+
+def test_a_root_that_is_not_closed_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    root = Root(tmp_path)
+    fd = root.fd
+
+    del root
+    gc.collect()
+
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)

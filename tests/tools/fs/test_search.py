@@ -269,3 +269,12 @@ def test_a_search_stops_when_its_time_is_up(
 
     assert notes == ([] if seconds else ["stopped early, time is up: narrow the path"])
     assert capfd.readouterr().out == ("a:1: needle in a\n" if seconds else "")
+
+
+async def test_a_pattern_sees_each_line_alone_and_its_case(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("Needle\nneedle\nneedles\n")
+
+    assert await tools["grep"](r"\Aneedle\Z") == "a:2: needle"
+    assert await tools["grep"]("^needle$") == "a:2: needle"
+    assert await tools["grep"]("(?i)^needle$") == "a:1: Needle\na:2: needle"
+    assert await tools["grep"](r"e\Bs") == "a:3: needles"

@@ -128,6 +128,8 @@ def test_a_file_above_8_mib_is_too_large_to_compare(repo: Path, run: Run) -> Non
     with Repo(repo) as opened:
         page = commit_page(opened, "HEAD")
 
+        assert commit_page(opened, "HEAD", 2) == "no changes"
+
     assert "A large.txt binary\n[1 files are too large to compare and are listed only]" in page
     assert "Binary files" not in page
 

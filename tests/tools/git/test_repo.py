@@ -361,6 +361,7 @@ def test_more_hits_than_half_a_mebibyte_are_cut_after_a_whole_line(repo: Path, r
 
     with Repo(repo) as opened:
         hits = opened.grep("needle", "HEAD")
+        assert len(opened.blame("HEAD", "wide.txt").encode()) == 512 * 1024
 
     assert len(hits) == 129
     assert {len(hit.text) for hit in hits} == {4000}
@@ -581,3 +582,18 @@ def test_the_8000_files_of_a_commit_are_listed(repo: Path) -> None:
 
     with Repo(repo) as opened:
         assert len(opened.list_tree("work")) == 8006
+
+
+def test_a_branch_that_is_called_like_a_hash_does_not_hide_the_commit(repo: Path, run: Run) -> None:
+    work, main = run("rev-parse", "work"), run("rev-parse", "main")
+    (repo / ".git/refs/heads" / main).write_text(f"{work}\n")
+
+    with Repo(repo) as opened:
+        assert opened.resolve(main) == main
+
+
+def test_the_error_of_a_command_names_the_command(repo: Path) -> None:
+    with Repo(repo, alternates=True) as opened:
+        with pytest.raises(GitError, match=r"^git cat-file failed: fatal: "):
+            opened.git(["cat-file", "blob", "0" * 40])
+        assert opened.git(["rev-parse", "--is-bare-repository"]) == b"true\n"
