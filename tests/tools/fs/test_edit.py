@@ -238,7 +238,7 @@ def test_deleting_all_text_of_a_line_removes_the_line() -> None:
     assert text_of("a\n  b d\nc\n", "b", "") == "a\n   d\nc\n"
     assert text_of("a\n  b  \nc\n", "  b\n", "") == "a\nc\n"
     assert text_of("a\nb", "b", "") == "a"
-    assert text_of("b", "b", "") == ""
+    assert text_of("word", "word", "") == ""
     assert text_of("\nb\nc\n", "b", "") == "\nc\n"
     assert text_of("a\nb\n\nc\n", "b\n", "") == "a\n\nc\n"
     assert text_of("a\r\nb\r\nc\r\n", "b", "") == "a\r\nc\r\n"
