@@ -335,7 +335,6 @@ class Repo:
                 f"{shorten(sha)} is not a full hash; give all 40 or 64 hexadecimal digits",
                 kind="usage",
             )
-        self._check_open()
         with self._advice_for_partial_clone():
             found = self.objects.read(sha, until=self._until(), cap=cap, cut=cut)
         if found.kind != "blob":
