@@ -440,10 +440,12 @@ async def test_a_status_that_is_longer_than_a_page_is_cut_with_a_note(repo: Path
     for number in range(200):
         (repo / f"{number:03}{'x' * 200}").touch()
     status = tools_of(repo, trust=True)["git_status"]
+    short = tools_of(repo, trust=True, includes=["uncommitted"])["git_status"]
 
     text = await status()
 
     note = "[the list is longer; the rest is not shown]"
+    assert note not in await short()
     assert text.endswith(note)
     assert len(text) == 23 * 1024 + len(note)
 

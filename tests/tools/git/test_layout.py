@@ -172,6 +172,22 @@ def test_a_link_in_place_of_a_listed_worktree_is_refused(
         Repo(tmp_path / "linked")
 
 
+def test_objects_of_another_repository_are_read_only_if_that_is_allowed(
+    repo: Path, run: Run, tmp_path: Path
+) -> None:
+    run("clone", "-q", "--shared", str(repo), "clone", where=".")
+
+    with pytest.raises(GitError, match="uses objects of another repository") as caught:
+        Repo(tmp_path / "clone")
+    with Repo(tmp_path / "clone", alternates=True) as opened:
+        assert opened.cat_file("HEAD", "run.sh") == b"x\n"
+
+    assert caught.value.kind == "unsafe"
+    (tmp_path / "clone/.git/objects/info/alternates").write_text("")
+    with Repo(tmp_path / "clone") as opened, pytest.raises(GitError, match="is not a commit"):
+        opened.resolve("HEAD")
+
+
 def test_files_beside_the_folders_of_objects_are_ignored(repo: Path) -> None:
     (repo / ".git/objects/tmp_obj_x").write_text("unfinished")
 

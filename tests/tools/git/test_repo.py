@@ -145,8 +145,10 @@ def test_the_temporary_directory_is_removed(repo: Path) -> None:
         assert directory.is_dir()
 
     assert not directory.exists()
-    with pytest.raises(GitError, match="closed"):
-        opened.resolve("HEAD")
+    for call in (lambda: opened.resolve("HEAD"), lambda: opened.blob("0" * 40)):
+        with pytest.raises(GitError, match="this Repo is closed; open another one") as caught:
+            call()
+        assert caught.value.kind == "usage"
 
 
 def test_a_refused_repository_leaves_no_temporary_files(
