@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -19,7 +20,7 @@ from glue.errors import ConfigError
 from glue.messages import Image
 from glue.testing import Script, call, calls
 from glue.tools import mcp
-from glue.tools.mcp.connection import prefix_names
+from glue.tools.mcp.connection import ServerConnection, ServerPrompt, error_line, prefix_names
 
 
 # Only asyncio: trio warns about streams that the SDK does not close.
@@ -294,6 +295,142 @@ def test_tool_names_are_valid_for_every_provider() -> None:
         len(name) <= 64 and name.replace("_", "").replace("-", "").isalnum() for name in made
     )
     assert list(prefix_names("7", ["x"])) == ["_7__x"]
+
+
+def test_a_tool_name_has_at_most_64_characters() -> None:
+    assert list(prefix_names("s", ["x" * 61])) == ["s__" + "x" * 61]
+    (cut,) = prefix_names("s", ["x" * 62])
+    assert (len(cut), cut[:56]) == (64, "s__" + "x" * 52 + "_")
+    first, second = prefix_names("s", ["a.b", "a b"])
+    assert (first, second[:7], len(second)) == ("s__a_b", "s__a_b_", 15)
+
+
+def unconnected(**settings: Any) -> ServerConnection:
+    config = mcp.ServerConfig(**{"name": "demo", "command": "demo-server", **settings})
+    return ServerConnection(config, 60.0, None, (), None, Backoff(first=0, cap=0))
+
+
+class Item:
+    """An item of a list, as the SDK returns it."""
+
+    def model_dump(self, **options: Any) -> dict[str, Any]:
+        return {"name": "x"}
+
+
+class Pages:
+    """A list of a server in pages, each with a number of items."""
+
+    def __init__(self, sizes: list[int], is_endless: bool = False) -> None:
+        self.sizes, self.is_endless, self.asked = sizes, is_endless, list[Any]()
+
+    async def __call__(self, *, cursor: Any, cache_mode: str) -> Any:
+        self.asked.append((cursor, cache_mode))
+        page = len(self.asked) - 1
+        is_last = page == len(self.sizes) - 1 and not self.is_endless
+        size = self.sizes[min(page, len(self.sizes) - 1)]
+        return SimpleNamespace(tools=[Item()] * size, next_cursor=None if is_last else page + 1)
+
+
+async def test_all_pages_of_a_list_are_read() -> None:
+    pages = Pages([2, 3, 1])
+
+    assert len(await unconnected()._pages_of(pages, "tools")) == 6
+    assert pages.asked == [(None, "bypass"), (1, "bypass"), (2, "bypass")]
+
+
+@pytest.mark.parametrize(
+    ("pages", "number", "asked", "is_endless"),
+    [
+        (Pages([1], is_endless=True), 100, 100, True),
+        (Pages([1] * 100), 100, 100, False),
+        (Pages([20_000]), 20_000, 1, False),
+        (Pages([20_001]), 20_000, 1, True),
+        (Pages([15_000], is_endless=True), 20_000, 2, True),
+        (Pages([20_000, 1]), 20_000, 2, True),
+    ],
+)
+async def test_a_list_without_end_is_cut_with_a_warning(
+    caplog: pytest.LogCaptureFixture, pages: Pages, number: int, asked: int, is_endless: bool
+) -> None:
+    pages.asked.clear()
+
+    found = await unconnected()._pages_of(pages, "tools")
+
+    assert (len(found), len(pages.asked)) == (number, asked)
+    said = f"MCP server demo lists tools without end; the first {number:,} are used"
+    assert (said in caplog.messages) is is_endless
+
+
+def test_an_error_is_shown_on_one_line_of_500_characters() -> None:
+    assert error_line(ValueError("a\n  b\x1b[31mc")) == "a bc"
+    assert error_line(ValueError("x" * 600)) == "x" * 500
+    assert error_line(ValueError()) == "ValueError"
+    assert error_line(ExceptionGroup("many", [ValueError("inside")])) == "inside"
+
+
+def test_the_missing_file_is_named(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("#!/no/such/interpreter\n")
+    script.chmod(0o755)
+
+    def missing(**settings: Any) -> str:
+        return unconnected(**settings)._missing_file()
+
+    interpreter = "the interpreter in the first line of {!r} does not exist"
+    assert missing(cwd=f"{tmp_path}/none") == f"the folder '{tmp_path}/none' (cwd) does not exist"
+    assert missing(command=str(script)) == interpreter.format(str(script))
+    assert missing(command="./script", cwd=str(tmp_path)) == interpreter.format("./script")
+    assert missing(command="script", env={"PATH": str(tmp_path)}) == interpreter.format("script")
+    unknown = "the command {!r} does not exist; install it, or correct the name"
+    assert missing(command="no-such-server") == unknown.format("no-such-server")
+    assert missing(command="./other", cwd=str(tmp_path)) == unknown.format("./other")
+
+
+async def test_log_messages_of_a_server_are_cleaned_and_cut(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    connection = unconnected()
+
+    for data in ("a\u202eb", {"a": 1}, "x" * 600):
+        await connection._log(SimpleNamespace(level="info", data=data))
+
+    assert [each.removeprefix("MCP server demo: info: ") for each in caplog.messages] == [
+        "ab",
+        '{"a": 1}',
+        "x" * 500,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rest", "given"),
+    [
+        ([], "some words", {}),
+        (["a"], "some more words", {"a": "some more words"}),
+        (["a", "b"], "some more words", {"a": "some", "b": "more words"}),
+        (["a", "b", "c"], "some words", {"a": "some", "b": "words"}),
+    ],
+)
+async def test_the_words_after_a_prompt_are_its_arguments(
+    arguments: list[str], rest: str, given: dict[str, str]
+) -> None:
+    asked: list[Any] = []
+
+    class Client:
+        async def get_prompt(self, name: str, words: dict[str, str]) -> Any:
+            asked.append((name, words))
+            return SimpleNamespace(model_dump=lambda **options: {"messages": []})
+
+    connection = unconnected()
+    connection._client = Client()  # type: ignore[assignment]
+    connection._ready.set()
+    prompt = ServerPrompt(
+        connection, {"name": "greet", "arguments": [{"name": name} for name in arguments]}
+    )
+
+    assert await prompt.get(rest) == []
+    assert asked[-1] == ("greet", given)
+    assert prompt.description == "A prompt of demo."
 
 
 SEND = {"name": "send", "description": "Send a mail.", "inputSchema": {"type": "object"}}

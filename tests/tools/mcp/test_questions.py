@@ -18,7 +18,7 @@ from glue.permission import Decision, PermissionRequest
 from glue.testing import Script, call, calls
 from glue.tools import mcp
 from glue.tools.mcp.connection import RunningCall
-from glue.tools.mcp.questions import read_question
+from glue.tools.mcp.questions import ask_policy, read_question
 
 SURE = {"type": "object", "properties": {"sure": {"type": "boolean"}}, "required": ["sure"]}
 DROP = {"message": "Delete the database?", "form": SURE}
@@ -212,8 +212,52 @@ def test_the_question_names_the_session_and_the_call_that_caused_it() -> None:
     assert (unknown.session_id, unknown.call_id) == ("", "")
 
 
+def test_a_question_is_cleaned_and_has_at_most_2000_characters() -> None:
+    asked = SimpleNamespace(message="\u202e" + "x" * 3000, requested_schema=None)
+
+    question = read_question("demo", asked, None)
+
+    assert question is not None
+    assert (question.message, question.schema) == ("x" * 2000, {})
+
+
+FLAG, NAME = {"type": "boolean"}, {"type": "string"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "answer"),
+    [
+        ({}, {}),
+        ({"properties": {"a": FLAG, "b": NAME}, "required": ["a"]}, {"a": True}),
+        ({"properties": {"a": FLAG, "b": FLAG}, "required": ["a", "b"]}, {"a": True, "b": True}),
+        ({"properties": {"a": FLAG, "b": NAME}, "required": ["a", "b"]}, None),
+        ({"required": ["a"]}, None),
+    ],
+)
+async def test_a_policy_agrees_only_to_forms_of_yes_and_no(schema: Any, answer: Any) -> None:
+    question = mcp.Question(server="demo", message="Sure?", schema=schema)
+    allowing = glue.Rules(allow=["mcp-question:demo"])
+
+    def context(permission: Any) -> glue.Context[Any]:
+        return glue.Context(call=call("demo__form"), host=Host(permission=permission))
+
+    assert await ask_policy(question, context(allowing)) == answer
+    assert await ask_policy(question, context(glue.Rules(deny=["mcp-question"]))) is None
+    assert await ask_policy(question, context(None)) is None
+    assert await ask_policy(question, None) is None
+
+
+async def test_a_policy_never_opens_a_page() -> None:
+    question = mcp.Question(server="demo", message="Sure?", url="https://example.com")
+    host = Host(permission=glue.Rules(allow=["mcp-question:demo"]))
+
+    assert await ask_policy(question, glue.Context(call=call("demo__form"), host=host)) is None
+
+
 def test_the_question_has_the_host_in_ascii() -> None:
     url = "https://user@gооgle.com:8443/path"  # the letters о are Cyrillic
 
     assert mcp.Question(server="a", message="b", url=url).origin.startswith("https://xn--")
     assert mcp.Question(server="a", message="b", url=url).origin.endswith(":8443")
+    plain = mcp.Question(server="a", message="b", url="https://example.com/path?query")
+    assert plain.origin == "https://example.com"
