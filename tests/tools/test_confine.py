@@ -9,12 +9,28 @@ import sys
 
 import pytest
 
+from glue.tools import confine
 from glue.tools.confine import ALLOW, OLDEST, REFUSE, make_filter
 from glue.tools.landlock import version
 from glue.tools.sandbox import LAUNCHER, PACKAGE
 
 START = [sys.executable, "-I", "-S", "-c", LAUNCHER, PACKAGE]
 needs_landlock = pytest.mark.skipif(version() < OLDEST, reason="needs Landlock of Linux 6.2")
+
+
+def test_the_numbers_are_those_of_the_headers_of_linux() -> None:
+    rights = (confine.EXECUTE, confine.WRITE_FILE, confine.READ_FILE, confine.READ_DIR)
+    later = (confine.REFER, confine.TRUNCATE, confine.IOCTL_DEV)
+
+    assert rights == (1 << 0, 1 << 1, 1 << 2, 1 << 3)
+    assert later == (1 << 13, 1 << 14, 1 << 15)
+    assert confine.READ == 0b1101
+    assert confine.FILE_RIGHTS == 0b1100_0000_0000_0111
+    assert confine.OLDEST == 3  # the first version that knows truncation
+    assert confine.SCOPES == 0b11  # abstract sockets and signals
+    assert (confine.CAPBSET_DROP, confine.SECCOMP, confine.FILTER) == (24, 22, 2)
+    assert confine.CAPSET == {"x86_64": 126, "aarch64": 91}
+    assert confine.CAPABILITIES_VERSION == 0x20080522
 
 
 def judge(program: bytes, arch: int, number: int, *args: int) -> bool:
