@@ -14,8 +14,16 @@ from fakes.review import FOUND, NEW, OLD, SUMMARY
 from glue.agents.review import runfile
 from glue.agents.review.change.collect import collect, from_texts
 from glue.agents.review.findings.model import review
-from glue.agents.review.records import Bundle, ReviewedChange
+from glue.agents.review.records import (
+    Bundle,
+    Coverage,
+    Finding,
+    HunkCoverage,
+    ReviewedChange,
+    ReviewRun,
+)
 from glue.errors import ConfigError, ReplayError
+from glue.messages import ToolSpec
 from glue.testing import Reply, Script, call, calls
 from glue.tools.git import Repo
 
@@ -103,3 +111,35 @@ async def test_differences_list_removed_and_changed_findings() -> None:
         "- high shop.py:3 Division by zero for an empty list"
     ]
     assert runfile.differences(one, other)[0].startswith("~ high shop.py:3")
+
+
+def test_every_part_of_a_run_file_is_read_back(tmp_path: Path) -> None:
+    rule = Finding(path="a.py", quote="x", title="Wrong", body="It is.", rule="x")
+    full = runfile.RunFile(
+        "seed",
+        shop(),
+        config={"language": "de"},
+        answers={"0/a": ("text", True)},
+        rule_findings=(rule,),
+        around="Other calls",
+        named={"0/1": ["code"]},
+        tools=(ToolSpec(name="grep", description="Search.", parameters={"type": "object"}),),
+        second_look="always",
+        result=ReviewRun(summary="Done."),
+    )
+
+    full.save(tmp_path / "full.jsonl")
+    runfile.RunFile("seed", shop()).save(tmp_path / "empty.jsonl")
+
+    assert runfile.load(tmp_path / "full.jsonl") == full
+    assert runfile.load(tmp_path / "empty.jsonl") == runfile.RunFile("seed", shop())
+    rows = [json.loads(row)["type"] for row in (tmp_path / "empty.jsonl").read_text().splitlines()]
+    assert rows == ["glue-review-run", "bundle"]
+
+
+def test_differences_name_changed_fields_and_coverage() -> None:
+    half = Coverage(hunks=(HunkCoverage(path="a.py", hunk=1, state="partial"),))
+
+    lines = runfile.differences(ReviewRun(summary="A."), ReviewRun(summary="B.", coverage=half))
+
+    assert lines == ["~ summary: 'A.' -> 'B.'", "~ coverage: 100 % -> 0 %"]

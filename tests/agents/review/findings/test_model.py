@@ -331,3 +331,21 @@ async def test_end_of_the_loop_and_attacks_are_recorded() -> None:
     assert by_model.outcome == "done"
     assert (by_rules.tripwire, calm.tripwire) == (True, False)
     assert (calm.stop_reason, calm.outcome, calm.prompt) == ("", "", "rules")
+
+
+async def test_turns_and_costs_of_all_chunks_are_added_up() -> None:
+    paid = Usage(input=10, output=5, cost=0.25)
+    look = calls(call("read_file", {"path": "a.py"}), usage=paid)
+    done = calls(call("finish_review", {"summary": "Adds `value`. I read all of it."}), usage=paid)
+    texts = dict.fromkeys(("a.py", "b.py"), "value = 1\n" * 40)
+    bundle = from_texts({}, texts)
+    whole = Script(look, done, done)
+    short = Script(look, done)
+
+    run = await review(bundle, providers=[whole], config=Config(chunk_tokens=300))
+    cut = await review(bundle, providers=[short], config=Config(chunk_tokens=300, max_usd=0.5))
+
+    assert (run.turns, run.tokens_in, run.tokens_out, run.cost) == (3, 30, 15, 0.75)
+    assert run.coverage.complete
+    assert (cut.cost, cut.finished, len(short.requests)) == (0.5, True, 2)
+    assert not cut.coverage.complete
