@@ -20,6 +20,7 @@ from glue.agents.review.records import (
     ReviewedChange,
     ReviewRun,
     SecondLook,
+    SkippedFile,
 )
 from glue.secrets import Redactor
 
@@ -286,3 +287,182 @@ def test_findings_that_are_too_mild_or_uncertain_are_folded() -> None:
         run = ReviewRun(findings=(finding,), provider="x", finished=True, coverage=COVERED)
         (item,) = report.build(change(), run, Redactor(mask="x"), config=config).items
         assert (item.folded, item.inline) == (folded, not folded)
+
+
+TOKEN = "gh" + "p_" + "A1b2C3d4" * 5
+
+
+@pytest.mark.parametrize(
+    ("code", "kept"),
+    [
+        ("def load(name, cache=None):", True),
+        ("def load(name, cache=None):  # " + "x" * 1_469, True),
+        ("def load(name, cache=None):  # " + "x" * 1_470, False),  # more than 1,500 characters
+        (f'def load(name, cache="{TOKEN}"):', False),
+        ("def load(name, cache=None):  # \u202e", False),
+        ("def load(name, cache=None):  # https://x.test/a", False),
+        ("def load(name, cache=None):  # ask @ann", False),
+        ("def load(name, cache='" + "`" * 8 + "'):", True),
+        ("def load(name, cache='" + "`" * 9 + "'):", False),
+        ("def load(name, cache=None:", False),  # does not parse
+    ],
+)
+def test_only_a_suggestion_that_is_safe_to_apply_is_offered(code: str, kept: bool) -> None:
+    (item,) = built(replace(FINDING, suggestion=code)).items
+
+    assert item.finding.suggestion == (code if kept else None)
+
+
+def test_link_that_the_file_has_already_may_be_in_a_suggestion() -> None:
+    link = "# see https://x.test/a and @ann\n"
+    bundle = from_texts({"app.py": link + OLD}, {"app.py": link + NEW})
+    code = f"{link}def load(name, cache=None):"
+    finding = replace(FINDING, suggestion=code)
+
+    (item,) = built(finding, bundle=bundle).items
+    (elsewhere,) = built(replace(finding, quote="return name"), bundle=bundle).items
+
+    assert item.finding.suggestion == code
+    assert elsewhere.finding.suggestion is None
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_texts_of_a_report_have_limits(extra: int) -> None:
+    def text(size: int) -> str:
+        return "x" * (size + extra)
+
+    sizes = {"title": 300, "author": 80, "asked_by": 80, "request": 200}
+    sizes |= {"head_ref": 200, "base_ref": 200}
+    bundle = change(**{name: text(size) for name, size in sizes.items()})
+    hunk = HunkCoverage(path=text(300), hunk=1, state="full", reason=text(200))
+    finding = replace(
+        FINDING,
+        title=text(200),
+        acceptance=text(300),
+        note=text(200),
+        rule=text(80),
+        source="rules",
+    )
+
+    made = built(
+        finding,
+        bundle=bundle,
+        provider="p",
+        model=text(118),
+        prompt=text(80),
+        notices=tuple(f"{n:02}{text(498)}" for n in range(21)),
+        skipped=(SkippedFile(path=text(300), reason=text(200)),),
+        coverage=Coverage(hunks=(hunk,)),
+    )
+
+    whole = extra == 0
+    assert all((getattr(made.change, name) == text(size)) is whole for name, size in sizes.items())
+    (item,) = made.items
+    words = item.finding.title, item.finding.acceptance, item.finding.note
+    assert [word == text(size) for word, size in zip(words, (200, 300, 200), strict=True)] == [
+        whole
+    ] * 3
+    assert item.finding.rule == "x" * 80
+    assert (made.model == f"p:{text(118)}") is whole
+    assert (made.prompt == text(80)) is whole
+    assert len(made.notices) == 20
+    assert all((notice == f"{n:02}{text(498)}") is whole for n, notice in enumerate(made.notices))
+    (skip,), (read,) = made.skipped, made.coverage.hunks
+    for row in (skip, read):
+        assert ((row.path, row.reason) == (text(300), text(200))) is whole
+        assert len(row.path) <= 300
+        assert len(row.reason) <= 200
+
+
+def test_codes_have_only_plain_characters() -> None:
+    made = built(FINDING, codes=("x y.<b>", "!!", "c" * 61))
+
+    assert made.codes[:3] == ("xy.b", "unknown", "c" * 60)
+
+
+PART = Coverage(hunks=(replace(COVERED.hunks[0], state="partial"),))
+
+
+@pytest.mark.parametrize(
+    ("changes", "quiet", "clean"),
+    [
+        ({}, True, True),
+        ({"model": "m"}, True, True),
+        ({"coverage": PART}, True, False),
+        ({"coverage": PART, "model": "m"}, False, False),
+        ({"finished": False}, True, False),
+        ({"codes": ("x.y",)}, False, False),
+        ({"tripwire": True}, False, False),
+        ({"items": (report.Item(finding=FINDING, path="a", where="a"),)}, False, False),
+    ],
+)
+def test_report_is_quiet_or_clean_only_if_nothing_is_to_be_said(
+    changes: dict[str, Any], quiet: bool, clean: bool
+) -> None:
+    made = report.Report(change=ReviewedChange(), **{"coverage": COVERED, **changes})
+
+    assert (made.quiet, made.clean) == (quiet, clean)
+
+
+@pytest.mark.parametrize(
+    ("start", "line", "shown"),
+    [
+        (1, 2, (1, 2)),
+        (2, 2, (None, 2)),
+        (3, 2, (None, 2)),
+        (None, 2, (None, 2)),
+        (1, 9, (None, None)),
+    ],
+)
+def test_lines_of_a_finding_without_a_quote_must_be_in_one_hunk(
+    start: int | None, line: int, shown: tuple[int | None, int | None]
+) -> None:
+    finding = replace(FINDING, quote="", rule="x", start_line=start, line=line)
+
+    (item,) = built(finding).items
+
+    assert (item.finding.start_line, item.finding.line) == shown
+    assert item.where == f"app.py:{line}"
+
+
+def test_finding_without_a_line_is_shown_with_its_path() -> None:
+    (item,) = built(replace(FINDING, quote="", rule="x")).items
+
+    assert (item.where, item.inline) == ("app.py", False)
+
+
+def test_only_findings_that_the_second_look_dropped_are_refuted() -> None:
+    dropped = [
+        replace(FINDING, title=title, dropped=code)
+        for title, code in {
+            "One": "second-look.refuted",
+            "Two": "second-look.dismissed",
+            "Three": "second-look.merged",
+            "Four": "duplicate",
+        }.items()
+    ]
+
+    made = built(dropped=tuple(dropped))
+
+    assert [item.finding.title for item in made.refuted] == ["One", "Two"]
+    assert made.dropped == 4
+
+
+@pytest.mark.parametrize(
+    ("provider", "finished", "shown"), [("p", True, True), ("p", False, False), ("", False, True)]
+)
+def test_review_without_a_model_counts_as_finished(
+    provider: str, finished: bool, shown: bool
+) -> None:
+    assert built(provider=provider, finished=finished).finished is shown
+
+
+@pytest.mark.parametrize(("required", "covered"), [(50.0, True), (50.1, False), (None, False)])
+def test_required_coverage_may_be_reached_exactly(required: float | None, covered: bool) -> None:
+    half = Coverage(hunks=(*PART.hunks, *COVERED.hunks))
+
+    judged = report.decide(
+        report.Report(change=ReviewedChange(), coverage=half), require_coverage=required
+    )
+
+    assert judged.covered is covered
