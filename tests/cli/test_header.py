@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -61,3 +62,11 @@ def test_two_headers_and_invalid_toml_are_refused() -> None:
         parse_header(block + "\n" + block)
     with pytest.raises(ConfigError, match="not valid TOML"):
         parse_header("# /// script\n# x = \n# ///\n")
+
+
+def test_at_most_8_mb_of_a_file_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "large.py"
+    path.touch()
+    os.truncate(path, 8 * 1024 * 1024 + 1)
+
+    assert len(read_source(path)) == 8 * 1024 * 1024
