@@ -526,6 +526,19 @@ def test_a_config_that_was_restored_after_a_mistake_is_read_again(
     assert providers.new("quick").name == "offline"
 
 
+def test_an_alias_does_not_replace_a_provider_and_may_name_several(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "glue").mkdir()
+    text = '[aliases]\ngroq = "offline"\nboth = "openai:m, groq"\n'
+    (tmp_path / "glue/config.toml").write_text(text)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+    assert providers.aliases()["both"] == "openai:m, groq"
+    assert providers.split("groq, both") == ["groq", "openai:m", "groq"]
+    assert registry.resolve("both") == ("openai", "m")
+
+
 @pytest.mark.parametrize("text", ['aliases = "x"\n', "[aliases]\nquick = 5\n"])
 def test_aliases_of_a_wrong_type_are_an_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str
