@@ -187,25 +187,12 @@ def test_a_profile_assumes_its_role(
     server = loopback(response(ASSUMED.format("AssumeRole")))
     (home / ".aws/config").write_text(ROLE)
     monkeypatch.setenv("AWS_PROFILE", "work")
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
     monkeypatch.setenv("AWS_ENDPOINT_URL_STS", server.url)
 
     assert find_credentials(os.environ) is None
     assert aws.AwsLogin().get() == Credentials("AKIA", "hush", "t")
-
-
-@pytest.mark.parametrize(("set_to", "used"), [("eu-west-1", "eu-west-1"), ("", "us-east-1")])
-def test_a_role_is_assumed_in_the_region_of_the_user_or_the_default_region(
-    home: Path, loopback: Any, monkeypatch: pytest.MonkeyPatch, set_to: str, used: str
-) -> None:
-    server = loopback(response(ASSUMED.format("AssumeRole")))
-    (home / ".aws/config").write_text(ROLE)
-    monkeypatch.setenv("AWS_PROFILE", "work")
-    monkeypatch.setenv("AWS_REGION", set_to)
-    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", server.url)
-
-    aws.AwsLogin().get()
-
-    assert f"/{used}/sts/aws4_request" in server.seen[0].headers["authorization"]
+    assert "/eu-west-1/sts/aws4_request" in server.seen[0].headers["authorization"]
 
 
 def test_the_error_of_a_login_is_one_short_line(monkeypatch: pytest.MonkeyPatch) -> None:
