@@ -173,3 +173,11 @@ def test_the_tools_of_an_agent_are_found() -> None:
     module.__dict__["helper"] = glue.Agent("offline", tools=[good])
 
     assert [tool.spec.name for tool in check.tools_of(module)] == ["good"]
+
+
+def test_tools_of_an_imported_module_or_of_a_class_are_not_found() -> None:
+    module, imported = types.ModuleType("agents"), types.ModuleType("imported")
+    imported.__dict__["tools"] = [good]
+    module.__dict__.update(imported=imported, Kit=type("Kit", (), {"tools": [good]}))
+
+    assert check.tools_of(module) == ()
