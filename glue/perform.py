@@ -139,7 +139,7 @@ def _host(
     TypeError if `deps` does not have the type that the agent requires.
     """
     deps, permission, hooks = settings.deps, settings.permission, settings.hooks
-    if (above := host.parent) is not None:  # a sub-agent may not do what its parent may not
+    if (above := host.parent) is not None:  # the values that a sub-agent lacks
         deps = above.deps if deps is None else deps
         permission = above.host.permission if permission is None else permission
         hooks = above.host.hooks if hooks is None else hooks
