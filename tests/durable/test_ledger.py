@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import anyio
 import pytest
 
 import glue
 from glue import Agent, Request, Usage
 from glue.durable import Rate
-from glue.durable.ledger import Balance, Hold, Ledger, MapBudget, Metered, metered
+from glue.durable.ledger import (
+    Balance,
+    Hold,
+    Ledger,
+    MapBudget,
+    Metered,
+    RowBudget,
+    metered,
+)
 from glue.errors import BudgetExceeded, ProviderError
 from glue.provider import Capabilities
 from glue.providers import with_retries
@@ -238,6 +248,26 @@ async def test_a_reservation_is_settled_or_released() -> None:
     assert balance.usd == pytest.approx(0.01)
     assert balance.held_usd == pytest.approx(0)
     assert balance.reserve(c, 0.02, 10) is None
+
+
+async def test_a_reservation_is_released_once() -> None:
+    class Counted(MapBudget):
+        changes = 0
+
+        async def change(self, row: str, hold: Hold, work: Any) -> Any:
+            self.changes += 1
+            return await super().change(row, hold, work)
+
+    budget = Counted(token_budget=1_000)
+    money = RowBudget(budget, "row", {})
+    script = Script(fail("transient"))
+
+    await glue.run(script, "x" * 40, policies=[money])
+    assert (budget.balance.held_tokens, budget.changes) == (10, 1)
+    for _ in range(2):
+        await money.end(None)
+
+    assert (budget.balance.held_tokens, budget.changes) == (0, 2)
 
 
 async def test_the_price_of_the_input_is_reserved_before_the_first_request() -> None:
