@@ -56,6 +56,12 @@ ONE_BACKEND = {
 }
 
 
+def pytest_collection_finish() -> None:
+    # Thousands of collected tests would make each full collection of garbage take half a second.
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     backend: str = request.param

@@ -81,10 +81,17 @@ def test_the_test_of_a_module_has_its_name(house: ModuleType, module: str, test:
     assert house.test_path(Path(module)) == Path(test)
 
 
-def test_the_counts_of_this_repository_are_printed() -> None:
-    command = [sys.executable, str(ROOT / "bench" / "house.py"), "--prose", ""]
+def test_the_counts_of_a_repository_are_printed(tmp_path: Path) -> None:
+    (tmp_path / "glue").mkdir()
+    (tmp_path / "glue" / "__init__.py").write_text("def load():\n    import json\n")
+    (tmp_path / "glue" / "agent.py").write_text("name = 1\n")
+    command = [sys.executable, str(ROOT / "bench" / "house.py"), "--prose", "", "--list"]
 
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*command, "--root", str(tmp_path)], capture_output=True, text=True, check=True
+    )
 
-    assert "imports inside functions" in done.stdout
-    assert "modules without a test" in done.stdout
+    counts = {line[:28].strip(): line[28:].strip() for line in done.stdout.splitlines()}
+    assert (counts["lines"], counts["modules"]) == ("3", "2")
+    assert (counts["imports inside functions"], counts["modules without a test"]) == ("1", "1")
+    assert "  glue/agent.py" in done.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 import tomllib
@@ -48,6 +49,14 @@ def sources(*folders: str) -> Iterator[tuple[str, ast.Module]]:
                 yield str(inside), ast.parse(path.read_text())
 
 
+@functools.cache
+def imports(folder: str) -> frozenset[tuple[str, str]]:
+    """Return the paths of the Python files of a folder, each with a module that it imports."""
+    return frozenset(
+        (path, module) for path, tree in sources(folder) for module in imported_modules(tree)
+    )
+
+
 def imported_modules(tree: ast.Module) -> Iterator[str]:
     """Yield the dotted name of each imported module, also of those imported by a function call."""
     for node in ast.walk(tree):
@@ -69,6 +78,7 @@ def literal_start(argument: ast.expr) -> Iterator[str]:
         yield first.value
 
 
+@functools.cache
 def is_foreign(module: str) -> bool:
     """Check that a module belongs neither to the standard library nor to this repository."""
     top = module.split(".")[0]
@@ -78,6 +88,7 @@ def is_foreign(module: str) -> bool:
     return not here and top not in (*sys.stdlib_module_names, *CREATED_BY_TESTS)
 
 
+@functools.cache
 def distribution(module: str) -> str:
     """Return the normalised name of the distribution that installs a module."""
     known = [name for name in DISTRIBUTIONS if f"{module}.".startswith(f"{name}.")]
@@ -105,8 +116,8 @@ def test_every_imported_project_is_declared(folders: tuple[str, ...]) -> None:
 
     missing = {
         f"{path}: {module}"
-        for path, tree in sources(*folders)
-        for module in imported_modules(tree)
+        for folder in folders
+        for path, module in imports(folder)
         if is_foreign(module) and distribution(module) not in names
     }
 
@@ -117,9 +128,7 @@ def test_every_declared_dependency_is_imported() -> None:
     project = PROJECT["project"]
     names = declared(project["dependencies"], *project["optional-dependencies"].values())
 
-    used = {
-        distribution(module) for _, tree in sources(*SHIPPED) for module in imported_modules(tree)
-    }
+    used = {distribution(module) for folder in SHIPPED for _, module in imports(folder)}
 
     # The transport of google-auth imports requests; httpx brings httpcore and certifi.
     assert names - used == {"requests", "httpx"}

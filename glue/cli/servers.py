@@ -173,6 +173,7 @@ def mcp(
     Without --http, the server speaks on standard input and output, and the MCP client starts this
     command.
     """
+    address = _http_address(http) if http is not None else None
     streams = take_stdout()  # before the user's code runs, because it may print
     agent = open_agent(file)
     # Loads mcp, an optional dependency.
@@ -189,9 +190,26 @@ def mcp(
         store=open_store(store) if store else None,
     )
     server = make_server(agent, tools, policy(agent, **rules), library)
-    if http is None:
+    if address is None:
         run(serve, server, *streams)
         return
+    host, port, token = address
+    try:
+        listener = socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
+        )
+    except OSError as error:
+        raise ConfigError(
+            f"--http {http}: cannot listen: {error.strerror}; choose another address or port"
+        ) from None
+    run(serve_http, server, host, listener, token)
+
+
+def _http_address(http: str) -> tuple[str, int, str]:
+    """Return the host and the port of --http, and the token in GLUE_MCP_TOKEN.
+
+    Raise UsageError if the port is not a number from 0 to 65535, or if the token is too short.
+    """
     host, _, port = http.rpartition(":")
     if not port.isdigit() or int(port) > 65535:
         raise click.UsageError(f"--http takes a port, or host:port, not {http!r}")
@@ -201,16 +219,7 @@ def mcp(
             "--http needs a token of at least 16 characters in GLUE_MCP_TOKEN; "
             "`openssl rand -hex 24` makes one"
         )
-    host = host.strip("[]") or "127.0.0.1"
-    try:
-        listener = socket.create_server(
-            (host, int(port)), family=socket.AF_INET6 if ":" in host else socket.AF_INET
-        )
-    except OSError as error:
-        raise ConfigError(
-            f"--http {http}: cannot listen: {error.strerror}; choose another address or port"
-        ) from None
-    run(serve_http, server, host, listener, token)
+    return host.strip("[]") or "127.0.0.1", int(port), token
 
 
 def run(function: Callable[..., Awaitable[None]], *args: object) -> None:

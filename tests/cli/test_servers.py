@@ -57,23 +57,19 @@ def test_a_file_and_a_model_exclude_each_other(cli: Callable[..., Any]) -> None:
         ("8000", "t" * 15, "needs a token of at least 16 characters in GLUE_MCP_TOKEN"),
     ],
 )
-def test_http_needs_a_port_and_a_token(http: str, token: str, error: str, tmp_path: Path) -> None:
-    pytest.importorskip("mcp", reason="mcp is not installed")
-    (tmp_path / "agent.py").write_text("from glue import Agent\nagent = Agent('offline')\n")
+def test_http_needs_a_port_and_a_token(
+    http: str,
+    token: str,
+    error: str,
+    cli: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Path("agent.py").write_text("raise SystemExit('the agent was loaded')\n")
+    monkeypatch.setenv("GLUE_MCP_TOKEN", token)
 
-    # In its own process, because the command replaces stdin and stdout.
-    ran = subprocess.run(
-        [sys.executable, "-m", "glue", "mcp", "agent.py", "--http", http],
-        env={"HOME": str(tmp_path), "GLUE_MCP_TOKEN": token},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    ran = cli("mcp", "agent.py", "--http", http)
 
-    assert ran.returncode == 2
-    assert error in ran.stderr
+    assert (ran.code, error in ran.err) == (2, True)
 
 
 @pytest.mark.parametrize(
