@@ -55,8 +55,8 @@ def _of_llamacpp(props: HTTPResponse) -> bool | None:
     if props.status != 200:
         return None
     found = props.json()
-    abilities = found.get("chat_template_caps") or {}
-    return bool(abilities.get("supports_tools", "tools" in found["chat_template"]))
+    known = (found.get("chat_template_caps") or {}).get("supports_tools")
+    return bool("tools" in found["chat_template"] if known is None else known)
 
 
 def _template_of_file(path: Path) -> str:

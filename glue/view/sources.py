@@ -144,7 +144,8 @@ def _messages(path: Path, text: str) -> Transcript:
         lines = [_parsed(line) for line in text.split("\n") if line.strip()]
         value = lines if lines and None not in lines else None
     elif isinstance(value, Mapping):
-        value = value.get("messages")
+        # The only line of a file with one message per line is an object too.
+        value = [value] if "role" in value else value.get("messages")
     if not isinstance(value, list):
         raise StoreError(f"{path} contains no transcript; expected {WANTED}")
     try:

@@ -33,6 +33,13 @@ def response(body: str, status: str = "200 OK") -> bytes:
             ],
             False,
         ),
+        (
+            [
+                response("{}", "404 Not Found"),
+                response('{"chat_template_caps": {"supports_tools": true}}'),
+            ],
+            True,
+        ),
         ([response("{}", "404 Not Found")], None),
         ([response("not json")], None),
     ],

@@ -229,6 +229,15 @@ def test_the_error_of_a_failed_run_is_shown(tmp_path: Path) -> None:
     assert "The run ended: failed: no key" in "".join(parse(page(read_file(path))).text)
 
 
+def test_one_message_in_a_file_of_lines_is_a_transcript(tmp_path: Path) -> None:
+    path = tmp_path / "messages.jsonl"
+    path.write_text(json.dumps(messages_to_json([user("hi")])[0]) + "\n")
+
+    read = read_file(path)
+
+    assert [item.message.text for item in read.items if isinstance(item, ShownMessage)] == ["hi"]
+
+
 def test_the_log_of_a_killed_run_is_read_up_to_its_incomplete_last_line(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     ended = {"type": "message_end", "message": messages_to_json([reply(Text(text="hello"))])[0]}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import mimetypes
-import os.path
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
@@ -172,13 +172,23 @@ class Library:
         return types.CompleteResult(completion=completion)
 
     async def _paths(self) -> list[str]:
-        """Return the paths of the first 1000 files below the root."""
+        """Return the paths of the first 1000 files below the root, without those not in UTF-8."""
         if not self.root:
             return []
         find = fs.find_files(self.root).function
         found = str(await in_thread(find, "*", ".", False, 1000)).splitlines()
-        # The last line may be a hint for a model instead of a path.
-        return [path for path in found if os.path.isfile(os.path.join(self.root, path))]
+        # A path with unusual characters is quoted. The last line may be a hint for a model.
+        paths = [json.loads(line) if line.startswith('"') else line for line in found]
+        return [path for path in paths if self._is_listed(path)]
+
+    def _is_listed(self, path: str) -> bool:
+        """Return whether a path is UTF-8 and leads to a file below the root, as `read` needs it."""
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            return False
+        file = Path(self.root, path).resolve()
+        return file.is_file() and file.is_relative_to(Path(self.root).resolve())
 
 
 def _text(uri: str, text: str, kind: str) -> types.ReadResourceResult:

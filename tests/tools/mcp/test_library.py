@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ async def test_files_below_the_root_are_resources_and_no_others(library: Library
                 await client.read_resource(f"glue://files/{outside}")
 
     assert listed[0] == "glue://agent/instructions"
-    assert {"glue://files/docs/a%20b.md", "glue://files/logo.png"} <= {*listed}
+    assert set(listed[1:]) == {"glue://files/docs/a%20b.md", "glue://files/logo.png"}
     assert [each.uri_template for each in templates] == [
         "glue://files/{+path}",
         "glue://sessions/{id}",
@@ -89,6 +90,20 @@ async def test_files_below_the_root_are_resources_and_no_others(library: Library
     assert base64.b64decode(picture.blob) == b"\x89PNG\xff"
     assert picture.mime_type == "image/png"
     assert suggested.completion.values == ["docs/a b.md"]
+
+
+async def test_files_with_unusual_names_are_resources(library: Library) -> None:
+    Path(library.root, '"a"\n.txt').write_text("quoted")
+    Path(library.root, "[b].txt").write_text("in brackets")
+    Path(library.root, os.fsdecode(b"\xff.txt")).touch()
+
+    async with connect(library) as client:
+        listed = [resource.uri for resource in (await client.list_resources()).resources]
+        texts: list[Any] = [(await client.read_resource(uri)).contents[0] for uri in listed]
+
+    assert "glue://files/%22a%22%0A.txt" in listed
+    assert {"quoted", "in brackets"} <= {text.text for text in texts if hasattr(text, "text")}
+    assert not any("FF" in uri for uri in listed)
 
 
 async def test_suggested_paths_are_files_even_if_there_are_too_many(library: Library) -> None:
@@ -175,17 +190,17 @@ async def test_only_versions_of_prompts_that_exist_are_suggested(library: Librar
     assert await suggest("missing", "version") == []
 
 
-@pytest.mark.parametrize(("number", "has_more"), [(97, False), (98, True)])
+@pytest.mark.parametrize(("number", "has_more"), [(98, False), (99, True)])
 async def test_at_most_a_hundred_values_are_suggested(
     library: Library, number: int, has_more: bool
 ) -> None:
-    for each in range(number):  # besides two files and a link
+    for each in range(number):  # besides two files
         Path(library.root, f"{each}.txt").touch()
     reference = ResourceTemplateReference(uri="glue://files/{+path}")
 
     found = (await library.complete(reference, "path", "")).completion
 
-    assert (len(found.values), found.total, found.has_more) == (100, number + 3, has_more)
+    assert (len(found.values), found.total, found.has_more) == (100, number + 2, has_more)
 
 
 async def test_at_most_200_files_are_listed_with_their_types(library: Library) -> None:
