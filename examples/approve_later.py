@@ -29,7 +29,7 @@ def publish(title: str) -> str:
 
 def main() -> int:
     """Send a prompt, or show or answer the tool calls that wait; return the exit code."""
-    parser = argparse.ArgumentParser(description="One process asks, another answers.")
+    parser = argparse.ArgumentParser(description="Answer waiting tool calls in a later process.")
     parser.add_argument("command", nargs="?", choices=["ask", "show", "yes", "no"], default="ask")
     parser.add_argument("prompt", nargs="?", default="Publish the post 'Hello'.")
     parser.add_argument("-m", "--model", help="the model that answers, such as anthropic")

@@ -53,8 +53,8 @@ async def main(agent: glue.Agent[None, Team], source: Path, target: Path) -> int
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Sort tickets by team.")
-    parser.add_argument("source", type=Path, help="a CSV file: id, subject, body")
-    parser.add_argument("target", type=Path, help="a JSONL file: id, team")
+    parser.add_argument("source", type=Path, help="the input: CSV with id, subject, body")
+    parser.add_argument("target", type=Path, help="the output: JSONL with id, team")
     given = parser.parse_args()
     try:
         sorter = glue.Agent(default(), output=Team, limits=glue.Limits(max_turns=4))

@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["glue-agents[documents]"]
 # ///
-"""The fields of an invoice in PDF, as JSON: `python pdf_extraction.py invoice.pdf`.
+"""Print the fields of a PDF invoice as JSON: `python pdf_extraction.py invoice.pdf`.
 
 The text is read in a process of its own with limits of time and memory. The program adds up the
 lines itself, because models make mistakes in sums.

@@ -24,7 +24,7 @@ commands, functions and options in backticks, exactly as the changelog has them.
 
 
 class NoInventedNames(Policy):
-    """Ask the model at most twice to correct an answer with a name not in the changelog."""
+    """Ask the model, at most twice, to correct an answer that has names not in the changelog."""
 
     def __init__(self, source: str) -> None:
         self.source = source

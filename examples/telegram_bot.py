@@ -22,7 +22,11 @@ WAIT = 50  # seconds that the server holds a request open until a message arrive
 
 
 def call(client: httpx.Client, method: str, **fields: Any) -> Any:
-    """Call a method of the Bot API, again every 5 seconds while no valid response arrives."""
+    """Call a method of the Bot API and return its result. Repeat the call if the connection fails.
+
+    A response that is not JSON also causes another attempt. The pause between two attempts is
+    5 seconds. If Telegram refuses the call, exit with an error.
+    """
     while True:
         try:
             answer = client.post(method, json=fields).json()

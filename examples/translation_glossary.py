@@ -22,7 +22,7 @@ from glue.providers import default
 
 
 def missing(source: str, translation: str, glossary: Mapping[str, str]) -> list[str]:
-    """Return the glossary entries whose term is in the source but whose word was not used."""
+    """Return "term -> word" for each term in the source whose word is not in the translation."""
     return [
         f"{term} -> {word}"
         for term, word in glossary.items()

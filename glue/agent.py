@@ -442,7 +442,7 @@ class Agent(Closeable, Generic[DepsT, OutputT]):
         prices: Mapping[str, tuple[float, float]] | None = None,
         telemetry: bool | OpenTelemetry | None = None,
     ) -> Session[DepsT, OutputT]:
-        """Return a conversation that is kept in `store` under `id`.
+        """Return a session: a new or continued conversation that `store` keeps under the name `id`.
 
             session = agent.session("demo", store=glue.FileStore(".glue"))
             session.run_sync("Weather in Toronto?")
@@ -497,7 +497,7 @@ class Agent(Closeable, Generic[DepsT, OutputT]):
         prices: Mapping[str, tuple[float, float]] | None = None,
         telemetry: bool | OpenTelemetry | None = None,
     ) -> Durable[DepsT, OutputT]:
-        """Return a form of this agent whose runs are stored, and can continue after a crash.
+        """Return this agent as a `Durable`, which stores its runs and resumes them after a crash.
 
             async with agent.durable(engine="sqlite:///runs.db") as durable:
                 result = await durable.run("Weather in Toronto?", id="weather-1")
@@ -601,12 +601,16 @@ class Agent(Closeable, Generic[DepsT, OutputT]):
         return Settings(**merged)
 
     async def disconnect(self) -> None:
-        """Close this event loop's connections to the models that were given by name."""
+        """Close the connections that this agent opened in the current event loop.
+
+        The agent opens a provider for each model that is given by name. A provider that was passed
+        as an object stays open.
+        """
         for provider in tuple(self._opened.values()):
             await close(provider)
 
     async def aclose(self) -> None:
-        """Close this event loop's connections to the models that were given by name."""
+        """Close the connections that this agent opened, exactly like `disconnect`."""
         await self.disconnect()
 
     def __setattr__(self, name: str, value: object) -> NoReturn:

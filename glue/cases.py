@@ -54,7 +54,7 @@ class Case:
         return self.folder is not None or bool(self.files)
 
     def listed(self, check: str) -> list[str]:
-        """Return the texts that the case names for `check`, or [] if it lacks this check."""
+        """Return the texts of the check `check` of the case, or [] if the case lacks this check."""
         return _as_list(self.checks.get(check, []))
 
 
@@ -153,7 +153,7 @@ def _problem(check: str, wanted: Json, result: RunResult[Any]) -> str:
         case "calls":
             return _called(wanted, result)
         case "outcome" if result.outcome not in listed:
-            return f"it ended with {result.outcome.value}"
+            return f"the run ended with {result.outcome.value}"
         case "max_cost" if result.cost is None or result.cost > wanted:
             return f"{cost_text(result.cost)}, at most {format_dollars(wanted)}"
         case "max_turns" if result.turns > wanted:
@@ -162,7 +162,7 @@ def _problem(check: str, wanted: Json, result: RunResult[Any]) -> str:
 
 
 def _value(result: RunResult[Any]) -> Json:
-    """Return the output of a run, or else the JSON in its text, or None if it has neither."""
+    """Return the output of a run, or the JSON parsed from its text, or None if it has neither."""
     if result.output is not None:
         return result.output
     try:
@@ -216,14 +216,14 @@ def _called(wanted: Json, result: RunResult[Any]) -> str:
     rules = {"in_order": wanted} if isinstance(wanted, list) else wanted
     for entry in rules.get("never", ()):
         if any(_is_call(entry, call) for call in made):
-            return f"it called {_entry(entry)}"
+            return f"the run called {_entry(entry)}"
     for entry in rules.get("any_order", ()):
         if not any(_is_call(entry, call) for call in made):
-            return f"it did not call {_entry(entry)}; it called {named}"
+            return f"the run did not call {_entry(entry)}; it called {named}"
     left = iter(made)
     for entry in rules.get("in_order", ()):
         if not any(_is_call(entry, call) for call in left):
-            return f"it did not call {_entry(entry)} in this order; it called {named}"
+            return f"the run did not call {_entry(entry)} in the given order; it called {named}"
     return ""
 
 
@@ -258,7 +258,7 @@ def check(
         functions: the functions of "python" checks, by name.
     """
     if "outcome" not in case.checks and not result.complete:
-        return 0.0, (f"it ended with {result.outcome.value}",)
+        return 0.0, (f"the run ended with {result.outcome.value}",)
     problems = {name: _problem(name, wanted, result) for name, wanted in case.checks.items()}
     scores = [(0.0, f"{name}: {problem}") for name, problem in problems.items() if problem]
     named = {name: (functions or {})[name] for name in case.listed("python")}

@@ -77,11 +77,11 @@ def check_number(name: str, value: object, *, least: float = 0, whole: bool = Fa
 
 
 def with_form(form: str) -> Callable[[type[T]], type[T]]:
-    """Return a class decorator that lets the constructor explain wrong arguments.
+    """Return a class decorator whose constructor shows the right `form` if arguments are wrong.
 
-    The class must be a keyword-only dataclass. A positional or unknown argument raises a TypeError
-    that shows `form`, an example of a correct call. `help()` and `inspect.signature()` still show
-    the fields.
+    The class must be a keyword-only dataclass, and `form` an example of a correct call. A
+    positional or unknown argument raises a TypeError that shows `form` or a similar field name.
+    `help()` and `inspect.signature()` still show the fields.
     """
 
     def decorate(cls: type[T]) -> type[T]:

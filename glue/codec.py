@@ -51,7 +51,7 @@ class Mismatch(ValueError):
         self.text, self.path = text, path
 
     def below(self, path: str) -> Mismatch:
-        """Return a copy of this error whose path begins with `path`."""
+        """Return a copy of this error with `path` added in front of its own path."""
         return Mismatch(self.text, path + self.path)
 
 
@@ -285,8 +285,9 @@ def _read_record(cls: Any, data: Json) -> Any:
 
 @functools.cache
 def _plan(cls: Any) -> tuple[dict[str, Reader | None], bool, frozenset[str]]:
-    """Return the decoder of each field, whether the dataclass is open, and the JSON keys to ignore.
+    """Return the decoder of each field, whether to keep unknown keys, and the keys to ignore.
 
+    Unknown keys are kept in the field `extra` if the dataclass is open, that is, has such a field.
     The decoder of a field is None if its JSON value is used unchanged. The keys to ignore name the
     class, as in `TaggedUnion`.
     """

@@ -47,7 +47,10 @@ class Compactor(Protocol):
 
 
 class Compaction(Policy):
-    """A policy that shortens the transcript, at most once before a request and once after an error.
+    """A policy that shortens the transcript of a run before a request or after an error.
+
+    A run shortens it at most once before a request, and once after a provider has rejected it as
+    too long. After such an error, it is not shortened before a request any more.
 
     Args:
         compactor: chooses the messages to keep.

@@ -122,7 +122,7 @@ class Cancel:
             schedule(action)
 
     def attach(self, action: _Action) -> None:
-        """Call `action` in the current event loop when the token is cancelled.
+        """Register `action`, which is called in the current event loop if the token is cancelled.
 
         If the token is cancelled already, call `action` at once.
         """

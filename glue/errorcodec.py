@@ -14,7 +14,7 @@ _RECORDS = ("usage", "attempts", "pending")
 
 
 def _type_of(name: str) -> Any:
-    """Return the type of an error attribute. The name of the attribute is in `_RECORDS`."""
+    """Return the type of the error attribute `name`, which must be in `_RECORDS`."""
     from glue.decision import PendingCall  # start-up: few errors have pending calls
 
     types = {

@@ -121,10 +121,10 @@ def attach_result(error: BaseException, result: RunResult[Any] | None) -> None:
 
 
 def innermost(error: BaseException) -> BaseException:
-    """Return the first error inside an exception group, which may contain further groups.
+    """Return an error from inside an exception group, or `error` itself if it is not a group.
 
-    An error that is not an `Exception`, such as KeyboardInterrupt, is preferred. If `error` is not
-    a group, return it unchanged.
+    In a group, choose the first error that is not an `Exception`, such as KeyboardInterrupt, or
+    else the first error. If the chosen error is a group, choose from it in the same way.
     """
     while isinstance(error, BaseExceptionGroup):
         error = next(
@@ -231,7 +231,10 @@ def _amount(value: float, kind: str) -> str:
 
 
 class GuardHalted(RunError):
-    """A guard ended the run. `kind` is "repeat" for equal calls or "errors" for failed calls."""
+    """The policy `Guards` ended the run after equal calls or failed turns in a row.
+
+    `kind` is "repeat" for equal calls, or "errors" for turns in which all calls failed.
+    """
 
     def __init__(self, kind: str, count: int) -> None:
         what = "equal calls" if kind == "repeat" else "turns with only failed calls"

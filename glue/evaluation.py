@@ -215,7 +215,7 @@ def _check_cases(
         for name in () if has_subagents else case.answers:  # whose tools are not known here
             if name not in tools:
                 raise ConfigError(
-                    f"case {case.id} answers the tool {name!r}, which the agent does not have;"
+                    f"case {case.id}: `answers` names the tool {name!r}, which the agent lacks;"
                     f" {suggest(name, tools)}"
                 )
 
@@ -264,7 +264,7 @@ class _Runner:
         merged = self.agent.merge(settings)
 
         def settings_of(row: Row, session: str) -> dict[str, Any]:
-            """Return the settings of a trial.
+            """Return the settings of a trial that differ from the agent's: its tools and hooks.
 
             Its tools work in its folder. Tools with an answer in the case return that answer.
             """
@@ -304,7 +304,11 @@ class _Runner:
         return found
 
     async def _rows(self, label: str, job: MapRun) -> list[MapRow]:
-        """Run a map, return its finished rows, and subtract their costs from the budget."""
+        """Run a map, subtract its costs from the budget, and return its finished rows.
+
+        Rows that were cancelled or that the budget stopped are left out. Raise ConfigError if a row
+        is invalid.
+        """
         rows: list[MapRow] = []
         job.cancel = self.cancel
         async with job:
@@ -325,7 +329,10 @@ class _Runner:
 
 
 def _input(number: int, case: Case) -> Json:
-    """Return a case as a row of a map. The message ids are stable, so that the map can resume."""
+    """Return a case as JSON, in the form of an input of a map.
+
+    The ids of the messages are the same at each call, so that an interrupted map can resume.
+    """
     messages = [replace(each, id=f"{number}/{at}") for at, each in enumerate(case.messages)]
     return {"id": case.id, "messages": messages_to_json(messages)}
 
@@ -352,7 +359,7 @@ def _trial(
     messages: tuple[Message, ...],
     functions: Mapping[str, Function],
 ) -> CaseTrial:
-    """Check the result of a row, and return it as a trial with its score."""
+    """Run the checks of a case on the result of its row; return the trial with its score."""
     result = row_result(row, messages)
     result = replace(result, new_messages=messages[len(case.messages) - 1 :])
     score, reasons = check(case, result, functions)
@@ -381,7 +388,8 @@ def _trial(
 async def _judge(runner: _Runner, judge: Model, trials: list[CaseTrial]) -> list[CaseTrial]:
     """Ask the judge about each criterion of each trial, and return the trials with the verdicts.
 
-    A trial is left out if the judge has not answered all of its criteria.
+    Only the answer of a complete run is judged. A trial is left out if the judge has not answered
+    all of its criteria.
 
     Each question is a trial of the judge, with a check of its verdict.
     """
@@ -422,7 +430,7 @@ def _verdict(case: Case, result: RunResult[Any]) -> bool | str:
 
 
 def _judged(trial: CaseTrial, verdicts: Sequence[CaseTrial]) -> CaseTrial:
-    """Return a copy of a trial with the judge's verdicts; a negative one sets the score to 0."""
+    """Add the judge's verdicts to a copy of a trial. A negative verdict sets the score to 0."""
     if not verdicts:
         return trial
     judged = min(verdict.score for verdict in verdicts)

@@ -1,4 +1,4 @@
-"""Reports of exceptions that the loop catches: in tools, hooks and listeners of the user.
+"""Reports of exceptions that the user's tools, hooks or listeners raise and the loop catches.
 
 Such an exception does not end a run, so it must be visible somewhere else. If logging is configured
 for `glue`, it is logged with its traceback; otherwise one line is written to stderr:
@@ -30,10 +30,10 @@ _shows_notices = False  # whether the program shows `result.notice` itself
 
 
 def failure_result(error: Exception, what: str = "") -> ToolResult:
-    """Report an exception of a tool or hook, and return the error result that the model gets.
+    """Log or print a bug of a tool or hook, and return the error result for the model.
 
-    `report_bug` logs or prints the exception. `what` names the function that raised the exception,
-    as in "tool divide".
+    `report_bug` ignores an exception that is not a bug, such as a ToolError. `what` names the
+    function that raised the exception, as in "tool divide".
     """
     cause = innermost(error)
     result = error_result(str(cause) if isinstance(cause, ToolError) else cause)
@@ -92,7 +92,7 @@ def show_notices_yourself() -> None:
 
 
 def warn_of_notice(text: str) -> None:
-    """Log or print the notice of a reply once in a process, such as: no model wrote the reply.
+    """Log or print a notice about a reply, such as "no model wrote this", once in a process.
 
     Do nothing if the program shows `result.notice` itself, as the command `glue` does.
     """
@@ -101,7 +101,7 @@ def warn_of_notice(text: str) -> None:
 
 
 def _find_place(error: BaseException) -> tuple[str, bool]:
-    """Return the "file:line" to look at, and whether glue's own code raised the error.
+    """Return the "file:line" to blame for an error, and whether glue's own code raised the error.
 
     The line is that of the innermost frame of user code. If every frame belongs to glue or to a
     library, the line is that of the innermost frame. If the error has no traceback, return "".
@@ -134,7 +134,10 @@ def _libraries() -> tuple[str, ...]:
 
 
 def _is_configured(log: logging.Logger) -> bool:
-    """Return whether `log` has a handler, or the user has switched warnings off."""
+    """Return whether the user has given `log` a handler or has switched its warnings off.
+
+    A NullHandler does not count. A handler of a parent counts if `log` propagates to the parent.
+    """
     if not log.isEnabledFor(logging.WARNING):
         return True  # the user has switched the warnings off
     current: logging.Logger | None = log

@@ -87,7 +87,7 @@ class Glob:
 
 
 def parse_globs(pattern: str, tops: Iterable[str] = ()) -> list[Glob]:
-    """Return the globs for a pattern, one for each alternative in its braces.
+    """Return a Glob for each alternative of a pattern: two for `*.{a,b}`, one without braces.
 
     A pattern without `/` matches a name at any depth. `tops` are the absolute paths of the root
     folder. If the pattern starts with one of these paths, the path is removed from the pattern.
@@ -98,7 +98,7 @@ def parse_globs(pattern: str, tops: Iterable[str] = ()) -> list[Glob]:
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """Return the patterns that a pattern with braces means: `*.{a,b}` means `*.a` and `*.b`.
+    """Return the alternatives of a pattern with braces as patterns: `*.a`, `*.b` for `*.{a,b}`.
 
     Return at most 64 patterns.
     """
@@ -134,7 +134,7 @@ def _fits(part: re.Pattern[str] | str | None, name: str) -> bool:
 
 
 def _component(part: str, strict: bool) -> re.Pattern[str] | str:
-    """Return the regular expression for a component of a pattern, or the component itself.
+    """Return a component of a pattern, as a regular expression if it has special characters.
 
     A component without special characters is returned as it is. If `strict`, the expression for
     a malformed component matches nothing.

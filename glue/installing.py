@@ -50,9 +50,9 @@ def command_for(direct_url: str, extra: str) -> str:
 
 
 def _checkout_url(folder: Path) -> str:
-    """Return what `direct_url.json` would contain if a checkout were installed.
+    """Return the `direct_url.json` that pip would write for an editable install of a checkout.
 
-    Return "" if the folder is not a checkout of a package.
+    Return "" if the folder has no pyproject.toml, and so is not a checkout of a package.
     """
     if not (folder / "pyproject.toml").is_file():
         return ""

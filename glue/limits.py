@@ -29,7 +29,7 @@ class StopReason(StrEnum):
 
     @property
     def outcome(self) -> Outcome | None:
-        """The outcome of a run that this stop reason ends, or None if it ends no run by itself."""
+        """The outcome of a run that this reason ends, or None if this reason alone ends no run."""
         return _FINAL_REASONS.get(self)
 
 

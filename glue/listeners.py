@@ -57,7 +57,7 @@ class Listeners:
 
 
 class PacedListeners(Listeners):
-    """Listeners, at least one of which has an async method `drain`, which the loop awaits."""
+    """A listener like `Listeners`, with an async method `drain` that the loop awaits."""
 
     async def drain(self) -> None:
         """Await the method `drain` of each listener that has it, so that slow listeners keep up."""

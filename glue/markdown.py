@@ -47,7 +47,7 @@ class Fence:
         self.mark = ""  # the delimiter of the open fence, or "" if none is open
 
     def read(self, line: str) -> None:
-        """Read the next line, and update `mark` if the line opens or closes a fence.
+        """Update `mark` if `line`, the next line of the text, opens or closes a fence.
 
         A fence is closed by a line of the same characters, at least as long, without a language.
         """

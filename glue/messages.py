@@ -314,7 +314,7 @@ class Messages(Sequence[Message]):
         self._items, self._size = items, len(items)
 
     def grew_from(self, earlier: Messages) -> bool:
-        """Return whether both views show the same list, and `earlier` is not the longer view."""
+        """Return whether this view shows the same list as `earlier` and is at least as long."""
         return self._items is earlier._items and self._size >= earlier._size
 
     def __len__(self) -> int:
@@ -421,7 +421,7 @@ def message_to_json(message: Message) -> dict[str, Json]:
 
 
 def message_from_json(data: Mapping[str, Json]) -> Message:
-    """Return the message that `message_to_json` encoded as `data`, or raise StoreError.
+    """Decode a message from its JSON `data`, or raise StoreError if the JSON is not a message.
 
     If a newer version of glue wrote the message, unknown fields are kept in `extra`, unknown parts
     become `Unknown`, and an unknown stop reason becomes `raw_stop_reason`.
@@ -448,6 +448,6 @@ def messages_to_json(messages: Iterable[Message]) -> list[dict[str, Json]]:
 
 
 def messages_from_json(data: Iterable[Mapping[str, Json]]) -> tuple[Message, ...]:
-    """Return the messages that `messages_to_json` encoded as `data`, or raise StoreError."""
+    """Decode messages from their JSON `data`, or raise StoreError if an item is not a message."""
     check_list("data", data)
     return tuple(message_from_json(item) for item in data)

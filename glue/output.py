@@ -109,7 +109,11 @@ def _json_inside(text: str) -> Iterator[Json]:
 
 
 class Answer(Generic[T]):
-    """The answer of one run: its value, if found, and the number and faults of invalid answers."""
+    """The answer of one run, and a count of the invalid answers before it.
+
+    `found` is True after a valid answer, which is then in `value`. `refused` is the number of
+    invalid answers, and `faults` contains the faults of the last one.
+    """
 
     def __init__(self, output: Output[T], *, native: bool, taken: Sequence[str] = ()) -> None:
         self.output, self.native = output, native

@@ -1,4 +1,4 @@
-"""Folders of the user by the XDG specification, and reading and writing of settings files."""
+"""Find the user's folders by the XDG specification; read text and TOML; write private files."""
 
 from __future__ import annotations
 

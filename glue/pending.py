@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 Decisions: TypeAlias = Mapping[str, "Decision | ToolResult | str | Json"]
 
 PENDING, STARTED, LATER, VOTES, SPENT = "pending", "started", "later", "votes", "spent"
-CHANGED = "its target has changed since it was shown"  # why a call is not run; for a model
+# Why an allowed call waits again; for the user.
+CHANGED = "the target of the call has changed since the decision was requested"
 
 
 class CallDeferred(BaseException):
@@ -88,7 +89,7 @@ def _plain(value: Any) -> Any:
 
 
 def waiting_records(reply: AssistantMessage | None) -> dict[str, dict[str, Json]]:
-    """Return the records of a reply's pending calls that have not started yet, by call id."""
+    """Return, by call id, the record of each pending call of a reply that has not started yet."""
     meta = (reply.meta if reply is not None else None) or {}
     started = meta.get(STARTED, ())
     records = meta.get(PENDING, {})
@@ -142,7 +143,7 @@ def _pending(call: ToolCall, record: Mapping[str, Json]) -> list[PendingCall]:
 def rejections(
     messages: Sequence[Message], reason: str = ""
 ) -> list[tuple[ToolMessage, str | None]]:
-    """Return an error result for each pending call, and the id of the message that follows it.
+    """Return pairs: an error result for a pending call, and the id of the message after the result.
 
     The id is None if the result belongs at the end of the transcript. Calls that were to run after
     the pending calls get an error result too.
@@ -157,7 +158,7 @@ def rejections(
             text = "permission denied: " + _target(call, records[call.id])
             text += f": {reason}" if reason else ""
         elif call.id in later:
-            text = "not run: a call before it was denied"
+            text = "not run, because an earlier call was denied"
         else:
             continue
         result = ToolMessage(
@@ -196,7 +197,8 @@ def check_decisions(messages: Sequence[Message], decisions: Mapping[str, Any] | 
         if call is None:
             there = ", ".join(f"{each.id} ({each.summary})" for each in pending.values())
             raise ValueError(
-                f"decisions names {key!r}, which is not a pending call; pending: {there or 'none'}"
+                f"decisions contains {key!r}, which is not a pending call; "
+                f"pending calls: {there or 'none'}"
             )
         if decision is None or isinstance(decision, bool) or callable(decision):
             raise TypeError(
@@ -211,7 +213,7 @@ def check_decisions(messages: Sequence[Message], decisions: Mapping[str, Any] | 
 
 
 def inner_decisions(id: str, decisions: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the decisions on calls of the sub-agent that the call `id` runs.
+    """Return the decisions for the calls inside the sub-agent that the call `id` runs.
 
     The keys of these decisions begin with "ID/". The prefix is removed, so that the keys are the
     ids of the calls in the sub-agent.

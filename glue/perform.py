@@ -104,7 +104,7 @@ def _load_project(path: str | os.PathLike[str], tools: list[AnyTool]) -> str:
 def _add_output(
     wanted: Any, provider: Provider, tools: list[AnyTool], policies: list[Policy]
 ) -> Answer[Any]:
-    """Prepare a run for an answer of the type `wanted`, and return the receiver of the answer.
+    """Prepare a run for an answer of the type `wanted`, and return the Answer that will hold it.
 
     Add the policy that asks again after an invalid answer to `policies`. If the provider cannot
     force JSON replies, add the tool that the model calls with its answer to `tools`.

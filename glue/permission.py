@@ -59,7 +59,8 @@ class AllowAll:
     def decide(self, request: PermissionRequest) -> Decision:
         if request.action.startswith("mcp-question:"):
             return deny(
-                "this policy cannot answer the questions of MCP servers; glue.Ask asks a person"
+                "glue.AllowAll cannot answer the question of an MCP server; "
+                "use glue.Ask, which asks a person"
             )
         return allow()
 
@@ -133,7 +134,8 @@ class Rules:
                 )
         if otherwise is not None and not callable(getattr(otherwise, "decide", None)):
             raise TypeError(
-                "otherwise must be an object such as glue.AllowAll() or glue.Ask(function), "
+                "the argument `otherwise` must be a permission policy, such as glue.AllowAll() "
+                "or glue.Ask(function), "
                 f"not {show(otherwise)}"
             )
         self.otherwise: Permission = otherwise or _NoRule()
@@ -158,15 +160,19 @@ class Rules:
                 )
             if rule in self.denied and asks.get(action) == "":
                 raise ConfigError(
-                    f"the rule {rule!r} has no effect: {action} runs without permission;"
-                    " remove this tool from the agent instead"
+                    f"the rule {rule!r} has no effect, because {action} needs no permission;"
+                    " to deny this tool, remove it from the agent"
                 )
         inner = getattr(self.otherwise, "check", None)
         if inner is not None:
             inner(tools)
 
     def remember(self, request: PermissionRequest, decision: Decision) -> None:
-        """Store a decision for later requests in the policy `otherwise`."""
+        """Pass a decision to the policy `otherwise`, which stores it for later requests.
+
+        A decision with the scope "call" is not stored. Raise ValueError if the policy cannot store
+        decisions.
+        """
         remember_decision(self.otherwise, request, decision)
 
     def needs_person(self, request: PermissionRequest) -> bool:
@@ -191,7 +197,7 @@ class Rules:
         return answer
 
     def _follow(self, request: PermissionRequest) -> tuple[Decision | None, str, str, Permission]:
-        """Return the decision of the rules on a request, or None and why the rules do not decide.
+        """Apply the rules to a request. Return the decision or None, two reasons, and a policy.
 
         If these rules do not decide, those of `otherwise` are applied, if it is a `Rules` too.
 
@@ -217,7 +223,9 @@ class Rules:
                 if pattern is None or matcher.allows(pattern):
                     return allow(), doubt, hint, policy
                 if matcher.nearly_allows(pattern):
-                    hint = hint or f"the rule {rule!r} covers only one plain command"
+                    hint = hint or (
+                        f"the rule {rule!r} does not allow it: the line is not one plain command"
+                    )
             policy = policy.otherwise
         return None, doubt, hint, policy
 
@@ -266,7 +274,7 @@ def _nested(tools: Iterable[Any]) -> Iterator[Any]:
 
 
 class _Names:
-    """A matcher of rule patterns for the paths of a request, or for its target if it has none."""
+    """Compares rule patterns with the paths of a request, or with its target if it has no paths."""
 
     def __init__(self, request: PermissionRequest) -> None:
         touched = request.touched
@@ -298,7 +306,7 @@ def fold_name(name: str) -> str:
 
 
 class _Command:
-    """A matcher of rule patterns for a shell command."""
+    """Compares rule patterns with a shell command."""
 
     def __init__(self, command: str | tuple[str, ...]) -> None:
         self.words = shellwords.read(command)
@@ -309,15 +317,19 @@ class _Command:
         return self.words is not None and matches_text(shellwords.join(self.words), pattern)
 
     def nearly_allows(self, pattern: str) -> bool:
-        """Return whether a line that is not one plain command begins with the pattern's program."""
+        """Return whether the line is not one plain command but has the pattern's first word.
+
+        The first word of the pattern may have wildcards, and is compared with the first word of the
+        line.
+        """
         first = self.text.split()[:1]
         return self.words is None and matches_text("".join(first), pattern.partition(" ")[0])
 
     def forbids(self, pattern: str) -> bool | str:
-        """Return whether the pattern matches the command, or the reason why it may match.
+        """Return True if the pattern matches the command, False if not, a reason if it may match.
 
-        The reason is a text, such as "the line is not one plain command". It is returned if the
-        line may contain a command that the pattern matches.
+        The reason is a text, such as "the line is not one plain command". A reason is returned if
+        the line may contain a command that the pattern matches.
         """
         program, *others = pattern.split() or [""]
         if self.words is not None:
@@ -333,7 +345,7 @@ class _Command:
         ):
             return f"the line contains {' and '.join([program, *required])}"
         if variable := shellwords.code_variable(self.text):
-            return f"the line sets {variable}, so a program may run code"
+            return f"the line sets {variable}, which can make a program run code"
         if self.words is None and not required:
             return "the line is not one plain command"
         if shellwords.may_hide(self.words or self.text, program.rpartition("/")[2]):
@@ -371,7 +383,7 @@ class Ask:
         self.remembered.clear()
 
     def needs_person(self, request: PermissionRequest) -> bool:
-        """Return whether a person must be asked, because no decision is stored for the request."""
+        """Return True if a person must be asked: no decision on the request is remembered."""
         return self._recall(_keys(request)) is None
 
     async def decide(self, request: PermissionRequest) -> Decision:
@@ -415,9 +427,9 @@ class Ask:
 
 
 def _keys(request: PermissionRequest) -> dict[str, tuple[str, str, str]]:
-    """Return the keys in `Ask.remembered` that apply to a request, by scope.
+    """Return the keys under which `Ask.remembered` can have a decision on a request, by scope.
 
-    The scopes are "target", "session" and "always".
+    The result is a dict with a key for each of the scopes "target", "session" and "always".
     """
     touched = request.touched
     if touched is not None and (touched.paths or touched.command is not None):
@@ -459,7 +471,8 @@ def remember_decision(
     if remember is None:
         raise ValueError(
             f"{type(policy).__name__} cannot remember a decision for {decision.remember!r};"
-            " use glue.allow(), or permission=glue.Ask(...)"
+            " decide this call alone with glue.allow() or glue.deny(reason), or use"
+            " permission=glue.Ask(...), which remembers decisions"
         )
     remember(request, decision)
 

@@ -43,7 +43,7 @@ class Project:
 
     @property
     def prompt(self) -> str:
-        """The text that is appended to the instructions of an agent."""
+        """The text that is added to an agent's instructions: AGENTS.md and a list of the skills."""
         parts = [self.instructions]
         if self.skills:
             lines = "\n".join(f"- {skill.name}: {skill.description}" for skill in self.skills)
@@ -52,9 +52,9 @@ class Project:
 
 
 def load_project(root: str | os.PathLike[str]) -> Project:
-    """Return the text of AGENTS.md and the skills in the folder `root`, if they exist.
+    """Return a Project with the text of AGENTS.md and the skills in the folder `root`.
 
-    Raise ConfigError if the folder does not exist.
+    The text is empty if AGENTS.md does not exist. Raise ConfigError if `root` does not exist.
     """
     root = _folder(root, "project")
     skills = []
@@ -89,7 +89,7 @@ def _folder(path: str | os.PathLike[str], option: str) -> Path:
 
 
 def load_roles(folder: str | os.PathLike[str]) -> Mapping[str, Role]:
-    """Return a role for each readable `*.md` file in a folder, by its name without `.md`.
+    """Read each `*.md` file in a folder as a role, and return the roles by file name without `.md`.
 
     Links are skipped. Raise ConfigError if the folder does not exist.
     """
@@ -122,7 +122,7 @@ def find_role(roles: Mapping[str, Role] | str | os.PathLike[str] | None, name: s
 
 
 def front_matter(text: str) -> tuple[dict[str, str], str]:
-    """Return the front matter of a text as a dict, and the text after it.
+    """Return the fields of a text's front matter as a dict, and the rest of the text.
 
     Front matter is a block of `key: value` lines between two lines of `---` at the start. If there
     is none, return an empty dict and the whole text.
@@ -160,9 +160,9 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _read(path: Path) -> str | None:
-    """Return the text of a regular file, cut at MAX_BYTES with a note, or None.
+    """Return the text of a file, or None if it is not a regular file or cannot be opened.
 
-    Return None if the file cannot be opened or is not a regular file, such as a link.
+    Links are not followed. A text that is longer than MAX_BYTES is cut, and a note is added.
     """
     try:
         # A link could lead out of the project, and a pipe would never end.

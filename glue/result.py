@@ -75,7 +75,7 @@ class RunResult(Generic[OutputT]):
 
     @property
     def position(self) -> Position:
-        """The next step, if the run is resumed."""
+        """The next step of the run if it is resumed; the step is `over` if the run is complete."""
         return position_of(self.messages)
 
     @property

@@ -72,7 +72,7 @@ class _Shape(NamedTuple):
 
 
 def _joined(shapes: Sequence[_Shape]) -> re.Pattern[str]:
-    r"""Return one regular expression that matches the patterns of all `shapes`.
+    r"""Join the patterns of `shapes` to a regular expression that matches each kind of key.
 
     The alternatives that begin with `\b` share one `\b`, which makes the search much faster.
     """
@@ -227,9 +227,9 @@ class Redactor:
         return leaks + [match.span() for match in tokens if is_random_looking(match.group())]
 
     def find_values(self, text: str) -> list[Span]:
-        """Return the start and end of each known value in the text, and of long parts of a value.
+        """Return the start and end of each known secret in the text, and of parts of long secrets.
 
-        The values are found in plain form and in encoded forms.
+        A part has WINDOW characters. Secrets are found in plain form and in encoded forms.
         """
         leaks: list[Span] = []
         for letters, places in _projections(text) if self.needles else ():
@@ -244,9 +244,9 @@ class Redactor:
         return leaks
 
     def cover(self, text: str, leaks: Iterable[Span]) -> str:
-        """Return the text with the mask in place of the pieces at the positions in `leaks`.
+        """Return the text with the mask in place of each span in `leaks`.
 
-        Pieces that overlap are replaced with one mask.
+        A span is a start and an end in the text. Spans that overlap are replaced with one mask.
         """
         out: list[str] = []
         at = 0
@@ -272,7 +272,7 @@ def is_random_looking(token: str) -> bool:
 
 
 def _parts_of(value: str) -> list[str]:
-    """Return the secrets in the value of a variable: the value, and parts of the value.
+    """Return the secrets in the value of a variable: the value, and parts such as a password.
 
     Parts are the lines of a key file, the password in a URL, and the strings of a JSON object.
     Secrets that are shorter than 8 characters are left out.
@@ -347,7 +347,7 @@ def _folded(text: str) -> str:
 
 
 def _views(text: str) -> list[View]:
-    """Return the text without invisible characters, followed by copies with decoded escapes.
+    """Return views of a text: without invisible characters, then with escapes decoded.
 
     Each copy is the copy before it with its escapes decoded, because decoding can produce new
     escapes. There are at most three copies.
@@ -389,7 +389,7 @@ def _unescape(token: str) -> str:
 
 
 def _projections(text: str) -> list[View]:
-    """Return each copy of a text that `_views` makes, with only its letters and digits.
+    """Return the text and its decoded copies, each reduced to lower-case letters and digits.
 
     Two further copies leave out `0x` prefixes and tags, which may separate the characters of a
     secret.

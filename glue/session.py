@@ -66,7 +66,10 @@ UNCHANGED: Any = ...  # the default of parameters of `configure`, in which None 
 
 @dataclass(slots=True)
 class _Turn:
-    """A prompt that runs in a session. Tools find it in the context variable `_inside`."""
+    """A prompt that is running or waiting in a session.
+
+    The context variable `_inside` contains the prompts whose tools called the current code.
+    """
 
     id: str
     store: Store
@@ -80,7 +83,7 @@ class _Turn:
 
 
 def _place(store: Store) -> tuple[object, ...]:
-    """Return what is equal for two stores if they share their sessions: class and place.
+    """Return the class and place of a store, which are equal if two stores share sessions.
 
     The place is a folder, a file or a URL. A store without a place shares its sessions with no
     other object, so its own id is returned.
@@ -380,9 +383,10 @@ class Session(Closeable, Generic[DepsT, OutputT]):
         self._steering.append(_checked_message(message))
 
     def follow_up(self, message: str | UserMessage) -> None:
-        """Store a message that the loop sends when this run, or the next run, would end.
+        """Store a message that the loop sends to the model after the answer, before the run ends.
 
-        The run continues until the model has answered the message.
+        The run continues until the model has answered the message. If no prompt is running, the
+        next run sends the message.
         """
         self._follow_ups.append(_checked_message(message))
 
@@ -414,7 +418,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
 
     @property
     def limits(self) -> Limits:
-        """The limits of the next request. An assignment also applies to a running prompt."""
+        """The session's limits, or else the agent's. New limits also apply to the current run."""
         return read_limits(self._own.get("limits") or self.agent.settings.limits)
 
     @limits.setter
@@ -487,7 +491,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The messages that this object has read or written; `load` reads the store."""
+        """The messages that this object has read or written. Use `load` to read the store."""
         return self._log.messages
 
     async def load(self) -> tuple[Message, ...]:
@@ -509,7 +513,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
         return self.reopen(new, self.store)
 
     def reopen(self, id: str, store: Store) -> Session[DepsT, OutputT]:
-        """Return a session for the conversation `id` in `store`, with the same settings."""
+        """Return a session for the conversation `id` in `store`, with this session's settings."""
         return Session(self.agent, id, store=store, queue=self.queue, settings=self._own)
 
     async def clone(self, id: str = "") -> Session[DepsT, OutputT]:
@@ -627,7 +631,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
 
     @asynccontextmanager
     async def _open(self, cancel: Cancel) -> AsyncIterator[Log | None]:
-        """Lock the conversation in the store during a block, and yield its log.
+        """Lock the conversation during a block; yield its log, or None if the prompt was cancelled.
 
         No other object or process can write to it then. If it is locked already, raise SessionBusy,
         or wait if `queue` is True. Yield None if the prompt was cancelled while it waited.
@@ -662,5 +666,5 @@ def _checked_message(message: str | UserMessage) -> str | UserMessage:
 def _from_queue(
     policy: type[Steering] | type[FollowUp], queue: deque[str | UserMessage]
 ) -> Steering | FollowUp:
-    """Return a policy that sends the messages in `queue`. A message that was sent is removed."""
+    """Return a policy that sends the messages in `queue`, and removes each message once stored."""
     return policy(lambda: tuple(queue), sent=lambda message: queue.popleft())

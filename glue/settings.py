@@ -140,7 +140,7 @@ def check_provider(provider: object) -> None:
     if isinstance(provider, str):
         hint = f"; write glue.providers.new({provider!r})"
     elif hasattr(provider, "run_sync"):
-        hint = "; an agent runs by itself: agent.run(prompt)"
+        hint = "; to run an agent, call agent.run(prompt)"
     raise TypeError(
         f"provider must have a name and a stream(request) method, not {show(provider)}{hint}"
     )
@@ -268,7 +268,7 @@ def _check_output(output: object) -> None:
 def _check_stream(writer: object) -> None:
     if isinstance(writer, bool):
         raise TypeError(
-            f"stream must be a text file, such as stream=sys.stdout, not {writer}; "
+            f"stream must be an open text file, such as stream=sys.stdout, not {writer}; "
             "agent.stream(prompt) returns the events of a run"
         )
     _check_writer("stream", "sys.stdout", writer)
@@ -276,7 +276,9 @@ def _check_stream(writer: object) -> None:
 
 def _check_writer(name: str, example: str, writer: object) -> None:
     if not callable(getattr(writer, "write", None)):
-        raise TypeError(f"{name} must be a text file, such as {name}={example}, not {show(writer)}")
+        raise TypeError(
+            f"{name} must be an open text file, such as {name}={example}, not {show(writer)}"
+        )
 
 
 def _check_cancel(cancel: object) -> None:
@@ -355,13 +357,16 @@ _REQUEST_SETTINGS = ("max_tokens", "temperature", "reasoning", "options")
 
 
 def check_agent(keywords: Mapping[str, Any]) -> None:
-    """Raise TypeError if `Agent` got a wrong name, deps_type, roles, project or compaction."""
+    """Raise TypeError if one of five arguments of `Agent` in `keywords` has the wrong type.
+
+    The arguments are name, deps_type, roles, project and compaction.
+    """
     check_text("name", keywords["name"])
     deps_type = keywords["deps_type"]
     if deps_type is not None and not _is_type(deps_type):
         raise TypeError(
             f"deps_type must be a class, such as {type(deps_type).__name__}, "
-            f"not {show(deps_type)}; an object is passed to the call: agent.run(prompt, deps=...)"
+            f"not {show(deps_type)}; pass the object to the call: agent.run(prompt, deps=...)"
         )
     roles, project = keywords["roles"], keywords["project"]
     named = roles.values() if isinstance(roles, Mapping) else ()
@@ -408,11 +413,11 @@ def tool_table(tools: Iterable[AnyTool]) -> dict[str, AnyTool]:
 
 
 def _tool_hint(value: Any) -> str:
-    """Return advice for an error message about a value that is not a tool, or ""."""
+    """Return advice for the error about a value that is not a tool, or "" if no advice fits."""
     if isinstance(value, str):
         return "; pass the tool itself, not its name"
     if isinstance(value, (list, tuple)):
-        return "; put the tools of several lists in one: tools=[*some, *others]"
+        return "; put the tools of several lists in one list: tools=[*some, *others]"
     if hasattr(value, "as_tool"):
         return "; write agent.as_tool()"
     name = getattr(value, "__name__", "")
@@ -422,9 +427,9 @@ def _tool_hint(value: Any) -> str:
 
 
 def instructions_text(given: Instructions | None) -> tuple[str, Mapping[str, str]]:
-    """Return the text of instructions, and the name and version if they are a catalog prompt.
+    """Return the text of instructions, and a dict with the name and version of a catalog prompt.
 
-    The text is "" if `given` is None. The name and version are {} if it is a plain text.
+    The text is "" if `given` is None. The dict is {} if `given` is None or a plain text.
     """
     if given is None or type(given) is str:
         return given or "", {}
@@ -452,7 +457,7 @@ def prompt_messages(prompt: Prompt) -> tuple[Message, ...]:
 
 
 def _message_hint(items: Sequence[object]) -> str:
-    """Return advice for an error message about values that are not messages, or ""."""
+    """Return a hint about `items` that are not messages, for an error; "" if no hint applies."""
     if any(isinstance(item, Mapping) for item in items):
         return "; a message is made by glue.user('...')"
     if any(isinstance(item, os.PathLike) for item in items):
@@ -478,9 +483,10 @@ def check_history(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def with_meta(messages: Sequence[Message], identity: Mapping[str, str]) -> tuple[Message, ...]:
-    """Return the messages with `identity` in the meta of the last message, if this is a prompt.
+    """Return the messages, with `identity` added to the meta of the last one if it is a prompt.
 
-    `identity` is the name and version of the instructions, or {}.
+    If the last message is not a user message, all messages are returned unchanged. `identity` is
+    the name and version of the instructions, or {}.
     """
     if not identity or not messages or not isinstance(messages[-1], UserMessage):
         return tuple(messages)

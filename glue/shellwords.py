@@ -43,7 +43,7 @@ _CODE_VARIABLE = re.compile(
 
 
 def read(command: str | Sequence[str]) -> tuple[str, ...] | None:
-    """Return the words of a command, or None if it is not one plain command.
+    """Return the words of a command, or None if it is more than a program with literal arguments.
 
     A plain command has no variable, substitution, wildcard, escape, redirection, operator, comment
     or second line, and no assignment before the program. Quotes around literal text are removed.
@@ -63,7 +63,7 @@ def read(command: str | Sequence[str]) -> tuple[str, ...] | None:
 
 
 def _split(line: str) -> list[str]:
-    """Return the words of a line with their quotes, or [] if it does not consist of words only."""
+    """Return the words of a shell line with their quotes, or [] if the line has other syntax."""
     found: list[str] = []
     at = 0
     while at < len(line):
@@ -122,6 +122,9 @@ def code_variable(text: str) -> str:
 
 
 def join(words: Sequence[str]) -> str:
-    """Return the words as a line, with quotes around words that contain blanks or quotes."""
+    """Return the words as one line, in which words with blanks, quotes or backslashes are quoted.
+
+    An empty word is quoted too.
+    """
     plain = re.compile(r"[^\s'\"\\]+")
     return " ".join(word if plain.fullmatch(word) else shlex.quote(word) for word in words)

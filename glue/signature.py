@@ -1,4 +1,4 @@
-"""Decorators for public functions: hints for wrong keywords, `_sync` and `stream` versions."""
+"""Decorators that add hints on wrong keywords, or make `_sync` and `stream` versions."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def hinted(function: F) -> F:
 
 
 def hinted_as(name: str) -> Callable[[F], F]:
-    """Return a decorator like `hinted`, whose error messages call the function `name`."""
+    """Return a decorator like `hinted`, with `name` as the function's name in error messages."""
 
     def decorate(function: F) -> F:
         check = partial(_check, name, _parameters(function))

@@ -94,7 +94,7 @@ async def answer(
 
 
 def model_name(session: Session[Any, Any]) -> str:
-    """Return the model of a session as the user named it, or the name of its provider."""
+    """Return the model name that the user gave a session, or the name of a provider object."""
     model: Any = session.settings.model
     return model if isinstance(model, str) else str(model.name)
 

@@ -40,10 +40,10 @@ def percentile(values: Sequence[float], share: float) -> float:
 def interval(
     scores: Sequence[float], *, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[float, float]:
-    """Return a 95 % confidence interval of the mean score. Cases are resampled as a whole.
+    """Return a 95 % confidence interval of the mean score, by resampling the cases (bootstrap).
 
-    A perfect case and a failed one are added first. Otherwise ten passed cases would have an
-    interval without any width.
+    `scores` contains one score for each case: the mean of its trials. A perfect case and a failed
+    case are added first. Otherwise ten passed cases would have an interval without any width.
 
     >>> low, high = interval([1.0] * 10)
     >>> low < 0.8, high
@@ -60,7 +60,7 @@ def interval(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """The comparison of two models on the same cases."""
+    """The difference of two models' scores on the same cases, and whether it is significant."""
 
     first: str  # the names of the models
     second: str
@@ -133,7 +133,7 @@ def sign_flip_p(differences: Sequence[float]) -> float:
 
 
 def cases_needed(differences: Sequence[float]) -> int | None:
-    """Return how many cases an evaluation needs to find this mean difference; None if equal.
+    """Return how many cases are needed to detect the mean difference, or None if it is 0.
 
     With so many cases, four of five evaluations find the difference (80 % power, p below 0.05).
     """

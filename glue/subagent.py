@@ -101,7 +101,7 @@ def _tool_result(result: RunResult[Any], output: object) -> ToolResult:
 
 
 def _reason(error: GlueError) -> str:
-    """Return the message of an error for a model, without advice that is for programmers."""
+    """Return a message about an error that a model can read, without advice for programmers."""
     if isinstance(error, MaxTurnsExceeded):
         return f"it used {error.used} of {error.limit} {error.kind}"
     return str(error) or type(error).__name__

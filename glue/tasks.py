@@ -1,4 +1,4 @@
-"""Helpers for tasks and threads that anyio does not have.
+"""Helpers for tasks and threads, for cases that anyio does not support.
 
 This is the only module that imports asyncio or trio. anyio lacks three things that glue needs: its
 shielded cancel scopes do not protect against asyncio's own `task.cancel()`, its worker threads keep
@@ -318,7 +318,7 @@ def _stop_workers() -> None:
 
 @contextlib.contextmanager
 def _polling_for_signals() -> Iterator[None]:
-    """Wake the event loop regularly in a block, since a signal does not always wake it.
+    """Wake the event loop regularly until the block ends: a signal does not always wake it.
 
     A signal that arrives just before asyncio begins to wait does not wake it. An event loop of
     `run_blocking` does not need this, because of `_woken_by_signals`. But the user may have started
@@ -341,9 +341,9 @@ def _polling_for_signals() -> Iterator[None]:
 
 
 async def _woken_by_signals(main: Callable[[], Awaitable[T]]) -> T:
-    """Await `main()` in an event loop that every signal wakes.
+    """Await `main()` and return its result. Meanwhile, every signal wakes the event loop.
 
-    Without this, a signal that arrives just before asyncio begins to wait does not wake it.
+    Without this, a signal that arrives just before asyncio begins to wait does not wake asyncio.
     """
     if threading.current_thread() is not threading.main_thread() or not on_asyncio():
         return await main()  # trio does this itself
@@ -416,7 +416,7 @@ def _refuse_second_loop() -> None:
 
 
 def _run_beside(main: Callable[[], Awaitable[T]]) -> T:
-    """Run `main()` in an event loop in another thread, and block this thread until its end.
+    """Run `main()` in another thread's event loop, wait for its end, and return its result.
 
     An interrupt in this thread cancels `main()`.
     """

@@ -41,9 +41,10 @@ def clean_text(text: str, *, drop: bool = False) -> str:
 
 
 def one_line(text: str, width: int = 0, *, drop: bool = False) -> str:
-    """Return a cleaned text on one line, cut to `width` columns unless `width` is 0.
+    """Return a text on one line, without control characters, and cut to `width` columns.
 
-    See `clean_text` for the cleaning.
+    If `width` is 0, the text is not cut. `clean_text` replaces the control and invisible
+    characters, or drops them if `drop`.
     """
     text = " ".join(clean_text(" ".join(text.split()), drop=drop).split())
     return cut(text, width) if width else text
@@ -79,7 +80,11 @@ def _picture(match: re.Match[str]) -> str:
 
 
 def _dropped(text: str) -> str:
-    """Drop control characters, invisible characters, and all but three marks on a letter."""
+    """Return the text without control characters, invisible characters and excessive marks.
+
+    A letter keeps its first three marks. Tabs are kept, line ends become newlines, and all other
+    kinds of spaces become plain spaces.
+    """
     text = re.sub("\r\n|[\r\u2028\u2029]", "\n", text)
     if text.isascii() and text.isprintable():
         return text

@@ -121,7 +121,7 @@ class Evaluation:
         )
 
     def pairs(self) -> list[Comparison]:
-        """Compare the first model with each of the others, on the cases that both have run.
+        """Return a Comparison of the first model with each other model, on their common cases.
 
         The p values are corrected for the number of comparisons.
         """
@@ -131,7 +131,10 @@ class Evaluation:
         return [replace(pair, p=p) for pair, p in zip(found, corrected, strict=True)]
 
     def agreement(self) -> tuple[int, int]:
-        """Return in how many trials judge and plain checks agree, and in how many both exist."""
+        """Return in how many trials the judge agrees with the plain checks, and how many have both.
+
+        They agree if both give the full score, or if neither does.
+        """
         both = [
             (trial.plain >= 1) == (trial.judged >= 1)
             for trial in self.trials
@@ -178,16 +181,18 @@ def load(path: Path) -> Evaluation:
 
 
 def load_as(kind: type[EvaluationT], trial: type[CaseTrial], path: Path) -> EvaluationT:
-    """Read an evaluation that `save` wrote, as a `kind` whose trials have the class `trial`.
+    """Read an evaluation that `save` wrote, and return it as an instance of the class `kind`.
 
-    Fields that the classes do not have, such as those of another subclass, are ignored. Raise
-    ConfigError if the file is not such an evaluation.
+    Its trials are instances of the class `trial`. Fields that the classes do not have, such as
+    those of another subclass, are ignored. Raise ConfigError if the file is not such an evaluation.
     """
     text = read_text(path)
     try:
         head, *lines = map(json.loads, text.rstrip("\n").split("\n"))
         if head["type"] != "eval" or head["schema"] > SCHEMA:
-            raise ValueError("the first line has another type or a newer schema")
+            raise ValueError(
+                f"the first line must have the type 'eval' and a schema of at most {SCHEMA}"
+            )
         trials = tuple(_read(trial, line) for line in lines)
         return replace(_read(kind, head), trials=trials)
     except (ValueError, TypeError, LookupError, AttributeError, StoreError) as error:

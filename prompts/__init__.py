@@ -105,9 +105,9 @@ class Catalog:
 
 
 def catalogs(source: str | os.PathLike[str] | Traversable = "glue.prompts:") -> tuple[Catalog, ...]:
-    """Return a catalog for each subfolder of `source` that contains prompts.
+    """Return a tuple with one Catalog for each subfolder of `source` that contains prompts.
 
-    The default source contains the prompts of glue.
+    The catalogs are sorted by name. The default source contains the prompts of glue.
     """
     folder, where = _locate(source)
     try:

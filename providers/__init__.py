@@ -1,4 +1,4 @@
-"""Providers by name: a catalog of data, one file for each wire, retries and failover.
+"""Providers by name: `new` creates a provider from the catalog, with retries and failover.
 
 `new("groq:llama-3.1-8b-instant")`, `new("anthropic,gemini")`, or `new()` for the model that
 GLUE_MODEL names. Every name here is loaded at its first use.

@@ -1,4 +1,4 @@
-"""Encode and decode Anthropic's Messages API, and the encoder that Bedrock shares for Claude."""
+"""Encode and decode Anthropic's Messages API. Bedrock's encoder inherits from ClaudeEncoder."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ _MOST_MARKS = 2  # cache marks in messages; four are allowed, and tools and syst
 
 
 class ClaudeEncoder(wire.TurnEncoder):
-    """The base class of encoders for Claude: signed thinking, output schemas and cache marks."""
+    """The base of Claude encoders. It adds cache marks and omits thinking that Claude refuses."""
 
     @abstractmethod
     def mark(self, blocks: bytes) -> bytes:
@@ -195,7 +195,10 @@ class ClaudeEncoder(wire.TurnEncoder):
         return self.facts.output and output_schema(schema) is not None
 
     def marked_turns(self) -> list[tuple[str, bytes]]:
-        """Return encoded turns, with cache marks where this and the last request end."""
+        """Return encoded turns with a cache mark at the end of this and of the previous request.
+
+        The mark of the previous request lets the server find the beginning that it has cached.
+        """
         turns = self.turns(self.messages)
         wanted, marks = True, 0
         for index in range(len(turns) - 1, -1, -1):
@@ -225,7 +228,7 @@ class ClaudeEncoder(wire.TurnEncoder):
         return message.provider == self.entry.name and family(message.model) == family(self.model)
 
     def thinking(self) -> dict[str, Json]:
-        """Return the fields that switch thinking on or off; add a note if thinking is reduced.
+        """Return the fields that switch thinking on or off. If thinking is reduced, add to `notes`.
 
         {} leaves thinking to the default of the model.
         """

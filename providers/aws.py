@@ -76,7 +76,10 @@ def has_credentials(environ: Mapping[str, str]) -> bool:
 
 
 def _asked_for(environ: Mapping[str, str]) -> str:
-    """Return the setting that asks for a login which only botocore can do, or "" if none does."""
+    """Return the name of a setting that requires a login by botocore, or "" if none is set.
+
+    The setting is an environment variable, or a key of the profile in an AWS configuration file.
+    """
     for name in _VARIABLE_LOGINS:
         if environ.get(name):
             return name
@@ -89,16 +92,16 @@ def _asked_for(environ: Mapping[str, str]) -> str:
 
 
 class AwsLogin:
-    """A source of credentials from botocore's logins. It renews them before they expire."""
+    """A source of AWS credentials. botocore logs in, and renews them before they expire."""
 
     def __init__(self) -> None:
         self._found: Any = None  # botocore's credentials, once they are loaded
 
     def get(self) -> Credentials:
-        """Log in through botocore if necessary, and return credentials. Call it in a thread.
+        """Log in to AWS through botocore if necessary, and return the credentials.
 
-        This method may send requests and block. It raises an error that names the step of the login
-        that failed.
+        This method may send requests and block, so call it in a thread. It raises an error that
+        names the step of the login that failed.
         """
         try:
             session = import_module("botocore.session")

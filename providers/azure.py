@@ -29,7 +29,10 @@ def is_installed() -> bool:
 
 
 def has_credentials(environ: Mapping[str, str]) -> bool:
-    """Return whether variables set a client or workload identity, and azure-identity is there."""
+    """Return whether azure-identity is installed and `environ` has the variables of an Azure login.
+
+    The variables name the tenant, the client, and a secret, a certificate or a token file.
+    """
     secrets = ("AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH", "AZURE_FEDERATED_TOKEN_FILE")
     named = environ.get("AZURE_TENANT_ID") and environ.get("AZURE_CLIENT_ID")
     return bool(named and any(environ.get(name) for name in secrets)) and is_installed()
@@ -44,7 +47,7 @@ class Login:
         self._end = 0.0
 
     async def headers(self) -> dict[str, str]:
-        """Return the authorization header of a request; renew a token that expires soon."""
+        """Renew the token if it expires soon, and return the header that authorizes a request."""
         if not self._token or time.time() > self._end - _EARLY:
             # Start-up: listing the providers loads this module, and needs no event loop.
             from glue.tasks import finish_in_thread

@@ -206,7 +206,10 @@ class BedrockEncoder(anthropic.ClaudeEncoder):
         return {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": wanted}}}
 
     def _effort(self) -> dict[str, Json]:
-        """Return the reasoning fields for a model that is not Claude; {} if no level is sent."""
+        """Return the fields that set the reasoning level of a model other than Claude, or {}.
+
+        {} means that no level is sent.
+        """
         level = self.level()
         if level is None:
             return {}
@@ -326,7 +329,7 @@ def _format(part: File) -> str:
 
 
 class Bedrock(wire.Wire):
-    """A provider on Bedrock, with a bearer token if one is set, else with signed requests."""
+    """A provider on Bedrock. If no bearer token is set, it signs requests with AWS credentials."""
 
     # On Bedrock, Claude accepts these keywords; Nova, Llama and Mistral do not.
     tool_rules = wire.ToolRules(keywords=("$ref", "oneOf", *wire.CONDITIONS), at_root=wire.UNIONS)

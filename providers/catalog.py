@@ -1,4 +1,7 @@
-"""The catalog: an entry of data for every provider. To add a provider, edit catalog.json."""
+"""The provider catalog, read from catalog.json: the wire, address, key and model of each provider.
+
+To add a provider, add an entry to catalog.json.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ LEVELS = ("low", "medium", "high")
 
 
 class Quirks(NamedTuple):
-    """Ways in which a server differs from others on its wire; the defaults suit an unknown server.
+    """The differences between a server and other servers that use the same wire.
+
+    The defaults suit an unknown server.
 
     Differences between models are in facts.json (see `glue.providers.models`).
     """

@@ -68,7 +68,9 @@ def _own_entry(name: str, table: Any, where: str) -> Entry:
     if not isinstance(table, dict):
         raise ConfigError(f"{where} must be a table with a base_url")
     if "base_url" not in table:
-        raise ConfigError(f'{where}: base_url is missing; set it, such as "https://host/v1"')
+        raise ConfigError(
+            f'{where}: base_url is missing; add a line such as base_url = "https://host/v1"'
+        )
     _check_types(table, _FIELDS, where)
     quirk_types = {
         name: list if isinstance(value, tuple) else type(value)
@@ -92,7 +94,10 @@ def _check_types(fields: Mapping[str, Any], types: Mapping[str, Any], where: str
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    """Return whether a value has a type; a bool is not a number, and a list has only strings."""
+    """Return whether a value has the type `kind`.
+
+    A bool does not count as a number. A list fits only if all its items are strings.
+    """
     if isinstance(value, bool):
         return kind is bool
     if isinstance(value, list) and not all(isinstance(each, str) for each in value):

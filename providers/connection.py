@@ -36,7 +36,10 @@ bytes(1 << 20)
 
 
 class Chunks:
-    """A filter that joins HTTP chunks that arrived together; other bytes pass unchanged."""
+    """A filter for received bytes that merges HTTP chunks which arrive together into one chunk.
+
+    Only chunks of responses with status 200 are merged. All other bytes pass unchanged.
+    """
 
     __slots__ = ("_left", "_plain", "_rest", "_started")
 
@@ -47,7 +50,7 @@ class Chunks:
         self._left = 0  # bytes of the current chunk that have not arrived yet
 
     def feed(self, data: bytes) -> bytes:
-        """Return the bytes to pass on after `data` arrived, or b"" if all bytes are held back."""
+        """Add received bytes; return the bytes to pass on now, or b"" if all are kept for later."""
         if self._plain:
             return data
         if self._started:
@@ -120,7 +123,7 @@ _CONTENT = 128  # a read of at least this many bytes counts as content, not as a
 
 
 class Broken(Exception):
-    """The error for a passed deadline, or for a response that is too long or damaged.
+    """The error that is raised if a deadline passes, or if a response is too long or damaged.
 
     `kind` is the kind of the error for the caller.
     """
@@ -158,7 +161,7 @@ class Watch:
     def wait(self, timeout: float | None) -> float:
         """Return the seconds that the next read or write may take; raise Broken if none are left.
 
-        The result is at most `timeout`.
+        The result is at most `timeout`. Raise Broken too if the caller has closed the response.
         """
         if self.closed:
             raise Broken("the caller closed the response before its end", "transient")
@@ -228,7 +231,7 @@ class WatchedBackend:
 
 
 class Stream:
-    """A network stream for httpcore that enforces the limits of a Watch: a socket, or TLS on it."""
+    """A network stream for httpcore, plain or with TLS, that enforces the limits of a Watch."""
 
     def __init__(self, inner: Any, watch: Watch) -> None:
         self._inner = inner
@@ -294,14 +297,14 @@ class Content:
         return data
 
     async def aclose(self) -> None:
-        """Close nothing; httpcore calls this method of every body."""
+        """Do nothing, because bytes in memory need no closing. httpcore closes every body."""
 
 
 # The pool
 
 
 class Connection:
-    """A connection of httpcore, and the Watch that limits its requests."""
+    """A connection of httpcore, and the Watch that limits the time and size of its requests."""
 
     __slots__ = ("inner", "since", "watch")
 
@@ -322,7 +325,10 @@ _pool: RunVar[tuple[_Idle, AsyncGenerator[None, None]]] = RunVar("glue.providers
 
 
 async def idle_connections(key: object) -> list[Connection]:
-    """Return the list of idle connections of this event loop for a key, such as an origin."""
+    """Return the event loop's list of idle connections for a key; create the list if necessary.
+
+    The key is an origin, for example.
+    """
     try:
         idle, _ = _pool.get()
     except LookupError:

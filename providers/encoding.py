@@ -72,7 +72,7 @@ def quote(text: str) -> bytes:
 
 
 def loads(data: bytes) -> Json:
-    """Parse JSON bytes, faster than json.loads; raise one of BAD_SHAPE if the JSON is invalid.
+    """Parse JSON bytes faster than json.loads. Raise an exception in BAD_SHAPE if they are invalid.
 
     Half a surrogate pair becomes a replacement character.
     """
@@ -84,7 +84,7 @@ def loads(data: bytes) -> Json:
     except StopIteration:  # white space precedes the value
         return _decoder.decode(text)
     if end != len(text) and not text[end:].isspace():
-        raise ValueError("more than one JSON value")
+        raise ValueError("the text continues after the JSON value")
     return value
 
 
@@ -143,7 +143,10 @@ def merged(ours: Mapping[str, Json], theirs: Mapping[str, Json]) -> dict[str, Js
 
 
 def arguments(call: ToolCall) -> dict[str, Json]:
-    """Return the arguments of a call as a dict: {"arguments": ...} if they are not an object."""
+    """Return the arguments of a call as a dict, or {"arguments": ...} if they are not an object.
+
+    The value of "arguments" is the raw text if it is not valid JSON. Blank arguments become {}.
+    """
     if not call.arguments.strip():
         return {}
     try:
@@ -158,9 +161,10 @@ _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def call_name(name: str) -> str:
-    """Return a tool name that every server accepts: at most 64 of A-Z a-z 0-9 _ -, others as "_".
+    """Return a tool name that every server accepts: 1 to 64 ASCII letters, digits, "_" and "-".
 
-    For example, `functions.look` becomes `functions_look`, and "" becomes `unknown`.
+    Other characters are replaced by "_". For example, `functions.look` becomes `functions_look`,
+    and "" becomes `unknown`.
     """
     return (
         name if _PLAIN.fullmatch(name) else re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "unknown"
@@ -194,13 +198,16 @@ def block_memo(block: tuple[Message, ...], key: str) -> Json:
 
 
 def keep_block(block: tuple[Message, ...], key: str, value: Json) -> None:
-    """Store a value under a key for a full block of messages; ignore a shorter block."""
+    """Store a value under a key for a block of BLOCK messages. Do nothing for a shorter block."""
     if len(block) == BLOCK:
         block[-1].memo["block", key] = (block[:-1], value)
 
 
 def kept_of(part: Part, wire: str) -> dict[str, Json]:
-    """Return the opaque fields that a part keeps for a wire, or {} if it keeps none."""
+    """Return the fields in a part that the API expects back unchanged, or {} if there are none.
+
+    Fields of another API format than `wire` are not returned.
+    """
     opaque = part if isinstance(part, Opaque) else getattr(part, "opaque", None)
     return object_of(opaque.data) if isinstance(opaque, Opaque) and opaque.wire == wire else {}
 
@@ -304,12 +311,15 @@ def merge_users(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def description(tool: ToolSpec) -> dict[str, str]:
-    """Return the description field of a tool, or {} if it is blank, which some servers refuse."""
+    """Return the description field of a tool, or {} if the description is blank.
+
+    Some servers refuse a blank description.
+    """
     return {"description": tool.description} if tool.description.strip() else {}
 
 
 def used_tools(messages: Iterable[Message]) -> tuple[ToolSpec, ...]:
-    """Return a tool spec with only a name for each tool that a history calls."""
+    """Return a ToolSpec for each tool that a history calls. The specs contain only names."""
     replies = [message for message in messages if isinstance(message, AssistantMessage)]
     names = {call_name(call.name) for reply in replies for call in reply.calls}
     return tuple(ToolSpec(name=name) for name in sorted(names))
@@ -385,9 +395,10 @@ def is_strict(schema: Json) -> bool:
 def rewritten(
     schema: Json, dropped: Collection[str], finish: Callable[[Mapping[str, Json], Json], Json]
 ) -> Json:
-    """Return a copy of a schema without the `dropped` keywords, changed by `finish` at each level.
+    """Return a copy of a schema without `dropped` keywords; `finish` is applied to each subschema.
 
-    `finish(original, copy)` returns the final form of a subschema, from its shortened copy.
+    `finish(original, copy)` returns the final form of a subschema, or of the whole schema, from its
+    shortened copy.
     """
     if isinstance(schema, (list, tuple)):
         return [rewritten(item, dropped, finish) for item in schema]
@@ -430,7 +441,7 @@ def accepts(kinds: Sequence[str], kind: str) -> bool:
 
 
 def image_type(part: Image) -> str:
-    """Return the media type of an image: that of its data URL, or else its `media_type`."""
+    """Return the media type in the data URL of an image, or else its `media_type`."""
     return (
         inline(part)[0]
         if part.url is not None and part.url.startswith("data:")
@@ -500,7 +511,10 @@ def is_remote(part: Image | File) -> TypeGuard[Image]:
 
 
 def inline(part: Image | File) -> tuple[str, str]:
-    """Return the media type and base64 data of a part that contains its bytes or a data URL."""
+    """Return the media type and the base64 data of a part, from its bytes or its data URL.
+
+    The data is "" if the part has neither.
+    """
     if isinstance(part, Image) and part.url is not None and part.url.startswith("data:"):
         head, _, data = part.url.partition(",")
         kind, _, encoding = head[5:].partition(";")

@@ -37,7 +37,10 @@ def with_escalation(
 
 
 class Escalation(Wrapper):
-    """The provider that `with_escalation` returns."""
+    """A provider that asks again with a higher `max_tokens` if a reply was cut off.
+
+    `with_escalation` creates it.
+    """
 
     def __init__(
         self, provider: Provider, ladder: Ladder, attempts: int, ceiling: int | None
@@ -49,7 +52,7 @@ class Escalation(Wrapper):
                 f" not {ladder!r}"
             )
         if isinstance(ladder, int) and ladder < 1:
-            raise ValueError(f"ladder must be 1 token or more, not {ladder}")
+            raise ValueError(f"ladder must add at least 1 token, not {ladder}")
         self._ladder = ladder
         self._attempts = attempts
         self._ceiling = ceiling
@@ -86,7 +89,7 @@ class Escalation(Wrapper):
             request = replace(request, max_tokens=higher)
 
     def _next(self, cap: int) -> int | None:
-        """Return the next higher `max_tokens`, or None if ladder or ceiling allow no increase."""
+        """Return the next higher `max_tokens` up to the ceiling, or None if none is higher."""
         if isinstance(self._ladder, int):
             higher: int | None = cap + self._ladder
         elif isinstance(self._ladder, str):

@@ -79,7 +79,7 @@ class EventStream:
 
     @property
     def body(self) -> bytes | None:
-        """The bytes of the response so far if they are JSON instead of frames, else None."""
+        """The bytes so far of a response that is JSON, or None if the response has frames."""
         return bytes(self._buffer) if self.is_body else None
 
     def end(self) -> tuple[Frame, ...]:

@@ -81,7 +81,7 @@ def with_failover(
 
 
 class Failover(Closeable):
-    """The provider that `with_failover` returns."""
+    """A provider that asks several providers in order until one answers; see `with_failover`."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class Failover(Closeable):
         return (self._on_refusal and is_refusal) or is_empty(done.message)
 
     def _order(self) -> list[int]:
-        """Return the positions of the providers to ask: those that are not cooling down, if any.
+        """Return the positions of the providers that are not cooling down, in the order to ask.
 
         If every provider is cooling down, return the positions of the providers whose last failure
         was transient.

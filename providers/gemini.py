@@ -1,4 +1,4 @@
-"""Encode and decode Gemini's API generateContent, of Google's own servers and of Vertex."""
+"""Encode and decode Gemini's generateContent API, which Google's servers and Vertex offer."""
 
 from __future__ import annotations
 
@@ -218,7 +218,10 @@ class GeminiEncoder(wire.TurnEncoder):
 
     @property
     def version(self) -> float:
-        """The version in the name of a Gemini model, such as 2.5; 3 if none; 0 for other models."""
+        """The version in the name of a Gemini model, such as 2.5, or 0 if this is another model.
+
+        If the name of a Gemini model contains no version, the value is 3.
+        """
         if found := re.search(r"gemini-(\d+(?:\.\d+)?)", self.model):
             return float(found[1])
         # Names without a version, such as gemini-flash-latest, belong to new models. Gemma is not

@@ -50,9 +50,9 @@ class Tokens:
         self._delegated: Any = None  # google-auth's credentials, once they are loaded
 
     async def get(self) -> str:
-        """Return the token of an environment variable, or else a stored or new token of the login.
+        """Return the token of an environment variable, or a token of the login if none is set.
 
-        A requested token is reused until a minute before it expires.
+        A token of the login is requested if needed, and reused until a minute before it expires.
         """
         given = next((self._environ[name] for name in VARIABLES if self._environ.get(name)), "")
         if given:
@@ -80,7 +80,7 @@ class Tokens:
         return self._token
 
     def _login(self) -> dict[str, Json] | None:
-        """Return the login that this module performs itself, or None if google-auth performs it."""
+        """Return the login with which this module gets a token, or None if google-auth gets it."""
         try:
             login = find_login(self._environ)
         except ConfigError:
@@ -126,7 +126,7 @@ def _google_auth() -> bool:
 
 
 def has_credentials(environ: Mapping[str, str]) -> bool:
-    """Return whether a variable contains a token, or a file with a login can be read."""
+    """Return True if a variable in VARIABLES holds a token, or if a login file can be read."""
     if any(environ.get(name) for name in VARIABLES):
         return True
     try:
@@ -136,7 +136,7 @@ def has_credentials(environ: Mapping[str, str]) -> bool:
 
 
 def find_login(environ: Mapping[str, str]) -> dict[str, Json]:
-    """Return the login in the file that GOOGLE_APPLICATION_CREDENTIALS names, or in gcloud's file.
+    """Return the login in the file that GOOGLE_APPLICATION_CREDENTIALS names, or else in gcloud's.
 
     Raise ConfigError if the file does not exist or cannot be read.
     """

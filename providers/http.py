@@ -228,7 +228,10 @@ class HTTP:
         return HTTPResponse(status=exchange.status, headers=exchange.headers, body=received)
 
     def request_sync(self, method: str, path: str, **options: Any) -> HTTPResponse:
-        """Send a request like `request`, but from synchronous code, and close its connections."""
+        """Send a request from synchronous code, close the connections and return the response.
+
+        The arguments are those of `request`.
+        """
 
         async def work() -> HTTPResponse:
             try:
@@ -324,7 +327,7 @@ class HTTP:
 
 
 class Exchange:
-    """One request, which `async with` sends, and its response. Iterate over it to read the body.
+    """A request and its response. `async with` sends the request; iteration yields the body.
 
     No cancel scope stays open while the caller handles a block, so the caller may be a generator.
     This class is not a generator: when the event loop ends, a generator would be closed too early,
@@ -384,7 +387,7 @@ class Exchange:
         return await self._send(http._new_connection())
 
     async def _send(self, connection: Connection) -> Exchange:
-        """Send the request on a connection, and read the status and headers of the response.
+        """Send the request on a connection, read the status and headers, and return this exchange.
 
         Raise ProviderError if the connection fails, or for an error status if `raising` is true.
         """
@@ -431,7 +434,7 @@ class Exchange:
             self._retype(error, connection.watch)
 
     async def _finish(self, watch: Watch, *, leave: bool) -> None:
-        """Try to read the rest of the body, to reuse the connection, then close the response.
+        """Close the response. First try to read its rest, so that the connection can be reused.
 
         If `leave` is true, only bytes that have already arrived are read. Otherwise reading the
         rest may take up to `_REST_SECONDS`.
@@ -456,7 +459,7 @@ class Exchange:
             await self._response.stream.aclose()
 
     def _request_headers(self) -> list[tuple[bytes, bytes]]:
-        """Return the headers of the request; report the request to the observer and the log."""
+        """Report the request to the observer and the debug log, if any, and return its headers."""
         http = self.http
         extra = http._encode(self.extra or {})
         own = {name for name, _ in extra}
@@ -520,8 +523,8 @@ class Exchange:
         http = self.http
         if 300 <= self.status < 400:
             what = (
-                f"HTTP {self.status}: a redirect, which is not followed; "
-                "set the base URL that it leads to"
+                f"HTTP {self.status}: the server sent a redirect, which glue does not follow here; "
+                "set the base URL to the target of the redirect"
             )
             return ProviderError(
                 what,
@@ -536,7 +539,7 @@ class Exchange:
         return classify(self.status, self.headers, body, provider=http.provider, model=self.model)
 
     def _retype(self, error: BaseException, watch: Watch) -> None:
-        """Raise a ProviderError in place of an error of the connection or of its limits.
+        """Raise a ProviderError if `error` means that the connection failed or exceeded a limit.
 
         Return if `error` is any other error.
         """
@@ -628,7 +631,7 @@ class Delegated(Exchange):
             kind = "protocol"
         what = f"{type(error).__name__}: {error}".rstrip(": ")
         failure = ProviderError(
-            http.mask(f"the transport failed at {http.address.authority}: {what}"),
+            http.mask(f"the transport for {http.address.authority} failed: {what}"),
             kind=kind,
             provider=http.provider,
             model=self.model,

@@ -44,7 +44,10 @@ class LocalModel(OpenAIChat):
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
         provider: Provider = _Native(self, super().stream)
         if request.tools and not await self._knows_tools():
-            text = "the chat template of this model has no tools; the prompt describes the tools"
+            text = (
+                "the chat template of this model does not support tools, "
+                "so the prompt describes them"
+            )
             for notice in self._notices([text], self.model):
                 yield notice
             provider = with_prompt_tools(provider)

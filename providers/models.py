@@ -59,7 +59,7 @@ class Model(NamedTuple):
         )
 
     def is_retired(self, today: str = "") -> bool:
-        """Return whether the model is deprecated, or its last day is `today` or earlier.
+        """Return whether the model is deprecated, or is shut down on the day `today` or earlier.
 
         An empty `today` means the current day in UTC.
         """
@@ -84,7 +84,10 @@ class _Table:
                     self._rules.append((index, rule))
 
     def find(self, name: str) -> Model | None:
-        """Return the first model with a rule that matches a name in lower case, or None."""
+        """Return the first model with a rule that matches `name`, or None.
+
+        `name` must be in lower case.
+        """
         index = self._exact.get(name, len(self.models))
         for at, rule in self._rules:
             if at >= index:
@@ -151,7 +154,10 @@ def date() -> str:
 
 @functools.cache
 def _fallbacks() -> dict[str, list[str]]:
-    """Return for each provider the other providers whose tables are searched for its models."""
+    """Return the fallback providers of each provider that has any, in the order of the search.
+
+    `find` searches their tables for a model that is missing in the table of the provider itself.
+    """
     found: dict[str, list[str]] = _value("fallbacks")
     for name, source in _MODELS_FROM.items():
         found[name] = [source, *found.get(source, ()), *found.get(name, ())]
@@ -170,7 +176,7 @@ def providers_with_models() -> list[str]:
 
 @functools.cache
 def models_of(provider: str) -> Mapping[str, Model]:
-    """Return the models of a provider that are not hidden, by name in lower case."""
+    """Return a mapping from lower-case names to the models of a provider that are not hidden."""
     models = {model.name.lower(): model for model in _table(provider).models if not model.hidden}
     source = _MODELS_FROM.get(provider)
     return {**models_of(source), **models} if source else models
@@ -193,7 +199,10 @@ def find(provider: str, model: str) -> Model | None:
 
 
 def vendors_of(model: str) -> list[str]:
-    """Return the vendors that have a model of this name, with or without a date or "-latest"."""
+    """Return the vendors that list a model under this name, or under a variant of the name.
+
+    The variants are the name without its date, and that name with and without "-latest".
+    """
     name = model.lower()
     plain = re.sub(_DATED, "", name)
     names = (name, plain, plain.removesuffix("-latest"), f"{plain}-latest")

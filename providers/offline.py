@@ -97,7 +97,7 @@ class Offline:
 
 
 class StandIn(Offline):
-    """The provider "offline:stand-in", for an agent whose user has set no key.
+    """The provider "offline:stand-in": it imitates a model if the user has set no key.
 
     It answers only if a person at a terminal reads that no model answered. In a pipe, in CI, or if
     an output type is wanted, it raises `missing`: its answer would look like that of a model.
@@ -129,7 +129,7 @@ def is_watched(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def play(request: Request) -> str | tuple[Part, ...]:
-    """Return the reply of the stand-in: a call of the tool that fits the prompt best, or a text.
+    """Return a reply without a model: calls of the tool that fits the prompt best, or a text.
 
     The best tool shares the most words with the prompt. After tool results, the text repeats them.
     If an output schema is wanted, the text is invented JSON that fits it.
@@ -191,7 +191,10 @@ def _choose(prompt: str, tools: Sequence[ToolSpec], choice: str) -> ToolSpec | N
 
 
 def _arguments(prompt: str, tool: ToolSpec) -> list[Json]:
-    """Return the arguments of each call of a tool: one call, or two for "compare Oslo and Rome"."""
+    """Return arguments for one call of `tool`, or for two calls if the prompt has two names.
+
+    For example, "compare Oslo and Rome" leads to two calls of a tool with one required parameter.
+    """
     first, second = _Values(prompt), _Values(prompt)
     second.names = first.names[1:]
     calls = [each.fill(tool.parameters) for each in (first, second)]
@@ -226,7 +229,7 @@ _WHOLE = frozenset("body content message note prompt query question task text ti
 
 
 class _Values:
-    """A source of values for a schema: from the words of a text, or from the schema's examples."""
+    """Makes up values that fit a schema, from the words of a text or the examples of the schema."""
 
     def __init__(self, text: str) -> None:
         self.text = " ".join(text.split())

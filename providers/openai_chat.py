@@ -54,7 +54,7 @@ class ChatDecoder(wire.Decoder):
         StopReason.REFUSAL: "content_filter sensitive",
         StopReason.ERROR: "error network_error insufficient_system_resource",
     }
-    empty = "the stream is empty; the prompt may be longer than the server's context"
+    empty = "the server sent an empty stream; the prompt may be longer than the server's context"
     tokens: ClassVar = {
         "input": ("prompt_tokens", "input_tokens"),
         "output": ("completion_tokens", "output_tokens"),
@@ -174,7 +174,10 @@ class ChatDecoder(wire.Decoder):
                 self._add("text", text, events)
 
     def _take_details(self, details: list[dict[str, Json]], thought: Json) -> Json:
-        """Store reasoning details; return their text if `thought` is empty, else `thought`."""
+        """Add reasoning details to the reply. Return `thought` or, if that is empty, their text.
+
+        `thought` is the thinking that another field of the same delta contains.
+        """
         texts = []
         for detail in details:
             texts.append(
@@ -200,7 +203,7 @@ class ChatDecoder(wire.Decoder):
             self._add("thinking" if is_thought else "text", text, events)
 
     def _take_calls(self, fragments: list[Json], events: list[ProviderEvent]) -> None:
-        """Append fragments of tool calls to their calls, and their deltas to `events`."""
+        """Append each fragment of a tool call to that call, and append its delta to `events`."""
         for fragment in fragments:
             function = fragment.get("function") or {}
             custom = {} if function else fragment.get("custom") or {}  # arguments in plain text
@@ -306,7 +309,7 @@ class ChatDecoder(wire.Decoder):
 
 
 def _indexed(message: dict[str, Json]) -> dict[str, Json]:
-    """Return a complete message with an index in each tool call, like the calls of a stream."""
+    """Return a copy of a complete message whose tool calls have an `index`, as in a stream."""
     calls = message.get("tool_calls") or ()
     return {**message, "tool_calls": [{"index": index, **call} for index, call in enumerate(calls)]}
 
@@ -387,8 +390,9 @@ class OpenAIEncoder(wire.Encoder):
         )
 
     def offered(self, named: Json) -> tuple[list[bytes], Json]:
-        """Return the encoded tools and tool choice; add a note if the server takes no tools.
+        """Return the encoded tools and tool choice, or [] and None if no tools are sent.
 
+        If the server does not support tools, a note in `notes` reports that they are left out.
         `named` is the encoded choice if the request forces one tool by name.
         """
         tools = self.tools(self.request.tools) if self.quirks.tools else []
@@ -420,8 +424,9 @@ class OpenAIEncoder(wire.Encoder):
         )
 
     def output_format(self) -> dict[str, Json] | None:
-        """Return the field that asks for JSON, or None without an output schema or server support.
+        """Return the field that asks for JSON, or None if JSON is not asked for.
 
+        JSON is asked for if the request has an output schema and the server supports JSON output.
         A server without support for schemas is asked for any JSON object. `strict` is set if both
         the schema and the server support it.
         """
@@ -457,7 +462,7 @@ def data_url(part: Image | File) -> str:
 
 
 class ChatEncoder(OpenAIEncoder):
-    """An encoder for chat completions."""
+    """An encoder of requests for OpenAI's Chat Completions API."""
 
     wire = WIRE
     searches = ("openrouter", "perplexity", "xai")  # a search of xAI is sent on the Responses wire
@@ -628,7 +633,7 @@ class ChatEncoder(OpenAIEncoder):
 
 
 def _marked(encoded: bytes) -> bytes:
-    """Return an encoded message with the cache mark on the last block of its content.
+    """Return an encoded message with `cache_control` added to the last block of its content.
 
     A message without content is returned unchanged.
     """

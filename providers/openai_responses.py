@@ -116,7 +116,7 @@ class ResponsesDecoder(wire.Decoder):
             raise self.error(event.get("error") or event)
 
     def _index(self, event: dict[str, Json]) -> Json:
-        """Return the key of the item that an event belongs to.
+        """Return the key of the output item that an event belongs to, as in `_items`.
 
         The key is the item's index, or its id, or the key of the last item if it has neither.
         """
@@ -158,7 +158,7 @@ class ResponsesDecoder(wire.Decoder):
             ):
                 raise self.error(reply.get("error") or reply)
             raise self.broken(
-                "the body is not an object of the Responses API", encoding.dumps(reply)
+                "the body is not a response object of the Responses API", encoding.dumps(reply)
             )
         self._take_response(reply, status, self.late)
 
@@ -212,7 +212,11 @@ class ResponsesDecoder(wire.Decoder):
         return content
 
     def _check_answerable(self) -> None:
-        """Raise ProviderError if the model called a tool of the server that glue cannot answer."""
+        """Raise ProviderError if the model made a call whose result glue cannot send.
+
+        Such calls use OpenAI's tools for a shell, patches, a computer or tool search, or ask to
+        approve an MCP call. A call that the server has answered is allowed.
+        """
         items = self._items.values()
         answered = {
             item.get("call_id") or item.get("approval_request_id")
@@ -226,8 +230,8 @@ class ResponsesDecoder(wire.Decoder):
             )
             if is_open and (item.get("call_id") or item.get("id")) not in answered:
                 raise ProviderError(
-                    f"the model sent a {kind}, which glue cannot answer; leave the tool that "
-                    'allows it out of options["tools"], or let the server run it',
+                    f"the model sent a {kind}, which glue cannot answer; remove the tool for it "
+                    'from options["tools"], or configure that tool to run on the server',
                     kind="invalid_request",
                     provider=self.provider,
                     model=self.model,
@@ -263,7 +267,7 @@ def _citations(items: Iterable[dict[str, Json]]) -> Iterator[Json]:
 
 
 def identity(item: Json) -> Json:
-    """Return the call id or id of an item, or else its type; None if it is not an object."""
+    """Return the first of `call_id`, `id` and `type` that an item has, or None if there is none."""
     return (
         (item.get("call_id") or item.get("id") or item.get("type"))
         if isinstance(item, dict)
@@ -360,7 +364,10 @@ class ResponsesEncoder(OpenAIEncoder):
         return {"type": f"{kind}_output", "call_id": call_id, "output": output or ""}
 
     def _is_custom(self, call_id: str) -> bool:
-        """Return whether this model made a custom tool call (with text as input) with this id."""
+        """Return whether `call_id` is the id of a custom tool call of the requested model.
+
+        The input of a custom tool call is a text. Calls of other models do not count.
+        """
         for message in reversed(self.messages):
             if isinstance(message, AssistantMessage) and self._is_own(message):
                 for call in message.calls:
@@ -396,12 +403,14 @@ class ResponsesEncoder(OpenAIEncoder):
         return items
 
     def _reasoning_before(self, sealed: Sequence[tuple[Json, Json]], follower: Json) -> list[Json]:
-        """Return the reasoning items that the server accepts directly before the item `follower`.
+        """Return the items of `sealed` that the request may contain directly before `follower`.
 
         `sealed` contains reasoning items, each with the item that followed it originally.
+        `follower` is the item that comes next in the request.
 
         The server refuses a reasoning item if the item after it is not the one that followed it
-        originally. A server that stores nothing also refuses one without encrypted content.
+        originally. A server that stores nothing also refuses a reasoning item
+        without encrypted content.
         """
         kept: list[Json] = []
         for item, wanted in reversed(sealed):
@@ -443,9 +452,10 @@ class ResponsesEncoder(OpenAIEncoder):
 
 
 def _messages_after(messages: Sequence[Message], response: str) -> Sequence[Message]:
-    """Return the messages after the reply with a response id; the server has stored that reply.
+    """Return the messages that follow the reply with the id `response`, or else all messages.
 
-    Return all messages if no reply has the id: the response belongs to another conversation.
+    The server has stored that reply and the messages before it, so they are not sent again. If no
+    reply has the id, the response belongs to another conversation.
     """
     for index, message in reversed(list(enumerate(messages, 1))):
         if isinstance(message, AssistantMessage) and (message.meta or {}).get("id") == response:
@@ -462,9 +472,10 @@ class OpenAIResponses(wire.Wire):
     decoder = ResponsesDecoder
 
     async def settled(self, decoder: wire.Decoder, model: str) -> wire.Decoder:
-        """Wait until a background response is complete, and return the decoder of its body.
+        """Poll a background response until it is complete, and return the decoder of its body.
 
-        Raise ProviderError if the response is not complete at the total deadline.
+        Return `decoder` itself if the server is not still making its response. Raise ProviderError
+        if the response is not complete at the total deadline.
         """
         polls, started = 0, time.monotonic()
         while decoder.failure is None and (waiting := _background_id(decoder)):

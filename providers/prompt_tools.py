@@ -65,7 +65,7 @@ def with_prompt_tools(provider: Provider) -> PromptTools:
 
 
 class PromptTools(Wrapper):
-    """The provider that `with_prompt_tools` returns."""
+    """A provider whose model calls tools through texts; `with_prompt_tools` creates it."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -148,7 +148,7 @@ def _call_schema(tools: Sequence[ToolSpec]) -> dict[str, Json]:
 
 
 def _texts(messages: Iterable[Message]) -> Iterable[Message]:
-    """Yield messages with calls and results as texts.
+    """Convert tool calls and tool results in messages to text, and yield the messages.
 
     Neighbouring results are joined in one message. Excluded results are left out.
     """
@@ -208,7 +208,11 @@ class _Splitter:
         self._called = is_forced  # the whole reply is a call
 
     def feed(self, text: str) -> str:
-        """Return the part of the streamed text to show now; hold back what may start a call."""
+        """Take a piece of the streamed text, and return the text that can be shown now.
+
+        Store an end of the text that may be the start of a call, until the next piece or `end`.
+        After the start of a call, return "".
+        """
         if self._called:
             return ""
         text = self._held + text
@@ -229,10 +233,10 @@ class _Splitter:
 
 
 def _parsed(message: AssistantMessage, *, is_forced: bool) -> AssistantMessage:
-    """Return a reply in which calls that were written as text are tool calls.
+    """Convert calls that the model wrote as text to tool calls, and return the changed reply.
 
-    If a call is malformed, keep the text and, unless the reply was cut off, set the stop reason
-    MALFORMED_CALL.
+    Return the reply unchanged if it contains no call. If a call is malformed, keep the text and,
+    unless the reply was cut off, set the stop reason MALFORMED_CALL.
     """
     text = message.text
     bodies = [text] if is_forced else _bodies(text)

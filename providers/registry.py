@@ -1,4 +1,4 @@
-"""The registry of providers: built-in providers, the user's own, and those of other packages."""
+"""The registry of providers: built-in providers, the user's, and providers of other packages."""
 
 from __future__ import annotations
 
@@ -184,9 +184,10 @@ def lookup(name: str) -> Entry:
 
 
 def check_names(spec: str) -> None:
-    """Raise UnknownProvider if a name in a spec is not a provider, an alias or a vendor's model.
+    """Raise UnknownProvider unless each name in a spec is a provider, an alias or a known model.
 
-    The model after a provider is not checked. Nothing is opened, no key is needed, and no other
+    A model without a provider must belong to exactly one vendor. A model after a provider is not
+    checked. Nothing is opened, no key is needed, and no other
     package is loaded.
     """
     for each in split(spec):
@@ -256,7 +257,7 @@ def capabilities(spec: str) -> Capabilities:
 def default(environ: Mapping[str, str] | None = None, *, otherwise: str = "") -> str:
     """Return the default model: GLUE_MODEL, or the first provider with a key, or `otherwise`.
 
-    Raise MissingKey if there is none of these.
+    Raise MissingKey if there is none of these. The name of a provider stands for its default model.
 
     `otherwise="offline:stand-in"` is for programs that people try without a key: a stand-in answers
     on a terminal, and everywhere else the missing key is an error when the model is first used.
@@ -279,7 +280,8 @@ def no_key() -> MissingKey:
         "",
         variables,
         "no model is named and no key is set; set GLUE_MODEL, or a key such as "
-        f"{', '.join(variables[:3])} (`glue providers` lists all); GLUE_MODEL=offline needs none",
+        f"{', '.join(variables[:3])} (`glue providers` lists all keys); "
+        "GLUE_MODEL=offline needs no key",
     )
 
 

@@ -90,7 +90,7 @@ def with_retries(
 
 
 class Retries(Wrapper):
-    """The provider that `with_retries` returns."""
+    """A provider that repeats failed requests by the rules that `with_retries` describes."""
 
     def __init__(self, provider: Provider, backoff: Backoff, sleep: Sleep) -> None:
         super().__init__(provider)
@@ -231,7 +231,7 @@ def _cause(error: ProviderError) -> _Cause | None:
 
 
 def _final(error: ProviderError) -> ProviderError:
-    """Return the error to raise: an EmptyReply if the kind is "empty", else the error itself."""
+    """Convert an error of the kind "empty" to an EmptyReply; return any other error unchanged."""
     if type(error) is not ProviderError or error.kind != "empty":
         return error
     empty = EmptyReply(str(error), model=error.model)

@@ -84,7 +84,10 @@ class Parser:
         return events
 
     def end(self) -> list[bytes]:
-        """Return the data of the last event if no blank line ended it, in a list, or else []."""
+        """End the stream, and return a list with the data of an unfinished event, or [] if none.
+
+        An event is unfinished if no blank line follows it.
+        """
         events: list[bytes] = []
         if self._parts and not self.is_body:
             self._fields(b"".join(self._parts), events)

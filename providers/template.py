@@ -1,4 +1,7 @@
-"""Check whether the chat template of a local model supports tools; other templates ignore them."""
+"""Check whether the chat template of a local model supports tools.
+
+A template without this support ignores the tools of a request, so the model never reads them.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,11 @@ _STRING = 8  # the type of the value of _KEY
 
 
 async def knows_tools(provider: Any) -> bool | None:
-    """Return whether a local model's chat template supports tools; may ask its server.
+    """Return whether a local model's chat template supports tools, or None if this is unknown.
 
-    The result is None if that is unknown.
-
-    Ollama lists the abilities of a model, llama.cpp returns the chat template, and a GGUF file
-    contains the template. The servers of other providers are not asked.
+    For a model on a local server, send requests to the server: Ollama lists the abilities of a
+    model, and llama.cpp returns the chat template. A GGUF file contains the template. The result
+    for any other provider is None, without a request.
     """
     entry, http = getattr(provider, "entry", None), getattr(provider, "http", None)
     if not capabilities(provider).local or entry is None or http is None:
@@ -51,7 +53,10 @@ async def knows_tools(provider: Any) -> bool | None:
 
 
 def _of_llamacpp(props: HTTPResponse) -> bool | None:
-    """Return whether the `/props` of llama.cpp report a template with tools; None if unknown."""
+    """Return whether the chat template in llama.cpp's `/props` supports tools; None if unknown.
+
+    `props` is the response of the server. The answer is unknown if its status is not 200.
+    """
     if props.status != 200:
         return None
     found = props.json()

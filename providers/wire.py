@@ -87,20 +87,24 @@ class Encoder(ABC):
 
     @abstractmethod
     def reply(self, message: AssistantMessage) -> Iterable[Json]:
-        """Encode a reply of the model that is sent back to the server."""
+        """Encode an earlier reply of the model, as part of the transcript in the request."""
 
     @abstractmethod
     def result(self, message: ToolMessage, content: Sequence[Said]) -> Json:
         """Encode a tool result; `content` has only the parts that the server accepts."""
 
     def pictures(self, message: ToolMessage, content: Sequence[Said]) -> Iterable[Json]:
-        """Encode the images and files of a tool result that must be sent as a user message."""
+        """Encode the images and files of a tool result that the result itself cannot contain.
+
+        They are sent after the tool results, as a user message or as parts of it. Return an empty
+        iterable if there are none.
+        """
         return ()
 
     def level(self) -> str | None:
-        """Return the reasoning level to send, or None; add a note if the wanted level is not sent.
+        """Return the reasoning level to send, or None. If it is not the wanted level, add a note.
 
-        None means that the request names no level.
+        If the result is None, no level is sent.
         """
         effort, levels = self.request.reasoning, self.facts.efforts
         level = encoding.lower(effort, levels)
@@ -115,7 +119,7 @@ class Encoder(ABC):
         return level
 
     def is_forced(self) -> bool:
-        """Return whether a forced tool rules out thinking; add a note if reasoning is wanted."""
+        """Return whether a forced tool rules out thinking. Add a note if reasoning is left out."""
         request = self.request
         if self.facts.forced_thinking or not request.tools:
             return False
@@ -127,7 +131,7 @@ class Encoder(ABC):
         return forced
 
     def temperature(self, *, thinks: bool = False) -> float | None:
-        """Return the temperature to send, or None; add a note if the model does not accept it."""
+        """Return the temperature to send. If the model accepts none, add a note and return None."""
         temperature = self.request.temperature
         if temperature is None or (self.facts.sampling and not thinks):
             return temperature
@@ -142,7 +146,7 @@ class Encoder(ABC):
         return self.quirks.output == "json_schema" and self.facts.output
 
     def refused_search(self) -> str:
-        """Return the reason why a web search cannot be sent, or "" if it can be sent."""
+        """Return why the provider cannot search the web for the model, or "" if it can."""
         can = self.quirks.search in self.searches and self.quirks.search
         return "" if can else f"{self.entry.name} has no search of its own"
 
@@ -162,7 +166,7 @@ class Encoder(ABC):
         if self.search is None:
             return []
         if reason := self.refused_search():
-            return [f"web_search is left out: {reason}"]
+            return [f"web_search is left out of the request: {reason}"]
         from glue.providers.search import unsent_settings  # start-up: as above
 
         return [
@@ -171,7 +175,10 @@ class Encoder(ABC):
         ]
 
     def tools(self, tools: Iterable[ToolSpec]) -> list[bytes]:
-        """Return encoded tool definitions; the bytes of each tool are stored and reused."""
+        """Encode tool definitions, store the bytes in each tool's memo, and return them.
+
+        Bytes that a memo already contains are returned without encoding the tool again.
+        """
         encoded, key = [], self.tool_key
         for tool in tools:
             if key not in tool.memo:
@@ -181,7 +188,7 @@ class Encoder(ABC):
 
     @property
     def tool_key(self) -> str:
-        """The key under which the encoded bytes of a tool definition are stored."""
+        """The key in `ToolSpec.memo` under which the encoded definition of a tool is stored."""
         return self.wire
 
     def turns(self, messages: Iterable[Message]) -> list[tuple[str, bytes]]:
@@ -239,7 +246,7 @@ class Encoder(ABC):
         return encoding.join(self.user(message, content)), b""
 
     def _note_attachments(self, parts: Iterable[Part]) -> None:
-        """Add a note for each image or file that the server gets only as a description."""
+        """Add to `notes` each image or file that the server gets only as a text placeholder."""
         for part in parts:
             if isinstance(part, Image):
                 kinds, kind = self.facts.images, encoding.image_type(part)
@@ -248,7 +255,9 @@ class Encoder(ABC):
             else:
                 continue
             if not encoding.accepts(kinds, kind):
-                self.notes.append(f"{self.model} takes no {kind} and gets a description instead")
+                self.notes.append(
+                    f"{self.model} takes no {kind}; a text placeholder was sent instead"
+                )
 
 
 class TurnEncoder(Encoder):
@@ -351,7 +360,7 @@ class Block:
         self.pieces.setdefault(key, []).append(piece)
 
     def kept(self) -> dict[str, Json]:
-        """Return the fields to send back to the server, with streamed pieces joined."""
+        """Join the streamed pieces of fields, and return the fields to send back to the server."""
         for key, pieces in self.pieces.items():
             self.fields[key] = encoding.text_of(self.fields.get(key)) + "".join(pieces)
         self.pieces.clear()
@@ -367,7 +376,7 @@ class Decoder:
     wire: ClassVar[str]
     noun: ClassVar[str]  # the name of a complete response, for messages
     end_mark: ClassVar[str]  # the last event of a complete stream, for messages
-    empty: ClassVar[str] = "the stream is empty"
+    empty: ClassVar[str] = "the server sent an empty stream"
     done_closes: ClassVar[bool] = False  # whether [DONE] completes a reply
     parse: ClassVar[Any] = Parser  # the parser that splits a body into events
     # For each stop reason, the words by which the server names it, separated by spaces.
@@ -395,7 +404,10 @@ class Decoder:
         self.parser: Any = self.parse(provider)
 
     def feed(self, block: bytes) -> list[ProviderEvent]:
-        """Decode the next bytes of the body, and return events; store an error for `finish`."""
+        """Decode the next bytes of the body and return their events.
+
+        An error is stored, and `finish` raises it. Bytes after an error or the end are ignored.
+        """
         events: list[ProviderEvent] = []
         data: Any = b""
         if self.failure is None and not self.ended:
@@ -423,7 +435,7 @@ class Decoder:
             self.failure = error
 
     def finish(self) -> Done:
-        """Return the complete reply after the end of the body, or raise the stored error."""
+        """Return the reply after the whole body was fed. Raise ProviderError if it is invalid."""
         if self.failure is None:
             body = self.parser.body
             try:
@@ -433,33 +445,37 @@ class Decoder:
                 self.failure = error
             except encoding.BAD_SHAPE:
                 self.failure = self.broken(
-                    f"the server did not send a {self.noun}, or cut it off", body or b""
+                    f"the server did not send a {self.noun}, or the {self.noun} was cut off",
+                    body or b"",
                 )
         raise self.failure
 
     def decode(self, body: bytes) -> Done:
-        """Decode a complete body, and return the reply or raise its error."""
+        """Decode a complete body, and return the reply. Raise ProviderError if it is invalid."""
         self.feed(body)
         return self.finish()
 
     # For subclasses
 
     def _event(self, event: Json, events: list[ProviderEvent]) -> None:
-        """Decode one event, and append the deltas of the reply to `events`.
+        """Decode one event of the server, and append the deltas that it contains to `events`.
 
         The caller turns the exceptions in BAD_SHAPE into protocol errors.
         """
         raise NotImplementedError
 
     def _whole(self, reply: Json) -> None:
-        """Decode a reply that is one JSON body, and append its deltas to `late`.
+        """Decode a reply that is one JSON body. Append its deltas to `late`, to be yielded last.
 
         By default, the body is decoded like an event.
         """
         self._event(reply, self.late)
 
     def _learn(self, place: Mapping[str, Json], *names: str, **renamed: str) -> None:
-        """Store fields of a response in the reply's `meta`; `renamed` maps fields to new names."""
+        """Store the fields `names` and `renamed` of a response for the `meta` of the reply.
+
+        `renamed` maps fields of the response to their names in `meta`. Empty fields are skipped.
+        """
         for name in names:
             if place.get(name):
                 self.facts[name] = place[name]
@@ -628,7 +644,8 @@ class Decoder:
     def _message(self) -> AssistantMessage:
         stop = self._stop_reason()
         if stop is StopReason.ERROR:
-            raise self.error({"message": f"the server stopped with {self.raw_stop!r}"})
+            why = f"the server ended its reply with the stop reason {self.raw_stop!r}"
+            raise self.error({"message": why})
         content = tuple(self._content(cut=stop in _CUT))
         if stop is StopReason.END_TURN and any(isinstance(part, ToolCall) for part in content):
             stop = StopReason.TOOL_USE
@@ -661,12 +678,15 @@ class Decoder:
         if stray := self.parser.stray:
             return self.broken(f"the server did not send a {self.noun}", stray)
         if self.parser.is_body:
-            return self.broken("the body is cut off")
+            return self.broken("the body of the response is cut off")
         return self.broken(self.empty, kind="empty")
 
 
 def _count(raw: Mapping[str, Json], places: Sequence[str]) -> int | None:
-    """Return the first count at one of `places`, such as "details.cached", or None."""
+    """Return the first usable number that `raw` has at one of `places`, or None if it has none.
+
+    A place is a key, or two keys such as "details.cached": the key of an object and a key in it.
+    """
     for place in places:
         outer, _, inner = place.rpartition(".")
         found = (encoding.object_of(raw.get(outer)) if outer else raw).get(inner)
@@ -685,7 +705,7 @@ CONDITIONS = ("if", "not", "allOf", "patternProperties", "dependentRequired", "d
 
 
 class ToolRules(NamedTuple):
-    """Limits of a wire on tool definitions: keywords and names that models refuse or ignore.
+    """The schema keywords and names in tool definitions that a wire's models refuse or ignore.
 
     Faults that the encoder fixes itself are not listed.
     """
@@ -701,7 +721,7 @@ class RequestLogin(Protocol):
     """A source of access tokens for requests, used if no key is set."""
 
     async def headers(self) -> Mapping[str, str]:
-        """Return the headers that authorize a request; a token is renewed before it expires."""
+        """Renew the token if it expires soon, and return the headers that authorize a request."""
         ...
 
 
@@ -728,7 +748,7 @@ class Wire(Closeable):
         return cls.encoder(request, entry, model).body()
 
     def _notices(self, texts: Iterable[str], model: str) -> list[Notice]:
-        """Return a Notice for each text that has not been sent yet; store the text as sent."""
+        """Mark the texts as sent, and return a Notice for each text that was not marked before."""
         new = [text for text in dict.fromkeys(texts) if text not in self._noted]
         if not new:
             return []
@@ -753,7 +773,7 @@ class Wire(Closeable):
         return headers
 
     async def settled(self, decoder: Decoder, model: str) -> Decoder:
-        """Return the decoder of the complete response; a subclass may first wait for it."""
+        """Return `decoder`. A subclass may wait for a complete response and return its decoder."""
         return decoder
 
     @property
@@ -779,7 +799,7 @@ class Wire(Closeable):
             raise ProviderError(text, kind="protocol", provider=self.name) from None
 
     def _check(self, request: Request, model: str) -> None:
-        """Raise ProviderError if a new message has an attachment that the server does not accept.
+        """Raise ProviderError if the model does not accept an attachment after the last reply.
 
         Attachments of earlier turns are replaced by a description when they are encoded.
         """
@@ -879,7 +899,7 @@ def tool_rules() -> dict[str, ToolRules]:
 
 
 def capabilities_of(entry: Entry, model: str = "") -> Capabilities:
-    """Return the capabilities and prices of a model of a provider; "" is its default model."""
+    """Return the capabilities and prices of `model`, or of the default model if `model` is ""."""
     model = model or entry.model
     found = find(entry.name, model)
     price = found.price if found else (None, None)

@@ -91,21 +91,21 @@ def test_a_check_passes(checks: Mapping[str, Any], given: RunResult[Any]) -> Non
         (
             {"calls": ["refund", "search"]},
             result("", SEARCH, REFUND),
-            "calls: it did not call search in this order; it called search, refund",
+            "calls: the run did not call search in the given order; it called search, refund",
         ),
         (
             {"calls": [{"name": "search", "arguments": {"pages": 3}}]},
             result("", SEARCH),
-            'calls: it did not call search {"pages": 3} in this order; it called search',
+            'calls: the run did not call search {"pages": 3} in the given order; it called search',
         ),
         (
             {"calls": {"any_order": ["refund"]}},
             result(),
-            "calls: it did not call refund; it called nothing",
+            "calls: the run did not call refund; it called nothing",
         ),
-        ({"calls": {"never": ["refund"]}}, result("", REFUND), "calls: it called refund"),
-        ({"outcome": "refused"}, result(), "outcome: it ended with done"),
-        ({"contains": "12"}, result(outcome=Outcome.MAX_TURNS), "it ended with max_turns"),
+        ({"calls": {"never": ["refund"]}}, result("", REFUND), "calls: the run called refund"),
+        ({"outcome": "refused"}, result(), "outcome: the run ended with done"),
+        ({"contains": "12"}, result(outcome=Outcome.MAX_TURNS), "the run ended with max_turns"),
         ({"max_cost": 0.001}, result(), "max_cost: $0.0100, at most $0.0010"),
         ({"max_cost": 1}, result(cost=None), "max_cost: cost unknown, at most $1.00"),
         ({"max_turns": 0}, result(), "max_turns: it took 1 turn"),
@@ -185,7 +185,7 @@ def test_an_exception_of_a_function_is_a_failure() -> None:
         ({"prompt": "hi", "contains": "x", "files": {"../x": ""}}, "is outside the working folder"),
         (
             {"prompt": "hi", "contains": "x", "attachments": ["a"]},
-            "attachments are read on the command line",
+            "only the command line reads 'attachments'",
         ),
         ({"messages": [{"role": "assistant", "content": []}], "contains": "x"}, "the last of the"),
     ],
@@ -279,11 +279,11 @@ def test_a_whole_number_equals_the_same_number_with_decimals() -> None:
 def test_a_missing_call_is_named_with_its_arguments_if_the_case_gives_any() -> None:
     calls: Any = {"any_order": [{"name": "refund"}]}
     assert score({"calls": calls}, result())[1] == (
-        "calls: it did not call refund; it called nothing",
+        "calls: the run did not call refund; it called nothing",
     )
     calls = {"any_order": [{"name": "refund", "arguments": {"order": 8}}]}
     assert score({"calls": calls}, result("", REFUND))[1] == (
-        'calls: it did not call refund {"order": 8}; it called refund',
+        'calls: the run did not call refund {"order": 8}; it called refund',
     )
 
 

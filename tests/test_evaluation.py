@@ -213,7 +213,7 @@ async def test_settings_of_one_model_are_compared_under_their_own_names() -> Non
 @pytest.mark.parametrize(
     ("case", "options", "error"),
     [
-        ({"answers": {"wether": "x"}}, {}, "answers the tool 'wether', which the agent does not"),
+        ({"answers": {"wether": "x"}}, {}, "`answers` names the tool 'wether', which the agent"),
         ({"python": "missing"}, {}, "case 1: there is no function 'missing'"),
         ({"judge": "It is polite."}, {}, "case 1 needs a judge: judge=MODEL, or --judge MODEL"),
         ({"files": {"a": "b"}}, {}, "case 1 has a working folder: pass a function"),

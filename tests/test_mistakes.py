@@ -183,13 +183,13 @@ WRONG_VALUES: list[tuple[Callable[[], object], str]] = [
     (
         lambda: call(stream=True),
         (
-            "stream must be a text file, such as stream=sys.stdout, not True; "
+            "stream must be an open text file, such as stream=sys.stdout, not True; "
             "agent.stream(prompt) returns the events of a run"
         ),
     ),
     (
         lambda: call(tool_log=True),
-        "tool_log must be a text file, such as tool_log=sys.stderr, not True",
+        "tool_log must be an open text file, such as tool_log=sys.stderr, not True",
     ),
     (
         lambda: call(on_event=listen),
@@ -247,7 +247,7 @@ WRONG_VALUES: list[tuple[Callable[[], object], str]] = [
         lambda: agent(tools=[[weather]]),
         (
             "tools must be made by glue.tool, not [Tool('plain')]; "
-            "put the tools of several lists in one: tools=[*some, *others]"
+            "put the tools of several lists in one list: tools=[*some, *others]"
         ),
     ),
     (
@@ -332,7 +332,7 @@ WRONG_VALUES: list[tuple[Callable[[], object], str]] = [
         lambda: agent(deps_type=Forecasts()),
         (
             "deps_type must be a class, such as Forecasts, not a Forecasts; "
-            "an object is passed to the call: agent.run(prompt, deps=...)"
+            "pass the object to the call: agent.run(prompt, deps=...)"
         ),
     ),
     (
@@ -455,7 +455,7 @@ async def test_the_bare_loop_names_the_right_form() -> None:
             {},
             (
                 "provider must have a name and a stream(request) method, not Agent('helper'); "
-                "an agent runs by itself: agent.run(prompt)"
+                "to run an agent, call agent.run(prompt)"
             ),
         ),
         (
@@ -529,7 +529,10 @@ async def test_a_wrong_decision_on_a_pending_call_is_named() -> None:
         ),
         (
             {"c9": glue.allow()},
-            f"decisions names 'c9', which is not a pending call; pending: {pending.id} (act)",
+            (
+                "decisions contains 'c9', which is not a pending call; "
+                f"pending calls: {pending.id} (act)"
+            ),
         ),
     ]
 

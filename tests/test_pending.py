@@ -82,7 +82,7 @@ def test_rejections_are_inserted_before_results_of_later_calls() -> None:
 def test_a_call_that_waits_for_a_rejected_one_is_not_run() -> None:
     [_, (message, _)] = rejections([reply(pending={"a": RECORD}, later=["b"])])
 
-    assert message.text == "not run: a call before it was denied"
+    assert message.text == "not run, because an earlier call was denied"
 
 
 def test_a_call_that_neither_waits_nor_follows_a_waiting_call_is_not_rejected() -> None:
@@ -163,9 +163,11 @@ def test_an_external_tool_cannot_be_allowed_but_refused_or_answered() -> None:
 
 
 def test_a_decision_about_another_call_is_rejected_with_the_calls_that_wait() -> None:
-    with pytest.raises(ValueError, match=r"names 'x', which .* pending: a \(deploy 1\.4\)"):
+    with pytest.raises(
+        ValueError, match=r"contains 'x', which .* pending calls: a \(deploy 1\.4\)"
+    ):
         check_decisions([reply(pending={"a": RECORD})], {"x": glue.allow()})
-    with pytest.raises(ValueError, match="pending: none"):
+    with pytest.raises(ValueError, match="pending calls: none"):
         check_decisions([], {"x": glue.allow()})
 
 

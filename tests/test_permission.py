@@ -110,8 +110,14 @@ def shell_request(command: str | tuple[str, ...]) -> glue.permission.PermissionR
     ("command", "reason"),
     [
         ("git status", ""),
-        ("git status | head", "the rule 'shell:git *' covers only one plain command"),
-        ("git log > out", "the rule 'shell:git *' covers only one plain command"),
+        (
+            "git status | head",
+            "the rule 'shell:git *' does not allow it: the line is not one plain command",
+        ),
+        (
+            "git log > out",
+            "the rule 'shell:git *' does not allow it: the line is not one plain command",
+        ),
         ("gitk | head", "no rule allows it"),
         ("head | git log", "no rule allows it"),
         ("gits tatus", "no rule allows it"),
@@ -293,7 +299,7 @@ def test_the_reason_of_the_rules_replaces_an_empty_reason_of_the_policy_behind_t
         rules = glue.Rules(allow=["shell:git *"], otherwise=otherwise)
         return decision_of(rules, shell_request("git status | head"))
 
-    near = "the rule 'shell:git *' covers only one plain command"
+    near = "the rule 'shell:git *' does not allow it: the line is not one plain command"
     assert decide(glue.permission.DenyAll()) == glue.deny(near)
     assert decide(glue.permission.DenyAll("never")) == glue.deny("never")
     assert decide(glue.AllowAll()) == glue.allow()
@@ -828,12 +834,15 @@ def test_a_denied_pattern_of_several_words_asks_if_all_occur(
         (
             {"deny": ["shell:rm *"]},
             "env PAGER=x git log",
-            "the rule 'shell:rm *' may forbid it: the line sets PAGER, so a program may run code",
+            (
+                "the rule 'shell:rm *' may forbid it: "
+                "the line sets PAGER, which can make a program run code"
+            ),
         ),
         (
             {"allow": ["shell:git log *"]},
             "git log | head",
-            "the rule 'shell:git log *' covers only one plain command",
+            "the rule 'shell:git log *' does not allow it: the line is not one plain command",
         ),
         ({"allow": ["shell:git log *"]}, "make", "no rule allows it"),
     ],

@@ -385,7 +385,7 @@ def test_a_provider_has_a_name_and_a_stream_and_is_not_an_agent() -> None:
 
     for wrong, said in (
         ("openai", r"not 'openai'; write glue.providers.new\('openai'\)"),
-        (Agent(script, name="a"), r"not Agent\('a'\); an agent runs by itself"),
+        (Agent(script, name="a"), r"not Agent\('a'\); to run an agent, call agent"),
         (Script, "not the class Script$"),
         (SimpleNamespace(stream=print), "must have a name and a stream"),
         (SimpleNamespace(stream=print, name=3), "must have a name and a stream"),

@@ -157,7 +157,7 @@ def test_a_file_of_another_kind_or_of_a_newer_version_is_not_read(
     head = json.loads((tmp_path / "eval.jsonl").read_text())
     (tmp_path / "eval.jsonl").write_text(json.dumps({**head, name: value}))
 
-    with pytest.raises(ConfigError, match="another type or a newer schema"):
+    with pytest.raises(ConfigError, match="must have the type 'eval' and a schema of at most 1"):
         load(tmp_path / "eval.jsonl")
 
 

@@ -17,7 +17,7 @@ NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolProblem:
-    """A problem of a tool, and the names of the wires (model APIs) that refuse the tool for it."""
+    """A problem of a tool, and the wires (model APIs) that refuse the tool because of it."""
 
     tool: str
     text: str
@@ -68,13 +68,17 @@ def _check(tool: AnyTool) -> Iterator[ToolProblem]:
             yield problem(text=f"parameter {name!r} has no type, so the model has to guess")
         wires = _wires_that_refuse(name, patterns)
         if wires:
-            yield problem(text=f"the name of parameter {name!r} is refused", wires=wires)
+            yield problem(
+                text=f"the name of parameter {name!r} is refused by some models", wires=wires
+            )
     if schema.get("type") != "object":
         yield problem(text="the parameters are not of type object", wires=tuple(known))
     for word in schema:
         wires = tuple(wire for wire, rules in known.items() if word in rules.at_root)
         if wires:
-            yield problem(text=f"{word} at the root of the parameters is refused", wires=wires)
+            yield problem(
+                text=f"{word} at the root of the parameters is refused by some models", wires=wires
+            )
     places: dict[str, str] = {}  # the first place of each keyword, as words for a message
     for path, part in _walk(schema, ""):
         for word in part:
@@ -91,7 +95,7 @@ def _check(tool: AnyTool) -> Iterator[ToolProblem]:
 
 
 def _wires_that_refuse(parameter: str, patterns: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the wires that refuse the name of a parameter.
+    """Return the wires that refuse a tool parameter because of its name, `parameter`.
 
     `patterns` has a regular expression of the valid names for each wire.
     """

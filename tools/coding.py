@@ -61,7 +61,7 @@ def tools(
         sandbox = shell if isinstance(shell, Sandbox) else modes[shell]
         made += shell_tools(root, sandbox=sandbox, questions=questions)
     elif questions != "all":
-        raise ValueError("questions='writes' is about commands; add shell=True")
+        raise ValueError("questions='writes' has no effect without the shell tools; add shell=True")
     return made
 
 

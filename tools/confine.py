@@ -122,7 +122,9 @@ def _allow(rules: int, path: str, rights: int) -> None:
 
 
 def make_filter(machine: str, *, sockets: str, metadata: bool = True) -> bytes:
-    """Return the seccomp program that refuses system calls which lead out of the sandbox.
+    """Return the seccomp program that refuses system calls that can bypass the sandbox.
+
+    It refuses io_uring, the kernel's keys, and memory and queues shared with other programs.
 
     Args:
         machine: the processor, as `os.uname` names it.

@@ -68,7 +68,7 @@ def read_pdf(data: bytes, stop: StopFlag | None = None, seconds: float = SECONDS
             "a PDF can be read only if pypdf is installed: pip install 'glue-agents[documents]'"
         )
     if not sys.executable:
-        raise ToolError("reading a PDF needs a Python interpreter, and sys.executable names none")
+        raise ToolError("reading a PDF needs a Python interpreter, but sys.executable is not set")
     if len(data) > MAX_PDF:
         raise ToolError(f"the PDF has {len(data)} bytes; at most {MAX_PDF} can be read")
     path = [str(HOME), *(entry for entry in sys.path if Path(entry).is_absolute())]

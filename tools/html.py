@@ -149,7 +149,7 @@ class _Writer:
             self.words.append(text)
 
     def raw(self, name: str, text: str) -> None:
-        """Store the content of the first `title` element; ignore other raw elements."""
+        """Store the text of the first `title` element. Ignore `script` and other raw elements."""
         if name == "title" and not self.title:
             self.title = " ".join(unescape(text).split())
 
@@ -209,7 +209,7 @@ class _Writer:
             self.main += name in ("main", "article")
 
     def end(self, name: str) -> None:
-        """Handle the end of an element."""
+        """End the text of an element: close its mark, link, line, block or skipped part."""
         if self.skipping:
             self.depth -= name == self.skipping
             self.skipping = self.skipping if self.depth else ""
@@ -238,7 +238,7 @@ class _Writer:
             self.main = max(self.main - (name in ("main", "article")), 0)
 
     def close_mark(self, mark: str) -> None:
-        """End bold, italic or code text: add the end mark, or remove the start mark if empty."""
+        """End bold, italic or code text: add `mark`, or remove the start mark of an empty text."""
         if self.words and self.words[-1] == mark:
             self.words.pop()
         else:
@@ -288,7 +288,10 @@ class _Writer:
         self.lines.append((self.main > 0, line))
 
     def finish(self) -> tuple[str, str]:
-        """Return the title and the text of the page; only its main part if that is long enough."""
+        """End the last line, and return the title and the text of the page.
+
+        If the main part of the page is long enough, the text is the main part only.
+        """
         if self.code is not None:
             self.end("pre")
         self.end_line()
@@ -303,7 +306,7 @@ def _heading(name: str) -> int:
 
 
 def _attributes(tag: str) -> dict[str, str]:
-    """Return the attributes of a tag; names in lower case, the first of equal names is used."""
+    """Return the attributes of a tag by lower-case name. If a name is repeated, the first wins."""
     found: dict[str, str] = {}
     for name, value in _ATTRIBUTE.findall(tag):
         if value[:1] in ("'", '"'):

@@ -1,4 +1,4 @@
-"""Landlock, the sandbox of the Linux kernel: it confines a child process to reading some folders.
+"""Run a child process that can only read some folders, with Landlock of the Linux kernel.
 
 Even if an attacker swaps a folder for a link while the child runs, the child cannot follow the
 link elsewhere. On other systems, and on kernels without Landlock, the child starts without it.
@@ -79,9 +79,10 @@ def start_confined(
 
 @cache
 def _can_start(program: str) -> bool:
-    """Return whether a program starts under Landlock rules; run it with `--version` to find out.
+    """Run a program with `--version` under Landlock rules, and return whether it succeeds.
 
-    The rules may hide its libraries. A program in a folder of the system is not run: it starts.
+    It may fail because the rules hide its libraries. For a program in a folder of the system,
+    return True without running it.
     """
     if os.path.realpath(program).startswith(tuple(f"{folder}/" for folder in SYSTEM)):
         return True

@@ -50,7 +50,7 @@ def run(
     mark: str = "",
     rules: int = -1,
 ) -> Finished:
-    """Run a program until it ends or exceeds a limit; return its exit code and its output.
+    """Run a program, kill it if it exceeds a limit, and return its exit code and its output.
 
     Args:
         argv: the program and its arguments.
@@ -117,8 +117,9 @@ def _read_output(
     out: bytearray,
     err: bytearray,
 ) -> str:
-    """Read a child's output into `out` and `err`; pass standard output to the sink, if any.
+    """Read a child's standard output and standard error into `out` and `err`.
 
+    If there is a sink, it gets the standard output, and `out` stays empty.
     Return why reading stopped: "deadline", "cancelled", "cap" or "enough"; "" if the child ended.
     """
     silent = 0

@@ -84,7 +84,7 @@ def end_marked(mark: str) -> None:
 
 
 def has_exited(child: subprocess.Popen[bytes]) -> bool:
-    """Return whether a child has ended, and do not reap it if the system has `waitid`.
+    """Return whether a child process has ended. The child is reaped only without `os.waitid`.
 
     The system cannot reuse the number of its process group until the child is reaped.
     """
@@ -114,7 +114,10 @@ def end_group(child: subprocess.Popen[bytes], *, polite: bool = False) -> None:
 
 
 def _signal(group: int, number: int) -> bool:
-    """Send a signal to a process group; return False if it has ended or refuses the signal."""
+    """Send a signal to a process group, and return whether the system accepted it.
+
+    The result is False if the group has ended, or if this process may not send it signals.
+    """
     try:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):

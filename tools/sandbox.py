@@ -98,7 +98,7 @@ class Sandbox:
 
 
 class Backend(Protocol):
-    """A way to confine a command."""
+    """The interface of the sandbox backends, which confine commands: Bubblewrap and Landlock."""
 
     name: str
     note: str  # the gaps of the backend in a few words, or ""
@@ -107,7 +107,7 @@ class Backend(Protocol):
         """Return whether the backend works on this machine."""
 
     def wrap(self, argv: Sequence[str], root: str, view: View) -> list[str]:
-        """Return an argument list that runs the command `argv` confined.
+        """Return the argument list that starts the command `argv` in the sandbox.
 
         The command starts in the folder `root`; `view` has the paths that it can use.
         """
@@ -115,10 +115,10 @@ class Backend(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """The absolute paths that a confined command can read and write, and its network."""
+    """The paths that a confined command can read and write, and whether it can use the network."""
 
-    read: tuple[str, ...]
-    write: tuple[str, ...]
+    read: tuple[str, ...]  # absolute paths
+    write: tuple[str, ...]  # absolute paths
     private: str  # the folder with the `home` and `tmp` folders of the commands
     network: bool  # whether the command can use the network
 
@@ -173,7 +173,7 @@ class Landlock:
     """
 
     name = "landlock"
-    note = "commands can write to .git, see names of processes, and have no loopback network"
+    note = "commands can write to .git and see names of processes, but have no loopback network"
 
     def works(self) -> bool:
         return _landlock_works()
@@ -220,14 +220,21 @@ class SandboxRunner:
 
     @property
     def limits(self) -> str:
-        """The network and the writable folder of a command, for a model whose command failed."""
+        """The limits of a command as text, such as "no network; only this folder can be written".
+
+        The shell tool adds the text to results, so that the model knows why a command failed.
+        """
         network = "network" if self.sandbox.network else "no network"
         folder = "this folder" if self.sandbox.writable_root else "$TMPDIR"
         return f"{network}; only {folder} can be written"
 
     @property
     def env(self) -> dict[str, str]:
-        """The environment variables that a command gets in addition to the usual variables."""
+        """The environment variables that the sandbox sets for a command, by name.
+
+        They are HOME and TMPDIR, with private folders, and those variables of this process that
+        `Sandbox.env` names.
+        """
         kept = {name: os.environ[name] for name in self.sandbox.env if name in os.environ}
         folders = {"HOME": f"{self.private}/home", "TMPDIR": f"{self.private}/tmp"}
         return {**folders, **kept}
@@ -236,9 +243,9 @@ class SandboxRunner:
         return self.backend.wrap(argv, root, self.view)
 
     def read_only(self) -> SandboxRunner:
-        """Return a stricter runner: commands have no network and can write only to private folders.
+        """Return a copy of this runner without network, which can write only to private folders.
 
-        Both runners have the same private folders.
+        The private folders are the `home` and `tmp` of the sandbox, which both runners share.
         """
         strict = copy(self)
         strict.sandbox = replace(self.sandbox, write=(), network=False, writable_root=False)
@@ -248,7 +255,7 @@ class SandboxRunner:
         return strict
 
     def _make_home(self, home: str) -> None:
-        """Create the private folders, with links to the toolchains of the user's home folder."""
+        """Create the private folders `home` and `tmp`, and link the user's toolchains in `home`."""
         for name in ("home", "tmp"):
             os.mkdir(os.path.join(self.private, name))
         for path in self.toolchains:
@@ -257,7 +264,7 @@ class SandboxRunner:
             os.symlink(path, link)
 
     def _view(self, more: Sequence[str] = ()) -> View:
-        """Return the paths that commands can read and write; `more` are further paths to read."""
+        """Return a View with the paths that commands can read, including `more`, and can write."""
         read = [_absolute(path) for path in self.sandbox.read]
         read += [*more, *_git_folders(self.root)]
         write = [_absolute(path) for path in self.sandbox.write]
@@ -289,8 +296,9 @@ def _remove(folder: str) -> None:
 
 
 def open_sandbox(sandbox: Sandbox | str, root: str | os.PathLike[str]) -> SandboxRunner | None:
-    """Return a runner that confines commands; None for "off", or if no optional sandbox works.
+    """Return a runner that confines commands, or None if commands run without a sandbox.
 
+    None is returned for "off", or if no sandbox works and `sandbox` does not require a sandbox.
     Raise ConfigError if a required sandbox does not work. A runner makes its private folders.
 
     Args:
@@ -308,8 +316,10 @@ def open_sandbox(sandbox: Sandbox | str, root: str | os.PathLike[str]) -> Sandbo
         return SandboxRunner(wanted, backend, os.path.realpath(root))
     if not wanted.required:
         return None
-    fault = f"{wanted.backend} does not work here" if wanted.backend else "no sandbox works here"
-    raise ConfigError(f"{fault}; install bubblewrap, or run without a sandbox ('off')")
+    fault = f"{wanted.backend} does not work" if wanted.backend else "no sandbox works"
+    raise ConfigError(
+        f"{fault} on this machine; install bubblewrap, or run without a sandbox ('off')"
+    )
 
 
 def find_backend(name: str = "") -> Backend | None:
@@ -323,7 +333,7 @@ def find_backend(name: str = "") -> Backend | None:
 
 @cache
 def _bubblewrap_works() -> bool:
-    """Return whether bwrap is installed and can run a program; run one to find out."""
+    """Run a test command in bwrap, and return whether it succeeded. False if bwrap is missing."""
     program = shutil.which("bwrap", path=PROGRAMS)
     return program is not None and _succeeds(
         [program, "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "/bin/sh", "-c", ":"]
@@ -351,11 +361,11 @@ def _succeeds(argv: Sequence[str]) -> bool:
 
 
 def _etc(top: str = "/etc") -> tuple[list[str], list[str], list[str]]:
-    """Return lists of paths in /etc: readable paths, hidden paths, and folders with hidden paths.
+    """Return three lists of paths in /etc: readable, hidden, and folders that contain hidden paths.
 
-    A folder without hidden paths is one readable path. A file is hidden if users other than its
-    owner may not read it; without a sandbox, a command of root could read it. A link to such a file
-    is in neither of the first two lists, because Landlock would open the file.
+    A folder without hidden paths is one readable path. A file is hidden if not all users may read
+    it; without a sandbox, a command of root could read the file. A link to such a file is in
+    neither of the first two lists, because Landlock would open the file.
     """
     public, hidden, mixed = list[str](), list[str](), list[str]()
     links: list[str] = []  # to files that are not public
@@ -388,7 +398,7 @@ def _etc(top: str = "/etc") -> tuple[list[str], list[str], list[str]]:
 
 
 def _is_public(link: str) -> bool:
-    """Return whether all users may read the target of a link; also if it does not exist."""
+    """Return True if all users may read the target of a link, or if the target does not exist."""
     try:
         return bool(os.stat(link).st_mode & 0o004)
     except FileNotFoundError:
@@ -415,9 +425,9 @@ def _absolute(path: str | os.PathLike[str]) -> str:
 
 
 def _program_folders() -> Iterable[str]:
-    """Yield the folders of programs: those of PATH, and those of this Python.
+    """Yield the absolute folders in PATH, the folder of this Python and its base folder.
 
-    For the folder of programs in a virtual environment, yield the whole environment.
+    If a folder contains the programs of a virtual environment, yield the whole environment.
     """
     folders = [each for each in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(each)]
     for folder in (*folders, os.path.dirname(sys.executable)):
@@ -427,9 +437,9 @@ def _program_folders() -> Iterable[str]:
 
 
 def _git_folders(root: str) -> list[str]:
-    """Return the git directories of a linked worktree or submodule, which are outside its root.
+    """Return the git directories of `root` if it is a linked worktree or submodule, else [].
 
-    Return [] for other checkouts.
+    The git directories of a linked worktree or submodule are outside `root`.
     """
     if not os.path.isfile(os.path.join(root, ".git")):
         return []

@@ -146,8 +146,8 @@ def tools(
     async def shell(
         command: str | list[str], timeout: float = 0, cwd: str = ".", background: bool = False
     ) -> str:
-        """Run a command without terminal or input; returns output and exit code. Prefer
-        the file tools for files.
+        """Run a command without terminal or input; returns output and exit code.
+        Prefer the file tools for files.
 
         Args:
             command: a shell command line, or a program and its arguments
@@ -195,7 +195,7 @@ def tools(
         return started.report(note)
 
     async def shell_job(job: int, stop: bool = False, wait: float = 0) -> str:
-        """Read the new output of a background command, and whether it still runs.
+        """Return the new output of a background command and whether the command still runs.
 
         Args:
             job: number of the command
@@ -242,7 +242,11 @@ def describe_runner(runner: Runner | None) -> str:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment variables that a command inherits; PATH has only absolute folders."""
+    """Return the environment variables that every command gets, by name.
+
+    They are TERM, NO_COLOR, PATH and the variables of this process that PASSED names. Relative
+    folders are removed from PATH.
+    """
     kept = {key: os.environ[key] for key in PASSED if key in os.environ}
     folders = [
         folder for folder in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(folder)
@@ -256,7 +260,10 @@ def environment() -> dict[str, str]:
 
 
 def verbatim(command: str | Sequence[str]) -> str:
-    """Return a command as text exactly as it will run; as JSON if some of it is unprintable."""
+    """Return the exact text of a command, or "escaped: " and its JSON if it is unprintable.
+
+    A command that begins with "escaped: " is also returned as JSON.
+    """
     text = command if isinstance(command, str) else shlex.join(command)
     if text.isprintable() and not text.startswith("escaped: "):
         return text
@@ -323,9 +330,10 @@ def _resolve_folder(home: str, cwd: str) -> str:
 
 
 def _argv(command: str | list[str]) -> list[str]:
-    """Return the argument list of a command; bash or sh runs a command that is one text.
+    """Return the argument list of a command. A command that is one text is run by bash or sh.
 
-    Raise ToolError if the command is empty, too long, or contains a NUL character.
+    A list of arguments is returned unchanged. /bin/sh is used if there is no /bin/bash. Raise
+    ToolError if the command is empty, too long, or contains a NUL character.
     """
     words = [command] if isinstance(command, str) else command
     if not words or not words[0]:
@@ -375,7 +383,7 @@ class ShellCommand:
             self.ending = str(error)
 
     def run(self, stop: StopFlag) -> str:
-        """Run the command until it ends or is stopped; return a note on how it ended.
+        """Run the command until it ends or is stopped, and return a note such as "exit code 0".
 
         Raise ToolError if it cannot be started.
         """
@@ -401,7 +409,7 @@ class ShellCommand:
         note = {
             "": exit_note,
             "deadline": f"stopped after {self.seconds:g} s; its output until then is above",
-            "enough": f"stopped: it printed more than {KILLED} bytes",
+            "enough": f"stopped, because the command printed more than {KILLED} bytes",
         }.get(done.reason, "stopped")
         if not done.left:
             return note
@@ -410,7 +418,7 @@ class ShellCommand:
         return f"{note}; killed processes that it left running: {names}{more}"
 
     def store_output(self, block: bytes) -> bool:
-        """Store a block of output; return whether the command may continue."""
+        """Store a block of output. Return False if the command printed so much that it must end."""
         with self.lock:
             self.seen += len(block)
             room = max(KEPT - len(self.head), 0)
@@ -431,7 +439,7 @@ class ShellCommand:
         return found is not None and found is not False
 
     def report(self, note: str) -> str:
-        """Return the output of the command since the last report, with a note after it."""
+        """Mark the command's output as reported, and return the new output followed by `note`."""
         with self.lock:
             tail = self.seen - len(self.tail)  # the position at which the tail starts
             lost = max(tail - max(self.read, len(self.head)), 0)
@@ -500,7 +508,7 @@ class _Jobs:
 
 
 def _end_all(jobs: dict[int, ShellCommand]) -> None:
-    """Stop all commands, and wait at most 3 seconds for each of their threads."""
+    """Stop all commands, and wait at most 3 seconds for the thread of each command."""
     for job in jobs.values():
         job.stop.set()
     for job in jobs.values():

@@ -130,9 +130,9 @@ _pr = click.option("--pr", type=int, help="Number of the pull request. Default: 
 _second_look = click.option(
     "--second-look",
     type=click.Choice(["never", "auto", "always"]),
-    help="Let the model check each finding of its own again, one by one, before they are posted."
-    " auto: those of medium severity or worse. Default: second_look in .glue/review.toml of the"
-    " base branch, else auto.",
+    help="Let the model check its own findings again, each in a separate run, before they are"
+    " posted. auto checks only findings of medium severity or worse."
+    " Default: second_look in .glue/review.toml of the base branch, else auto.",
 )
 _model = _options(
     click.option("-m", "--model", default="", help=_MODEL_HELP),
@@ -166,13 +166,13 @@ _model = _options(
         "--sarif-base",
         multiple=True,
         type=_FILES,
-        help="Results of the same tool for the base, in SARIF: they are not reported again.",
+        help="SARIF results of the --sarif tool for the base. Results in both are not reported.",
     ),
     click.option(
         "--rdjson-base",
         multiple=True,
         type=_FILES,
-        help="Results of the same tool for the base, in RDJSON: they are not reported again.",
+        help="RDJSON results of the --rdjson tool for the base. Results in both are not reported.",
     ),
 )
 _bundle = click.option(
@@ -355,7 +355,10 @@ _saved = _options(
 )
 @click.option("--api", default="", help="The address of the forge's API. Default: found in CI.")
 @click.option(
-    "--repo", default="", metavar="OWNER/NAME", help="The repository. Default: found in CI."
+    "--repo",
+    default="",
+    metavar="OWNER/NAME",
+    help="The repository of the pull request. Default: found in CI.",
 )
 @_pr
 def publish(**given: Any) -> int:
@@ -371,7 +374,11 @@ def publish(**given: Any) -> int:
 @_gate
 @_output
 def gate(**given: Any) -> int:
-    """Check saved findings and print the report, without posting. The exit code is the verdict."""
+    """Check saved findings, drop those that fail a check, and print the report. Post nothing.
+
+    The exit code is the verdict: 0 if the review passes, 1 if a finding fails it, and 3 if it is
+    inconclusive.
+    """
     return _publish(*_saved_review(given), given, post=False)
 
 
@@ -400,8 +407,14 @@ def replay(run_file: str, **given: Any) -> int:
         second_look=old.second_look,
     )
     run = anyio.run(again, old.bundle)
-    lines = runfile.differences(old.result, run) if old.result else ["the run file has no result"]
-    click.echo(_rows(lines) or "the same findings, summary and requests", err=True)
+    if old.result:
+        lines = runfile.differences(old.result, run)
+    else:
+        lines = [f"the run file {run_file} has no result; record the review again"]
+    click.echo(
+        _rows(lines) or "the replay has the findings, summary and requests of the recording",
+        err=True,
+    )
     code = _publish(old.bundle, run, given, post=False, environ={})
     return 1 if lines else code
 
@@ -441,8 +454,8 @@ def doctor(root: str) -> int:
     if not found:
         click.echo("no problems found in the workflows")
     click.echo(
-        "only mistakes that endanger a review bot were looked for; zizmor (docs.zizmor.sh)"
-        " checks workflows for others"
+        "this command finds only mistakes that endanger a review bot; zizmor (docs.zizmor.sh)"
+        " finds other mistakes in workflows"
     )
     return 1 if any(problem.level == "error" for problem in found) else 0
 
@@ -451,10 +464,13 @@ def doctor(root: str) -> int:
 @_root
 @click.option("-m", "--model", default="", help="Provider and model to test. Default: GLUE_MODEL.")
 @click.option(
-    "--count", default=10, type=click.IntRange(1, 500), help="Fixes to undo. Default: 10."
+    "--count", default=10, type=click.IntRange(1, 500), help="Number of fixes to undo. Default: 10."
 )
 @click.option(
-    "--repeat", default=1, type=click.IntRange(1, 20), help="Reviews of each change. Default: 1."
+    "--repeat",
+    default=1,
+    type=click.IntRange(1, 20),
+    help="Number of reviews of each change. Default: 1.",
 )
 @_second_look
 @click.option(
@@ -470,11 +486,11 @@ def selftest(
     second_look: SecondLookMode | None,
     out: str | None,
 ) -> None:
-    """Score a model on fixes in your history.
+    """Undo fixes of your git history, and measure how many of the defects a model finds.
 
-    The fixes are undone in a scratch repository. The same number of clean changes is reviewed too.
-    Each change is reviewed exactly as by `glue review`. Other findings are listed: read them, and
-    record with `glue review label` whether they are right.
+    The fixes are undone in a scratch repository. Up to the same number of clean changes is reviewed
+    too. Each change is reviewed exactly as by `glue review`. Other findings are listed: read them,
+    and record with `glue review label` whether they are right.
     """
     asked = providers(model)
     work = partial(
@@ -502,12 +518,12 @@ def selftest(
     "findings_path",
     default="findings.json",
     type=_FILES,
-    help="The findings of a review, or the score of a self-test. Default: findings.json.",
+    help="File with the findings of a review or the score of a self-test. Default: findings.json.",
 )
 def label(
     id_: str, label: memory.Label, reason: tuple[str, ...], root: str, findings_path: str
 ) -> None:
-    """Record a decision on a finding in .glue/dismissed.
+    """Write to .glue/dismissed whether a finding is right, arguable or wrong.
 
     The ID is the fingerprint of the finding. Later reviews read the file from the base branch:
     commit it.
@@ -520,8 +536,8 @@ def label(
         known = ", ".join(finding.fingerprint for finding in named[:10]) or "none"
         known += ", ..." if len(named) > 10 else ""
         raise ConfigError(
-            f"{id_} must be the first 4 or more characters of exactly one id in {findings_path};"
-            f" the ids are: {known}"
+            f"{id_} does not identify exactly one finding in {findings_path};"
+            f" give its id, or at least the first 4 characters of the id; the ids are: {known}"
         )
     path = Path(source.top(root), DISMISSED_FILE)
     old = path.read_text(encoding="utf-8") if path.exists() else ""
@@ -587,7 +603,7 @@ def _hook(root: str, name: str) -> str:
     if asked.returncode:
         reason = one_line(asked.stderr.decode("utf-8", "replace"))
         raise GitError(
-            f"git does not know the folder for hooks of {root}: {reason}", kind="missing"
+            f"the folder of the git hooks of {root} was not found: {reason}", kind="missing"
         )
     return os.fsdecode(asked.stdout.rstrip(b"\n"))
 
@@ -620,9 +636,10 @@ def respond() -> None:
 
 
 def _gather(given: Mapping[str, Any]) -> Bundle:
-    """Return the bundle of the change that the options name, with the discussion of a pull request.
+    """Collect the change that the options name, and return it as a bundle.
 
-    If they name none, it is the change of the CI job's pull request, else of the current branch.
+    If the options name no change, collect the change of the CI job's pull request, or of the
+    current branch if the CI job has none. The discussion of a pull request is added to the bundle.
     """
     root = source.top(given["root"])
     chosen = [name for name in ("range_", "staged", "dirty", "diff") if given[name]]
@@ -656,9 +673,10 @@ def _gather(given: Mapping[str, Any]) -> Bundle:
 
 
 def _branch(root: str, given: Mapping[str, Any], only: source.PathFilter) -> Bundle:
-    """Return the bundle of the branch that --base or --head names.
+    """Collect the change of the branch that --base or --head names, and return it as a bundle.
 
-    If neither is given, it is that of the CI job's pull request, else of the current branch.
+    If neither is given, collect the change of the CI job's pull request, or of the current branch
+    if the CI job has none.
     """
     place = forges.find_pull_request(os.environ)
     base, head = given["base"], given["head"]
@@ -684,7 +702,7 @@ def _branch(root: str, given: Mapping[str, Any], only: source.PathFilter) -> Bun
 
 
 def _nothing(bundle: Bundle, given: Mapping[str, Any]) -> str:
-    """Return a message if there is nothing to review, with the reason, else ""."""
+    """Return a message if the change has no files or --paths matches none of them, else ""."""
     if not bundle.files and not bundle.skipped:
         return f"there is nothing to review{_hint(given)}"
     changed = count(len(bundle.skipped), "file")
@@ -697,7 +715,7 @@ def _nothing(bundle: Bundle, given: Mapping[str, Any]) -> str:
 def _hint(given: Mapping[str, Any]) -> str:
     """Return a hint for a user whose branch has no changes, or "" if there is none.
 
-    It is about uncommitted changes or a shallow clone. If the user named a change, there is none.
+    The hint is about uncommitted changes or a shallow clone. If the user named a change, return "".
     """
     if any(given[name] for name in ("range_", "staged", "dirty", "diff", "base", "head")):
         return ""
@@ -795,7 +813,7 @@ def _earlier(folder: str | None) -> dedupe.EarlierReview | None:
 
 
 def _handed_in(bundle: Bundle, given: Mapping[str, Any]) -> HandedIn | None:
-    """Return new findings of the SARIF and RDJSON files that the user named; None without files.
+    """Return the new findings in the user's SARIF and RDJSON files, or None if no file is given.
 
     Notes on these files are printed on stderr.
     """
@@ -815,7 +833,7 @@ def _handed_in(bundle: Bundle, given: Mapping[str, Any]) -> HandedIn | None:
 
 
 def _ask(asked: Sequence[Provider], work: Callable[[], Awaitable[T]]) -> T:
-    """Run the coroutine function `work`, close the providers in `asked`, and return its result."""
+    """Run `work`, close the providers in `asked`, and return the result of `work`."""
 
     async def run() -> T:
         try:
@@ -829,7 +847,7 @@ def _ask(asked: Sequence[Provider], work: Callable[[], Awaitable[T]]) -> T:
 
 
 def providers(model: str, configured: str = "", is_needed: bool = True) -> list[Provider]:
-    """Return a provider for each named model that has a key; [] means a review without a model.
+    """Return a provider for each named model that has a key, or [] for a review without a model.
 
     The names are in `model`, else in the variable GLUE_MODEL, else in `configured`. A model without
     a key, or the model `offline`, is left out with a note on stderr. Raise ConfigError if models
@@ -840,13 +858,13 @@ def providers(model: str, configured: str = "", is_needed: bool = True) -> list[
     ready = [spec for spec in specs if catalog.key_available(spec)]
     for spec in specs:
         if spec not in ready:
-            _note(f"{spec} has no key and is left out")
+            _note(f"{spec} has no key and is left out of the review")
     if specs and not ready and is_needed:
         return [catalog.new(specs[0])]  # raises ConfigError, which names the variable
     opened = [catalog.new(spec) for spec in ready]
     able = [provider for provider in opened if not isinstance(provider, catalog.Offline)]
     if len(able) < len(opened):
-        _note("offline only plays a model and cannot review; it is left out")
+        _note("the provider offline only plays a model and cannot review; it is left out")
     return able
 
 
@@ -858,10 +876,11 @@ def _publish(
     post: bool,
     environ: Mapping[str, str] = os.environ,
 ) -> int:
-    """Check a review, post it if `post`, print it, and return the exit code.
+    """Drop findings that fail a check, post the rest if `post`, and print or save the report.
 
-    In a dry run, the requests are printed instead. Otherwise the outputs of the CI step are
-    written too. `environ` contains the variables of the CI job.
+    Return the exit code. In a dry run, the requests to the forge are printed instead of the report.
+    Otherwise the outputs of the CI step are written too. `environ` contains the variables of the CI
+    job.
     """
     config = make(_settings(bundle, given))
     required = given["require_coverage"]
@@ -909,7 +928,7 @@ def _publish(
 
 
 def _result(path: str) -> ReviewRun | scoring.Score:
-    """Return the review or the self-test score in findings.json, a run file or a score file.
+    """Load a review from findings.json or a run file, or a self-test score from a score file.
 
     Raise ConfigError if the file is a run file without a result, or none of the three.
     """
@@ -917,7 +936,7 @@ def _result(path: str) -> ReviewRun | scoring.Score:
     if raw.startswith(b'{"type": "%s"' % runfile.KIND.encode()):
         result = runfile.load(path).result
         if result is None:
-            raise ConfigError(f"{path} has no result; record the review again")
+            raise ConfigError(f"the run file {path} has no result; record the review again")
         return result
     if raw.startswith(b'{"type": "eval"'):
         return load_as(scoring.Score, scoring.Trial, Path(path))

@@ -93,7 +93,10 @@ def _faults(lines: list[str]) -> Iterator[tuple[int, str, str]]:
         if what.startswith("./"):
             if head and number > head:
                 level = "error" if privileged else "warning"
-                text = f"`uses: {what}` after checking out the head runs code of the pull request"
+                text = (
+                    f"`uses: {what}` runs code of the pull request,"
+                    " because an earlier step checks out the head"
+                )
                 yield number, level, text
         elif what.startswith("docker://"):
             if "@sha256:" not in what:

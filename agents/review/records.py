@@ -69,7 +69,7 @@ class Hunk:
 
     @property
     def touched(self) -> frozenset[int]:
-        """The numbers of the added lines, and of the line above each deleted line.
+        """Line numbers, in the new file, of added lines and of the line above each deleted line.
 
         For a deleted line at the top of the hunk, it is the number of the hunk's first line.
         """
@@ -84,7 +84,7 @@ class Hunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileDiff:
-    """The changes to one file.
+    """The diff of one file: its names, its modes, its status and its hunks.
 
     Names that are not UTF-8 contain surrogate escapes: clean them before showing them.
     """
@@ -235,7 +235,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HunkCoverage:
-    """The coverage of one hunk: how much was read. `hunk` is 0 if a whole file is meant."""
+    """The coverage of one hunk: whether the model read it in full, in part or not at all.
+
+    `hunk` is 0 if the record is about a whole file.
+    """
 
     path: str
     hunk: int
@@ -258,7 +261,10 @@ class Coverage:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no required hunk has lines to read, as in a change of only pictures."""
+        """Return whether no required hunk contains lines, as in a change that has only pictures.
+
+        The result is False if a required hunk was not read in full.
+        """
         return all(hunk.state == "full" and not hunk.lines for hunk in self.required)
 
     @property
@@ -268,7 +274,7 @@ class Coverage:
 
     @property
     def percent(self) -> float:
-        """Return the percentage of the lines in required hunks that were read in full.
+        """Return the percentage of lines of required hunks that are in hunks read in full.
 
         It is rounded down, so it is 100 only if every hunk was read in full.
         """

@@ -40,16 +40,22 @@ class RunFile:
     result: ReviewRun | None = None
 
     def record(self, provider: Provider) -> Provider:
-        """Add a cassette, and return a provider that records the exchanges of `provider` on it."""
+        """Add a cassette to `cassettes`, and return a provider that records on it.
+
+        The new provider passes each request to `provider` and records the exchange.
+        """
         self.cassettes.append(Cassette(provider=provider.name))
         return Recorder(provider, self.cassettes[-1])
 
     def replays(self) -> Sequence[Provider]:
-        """Return a provider for each cassette, which replays the replies that the cassette has."""
+        """Return one provider for each cassette. Each replays the replies in its cassette."""
         return [Replay(cassette) for cassette in self.cassettes]
 
     def save(self, path: str | Path) -> None:
-        """Write the run file as JSON lines; add the tool results in its requests to `answers`."""
+        """Write the run file at `path` as JSON lines.
+
+        Before that, copy the tool results that the recorded requests contain to `answers`.
+        """
         names = [cassette.provider for cassette in self.cassettes]
         head = {
             "type": KIND,
@@ -84,7 +90,7 @@ class RunFile:
         Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="ascii")
 
     def _store_results(self, index: int, messages: Iterable[Any]) -> None:
-        """Copy the tool results in the messages of a request to `answers`.
+        """Store in `answers` the tool results that the messages of a request contain.
 
         `index` is the number of the provider that the request was sent to.
         """
@@ -99,7 +105,9 @@ def load(path: str | Path) -> RunFile:
         rows = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
         head = rows[0]
         if head.get("type") != KIND:
-            raise ConfigError(f"{path} is not a run file of a review; --record writes one")
+            raise ConfigError(
+                f"{path} is not a run file of a review; `glue review --record` writes a run file"
+            )
         if head.get("version") != 1:
             raise ConfigError(
                 f"{path} has version {head.get('version')!r}; this program reads version 1:"
@@ -164,9 +172,9 @@ class ReplayedTool:
 def replay_tools(
     tools: Iterable[Tool[..., Any]], index: int, file: RunFile, read: list[str]
 ) -> list[Any]:
-    """Return the tools of a replay: reporting tools work, reading tools return recorded results.
+    """Return the tools of a replay. Tools in REPORTING run, the others return recorded results.
 
-    The reporting tools are taken from `tools`. Texts that reading tools return are added to `read`.
+    The tools in REPORTING are taken from `tools`. The recorded texts are added to `read`.
     """
     live = {tool.spec.name: tool for tool in tools if tool.spec.name in REPORTING}
     return [
@@ -197,10 +205,9 @@ def differences(old: ReviewRun, new: ReviewRun) -> list[str]:
 
 
 def _by_code(run: ReviewRun) -> dict[tuple[str, str, str], str]:
-    """Return the findings of a review: (path, rule or category, code) -> finding as a line of text.
+    """Return the findings of a review as lines of text, by path, rule or category, and quoted code.
 
-    Of findings with the same
-    key, only the last one is in the dict.
+    If findings have the same key, only the last of them is in the dict.
     """
     lines: dict[tuple[str, str, str], str] = {}
     for finding in run.findings:

@@ -1,4 +1,4 @@
-"""Self-test: score a model on fixes of the repository that are undone, and on clean changes.
+"""Score the reviews of a model on changes that undo a fix, and on clean changes.
 
 Every change is reviewed as in production: with the same collection, prompt, guidelines, settings,
 reading tools and second look. An undone fix is a commit in a scratch repository that borrows the
@@ -46,7 +46,7 @@ _NOT = re.compile(r"\b(?:typo|docs?|lint|format|ci|merge|bump|release|revert)\b"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """A commit for the self-test to review: a fix in reverse, or another commit as it is."""
+    """A commit that the self-test reviews: a bug fix in reverse, or an unchanged other commit."""
 
     sha: str
     subject: str
@@ -55,7 +55,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial(CaseTrial):
-    """One review of a sample.
+    """The result of the review of one sample by one model.
 
     The score is 1 if the model reported the lines of an undone fix, or one line next to them; and
     for a clean change, if the model reported nothing.
@@ -69,7 +69,7 @@ class Trial(CaseTrial):
 
     @property
     def found(self) -> bool:
-        """Return whether the sample is an undone fix, and the model found it."""
+        """Return whether the sample is an undone fix and the model found the bug."""
         return self.undone and self.score > 0
 
 
@@ -86,7 +86,7 @@ class Score(Evaluation):
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def part(self, undone: bool, value: Callable[[Trial], float] | None = None) -> Score:
-        """Return the score of only the undone fixes or, if not `undone`, of only the clean changes.
+        """Return a copy with the trials of undone fixes or, if `undone` is False, of clean changes.
 
         If `value` is given, the score of each trial is replaced by `value(trial)`.
         """
@@ -101,7 +101,11 @@ class Score(Evaluation):
 
     @property
     def listed(self) -> tuple[Finding, ...]:
-        """The findings of the model that are neither on nor next to lines of an undone fix."""
+        """The model's findings that do not point at an undone fix, for people to label.
+
+        A finding points at a fix if it is on a line of the fix or next to one. For a commit in
+        which no fix is undone, all findings of the model are returned.
+        """
         return tuple(finding for trial in self.trials for finding in trial.others)
 
     def labelled(self, label: str) -> int:
@@ -109,9 +113,9 @@ class Score(Evaluation):
 
     @property
     def precision(self) -> float | None:
-        """The share of right findings among those that are known to be right or wrong, or None.
+        """The share of right findings among all judged findings, or None if none is judged.
 
-        It is None if no finding is known to be right or wrong.
+        A finding is judged if it is known to be right or wrong.
         """
         right = sum(trial.found for trial in self.trials) + self.labelled("right")
         judged = right + self.labelled("wrong")
@@ -141,7 +145,7 @@ class Score(Evaluation):
                 ", ".join(f"{self.labelled(label)} {label}" for label in memory.LABELS)
                 + f", {unread} without a label",
             ),
-            ("precision", f"{precision} of the findings that are known to be right or wrong"),
+            ("precision", f"{precision} (right findings among those known to be right or wrong)"),
             ("second look", f"{counted(refuted, 'finding')} refuted"),
             ("inconclusive", str(whole.outcomes.get(INCONCLUSIVE, 0))),
             ("rules only", f"{ruled} of {fixes.cases}"),
@@ -193,10 +197,11 @@ async def selftest(
     second_look: SecondLookMode | None = None,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> Score:
-    """Review up to `count` fixes in reverse and at most as many clean changes; return the score.
+    """Review up to `count` undone fixes and at most as many clean changes, and return the score.
 
-    Fixes are commits that also change a test. Each change is reviewed `repeat` times. `second_look`
-    overrides the setting of the repository. `on_progress` is called with one line for each review.
+    Fixes are commits that also change a test. An undone fix is the reverse of such a commit. Each
+    change is reviewed `repeat` times. `second_look` overrides the setting of the repository.
+    `on_progress` is called with one line for each review.
     """
     trials: list[Trial] = []
     model = NO_MODEL
@@ -229,7 +234,7 @@ async def selftest(
 
 
 def _labels(root: str | os.PathLike[str]) -> dict[str, str]:
-    """Return the labels in `.glue/dismissed` of the current commit: fingerprint -> label."""
+    """Return the labels in the `.glue/dismissed` of HEAD, by fingerprint of the finding."""
     with Repo(root) as repo:
         text = file_text(repo, repo.resolve("HEAD"), DISMISSED_FILE) or ""
     bundle = Bundle(guidelines={DISMISSED_FILE: text})
@@ -247,7 +252,7 @@ def _word(trial: Trial) -> str:
 
 
 def judge(run: ReviewRun, bundle: Bundle, sample: Sample) -> Trial:
-    """Return the review `run` of the commit `sample` as a Trial with a score."""
+    """Score the finished review `run` of the commit `sample`, and return a Trial."""
     reported = [finding for finding in run.findings if not finding.rule] if not run.codes else []
     reported = list(dedupe.unique(reported)[0])
     files = bundle.files if sample.undone else ()
@@ -370,9 +375,10 @@ class Scratch:
 def changes(
     root: str | os.PathLike[str], scratch: Scratch, count: int
 ) -> Iterator[tuple[Bundle, Sample]]:
-    """Yield undone fixes and clean changes in turn, up to `count` of each, each with its Sample.
+    """Yield the changes to review, each with its Sample: an undone fix, a clean change, and so on.
 
-    There are never more clean changes than fixes.
+    An undone fix is a fix of the history in reverse, so that its defect is back. There are at most
+    `count` fixes, and never more clean changes than fixes.
     """
     fixes: list[tuple[str, Sample]] = []
     clean: list[tuple[str, Sample]] = []

@@ -42,18 +42,21 @@ TERMINAL_SECONDS = 600.0  # after which a command is stopped
 
 
 class EditorConnection(Protocol):
-    """The connected editor, as the tools use it; `Server` implements this protocol."""
+    """The interface through which tools use the connected editor. `Server` implements it."""
 
     peer: Peer
 
     def offers(self, *path: str) -> Any:
-        """Return the editor's capability at a path of names, or None if it was not announced."""
+        """Return the capability that the editor announced under nested names, or None.
+
+        `offers("fs", "readTextFile")` is the value of `readTextFile` in the object `fs`.
+        """
 
 
 def ready_agent(
     model: Any, bundle: str, shell: Mapping[str, Any] | None = None
 ) -> Callable[..., Agent[Any, Any]]:
-    """Return a function that builds an agent with ready-made tools for an editor's directories.
+    """Return a function that builds an agent with the tools of `bundle` for an editor's folders.
 
     Args:
         model: the model of the agent.
@@ -359,7 +362,10 @@ class EditorPermission:
         return mode != "read" and self._policy(mode).needs_person(request)
 
     async def decide(self, request: PermissionRequest) -> Decision:
-        """Decide on a call, asking the user if needed; show an allowed call as running."""
+        """Return the decision about a call, and ask the user if needed.
+
+        The editor shows an allowed call as running. In a read-only session, deny every call.
+        """
         mode = self._mode()
         if mode == "read":
             return deny("the session is read-only")
@@ -409,7 +415,10 @@ class EditorPermission:
         return decision or deny("the editor answered with an unknown option")
 
     async def _shown(self, request: PermissionRequest) -> ShownCall:
-        """Update the shown call with its final arguments and the diff of an edit, and return it."""
+        """Store the final arguments and the diff of a call in its ShownCall; return the ShownCall.
+
+        Return a new ShownCall if the call has not been shown. Only an edit has a diff.
+        """
         arguments = json.dumps(dict(request.arguments), default=str)
         call = ToolCall(id=request.call_id, name=request.tool, arguments=arguments)
         shown = self._ids.current(call.id) or ShownCall(call.id, call)

@@ -136,7 +136,7 @@ class Peer:
             await self._flushed.wait()
 
     def _read(self) -> None:
-        """Read lines in a worker thread until the end, and pass each line to the event loop."""
+        """Read lines in a worker thread until the input ends; pass each line to the event loop."""
         while True:
             line = self._source.readline(MAX_LINE + 1)
             if len(line) > MAX_LINE:
@@ -150,7 +150,7 @@ class Peer:
                 anyio.from_thread.run_sync(self._receive, line)
 
     def _refuse_long_line(self, head: bytes, tail: bytes) -> None:
-        """Refuse a line that is too long: send an error, or fail the request that it answers.
+        """Refuse a line that is too long. Fail the request that the line answers, or send an error.
 
         If the line is a request, the error has the id of the request, so that the editor does not
         wait for ever. If the line answers a request of this side, that request fails, and nothing
@@ -172,7 +172,7 @@ class Peer:
         done.set()
 
     def _refuse(self, code: int, message: str) -> None:
-        """Send an error without an id, for a line that is not a valid message or is too long."""
+        """Send an error with the id null, for a line that is not a valid message or is too long."""
         self._send({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}})
 
     def _receive(self, line: bytes) -> None:
@@ -288,7 +288,7 @@ _METHOD = rb'"method"\s*:\s*"'
 
 
 def _outer_fields(head: bytes, tail: bytes) -> tuple[str | int | None, bool]:
-    """Return the id of a JSON-RPC message, or None, and whether the message has a method.
+    """Return (id, has_method) for a JSON-RPC message. The id is None if it is missing or invalid.
 
     `head` and `tail` are the first and the last bytes of its line. Only fields of the outer object
     count, not those inside `params` or `result`.
@@ -328,7 +328,10 @@ def _outer_level(text: bytes, *, backwards: bool = False) -> bytes:
 
 
 def _is_escaped(text: bytes, index: int, step: int) -> bool:
-    """Return whether an odd number of backslashes is beside a byte, in the direction of `step`."""
+    """Return whether an odd number of backslashes is directly before the byte at `index`.
+
+    If `step` is 1 instead of -1, look after the byte, because the text is read backwards.
+    """
     at = index + step
     while 0 <= at < len(text) and text[at : at + 1] == b"\\":
         at += step

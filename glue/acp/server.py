@@ -118,18 +118,21 @@ class Server:
                     await agent.aclose()
 
     def offers(self, *path: str) -> Any:
-        """Return the editor's capability at a path of names, or None if it was not announced."""
+        """Return the capability that the editor announced under nested names, or None.
+
+        `offers("fs", "readTextFile")` is the value of `readTextFile` in the object `fs`.
+        """
         found: Any = self._client
         for name in path:
             found = found.get(name) if isinstance(found, dict) else None
         return found
 
     def _on_request(self, method: str, params: Params) -> Work:
-        """Queue the prompt or forget the session of a request; return the function that answers it.
+        """Queue a prompt or forget a session, and return the function that answers the request.
 
-        A session is forgotten if the request closes it. A request with another method changes
-        nothing before the function runs. Raise RpcError for an unknown method, an unknown session
-        or an invalid prompt.
+        `session/prompt` queues a prompt, and `session/close` forgets a session. A request with
+        another method changes nothing before the function runs. Raise RpcError for an unknown
+        method, an unknown session or an invalid prompt.
         """
         if method == "session/prompt":
             opened = self._session(params)
@@ -205,7 +208,7 @@ class Server:
     async def _authenticate(self, params: Params) -> dict[str, Any]:
         method = params.get("methodId")
         if method not in self._keys:
-            hint = "there are none, because keys come from the environment"
+            hint = "the agent offers no methods, because keys come from the environment"
             if self._keys:
                 hint = f"methods: {', '.join(self._keys)}"
             raise RpcError(INVALID_PARAMS, f"unknown authentication method {method!r}; {hint}")
@@ -249,7 +252,10 @@ class Server:
         return self._opened({"sessionId": session_id}, opened)
 
     async def _load(self, params: Params, *, replays: bool = True) -> Response:
-        """Open a stored session, send its messages if `replays` is true, and return the answer."""
+        """Open a stored session, and return the response to the editor's request.
+
+        If `replays` is true, first send the stored messages to the editor.
+        """
         cwd = _directory(params.get("cwd"), "cwd")
         name = cast(str, params.get("sessionId"))  # the store checks it
         try:
@@ -316,7 +322,11 @@ class Server:
         return opened
 
     async def _connect(self, opened: OpenSession, given: Any) -> None:
-        """Start the MCP servers of a session, and wait at most `CONNECT_SECONDS` for them."""
+        """Start the MCP servers of a session, and wait until they are connected.
+
+        After `CONNECT_SECONDS`, stop waiting and add a note to `opened.problems`; the servers
+        continue to start, and their tools are added later.
+        """
         configs = opened.server_configs(given)
         if not configs:
             opened.closed.set()
@@ -369,7 +379,7 @@ class Server:
         return content if isinstance(content, dict) else None
 
     async def _report_finished(self, question: Question, id: str) -> None:
-        """Notify the editor when the user has completed the web page that a question asked to open.
+        """Notify the editor when the user has finished the web page of a question.
 
         Send nothing if the user needs more than PAGE_SECONDS.
         """

@@ -121,7 +121,7 @@ class OpenSession:
         return {"currentModeId": self.mode, "availableModes": modes}
 
     def options(self, booleans: bool) -> list[dict[str, Any]]:
-        """Return all options with their choices and current values, in the form of the protocol.
+        """Return the options of the session, with choices and current values, as protocol objects.
 
         Args:
             booleans: whether the editor understands options that are true or false.
@@ -185,7 +185,7 @@ class OpenSession:
             self.set_limits({name: value})
 
     def set_mode(self, mode: Any) -> None:
-        """Set the mode; raise RpcError if it is unknown."""
+        """Set the permission mode: "ask", "allow" or "read". Raise RpcError for another mode."""
         if not isinstance(mode, str) or mode not in MODES:
             raise RpcError(INVALID_PARAMS, f"unknown mode {mode!r}; modes: {', '.join(MODES)}")
         self.mode = mode
@@ -212,7 +212,7 @@ class OpenSession:
             raise RpcError(INVALID_PARAMS, str(error)) from None
 
     def set_instructions(self, given: Any) -> None:
-        """Replace the system prompt by a text, or append the text of `{"append": text}` to it.
+        """Replace the system prompt by `given`, or append `text` if `given` is `{"append": text}`.
 
         None and "" change nothing. Raise RpcError for another value.
         """
@@ -229,7 +229,7 @@ class OpenSession:
             self.session.configure(instructions=given)
 
     async def confirm(self, question: Question) -> dict[str, Any] | None:
-        """Ask a question from an MCP server as a permission request; return the answer or None.
+        """Ask an MCP server's question as a permission request; return None if there is no answer.
 
         This is for an editor without forms. If the user allows it, return {} for a page, and for a
         form the value true for every required field. Return None if the user declines. Also return
@@ -302,7 +302,7 @@ class OpenSession:
         ]
 
     async def command(self, parts: Sequence[str | Part]) -> str | Sequence[Any] | None:
-        """Run a slash command and return its text, or return the messages of an MCP prompt.
+        """Run a slash command and return its text. For an MCP prompt, return its messages.
 
         If the command fails, return the text of the error. Return None for an ordinary prompt.
         """

@@ -104,7 +104,10 @@ def _resource(resource: Any) -> Part:
 
 
 def _text(value: Any) -> str:
-    """Return `value` if it is a valid text; raise TypeError or UnicodeEncodeError otherwise."""
+    """Return `value` if it is a string that UTF-8 can encode.
+
+    Otherwise raise TypeError or UnicodeEncodeError.
+    """
     if not isinstance(value, str):
         raise TypeError(f"expected a text, not {value!r}")
     value.encode()  # raises for half a surrogate pair, which could not be stored
@@ -122,7 +125,7 @@ def text_block(text: str) -> dict[str, Any]:
 
 
 def content_blocks(content: Iterable[Part]) -> list[dict[str, Any]]:
-    """Convert texts and images with data to content blocks; leave out all other parts."""
+    """Return content blocks for texts, and for images that have their data; skip other parts."""
     blocks: list[dict[str, Any]] = []
     for part in content:
         if isinstance(part, Text) and part.text:
@@ -178,7 +181,7 @@ class ShownCall:
 
     @property
     def kind(self) -> str:
-        """The kind that the tool declares, or "other"; the editor shows an icon for it."""
+        """The kind that the tool declares, or "other". The editor shows an icon for the kind."""
         return getattr(self.tool, "kind", "") or "other"
 
     @property
@@ -188,7 +191,7 @@ class ShownCall:
 
 
 class CallIds:
-    """The calls of a session that have not ended, with ids that are unique in the session.
+    """The tool calls of a session that have not ended, each with an id unique in the session.
 
     Some models number their calls from 1 in each reply, and so do the models of sub-agents.
     """
@@ -253,9 +256,10 @@ def tool_result(shown: ShownCall, message: ToolMessage) -> dict[str, Any]:
 
 
 def touched_path(root: str, path: str) -> str:
-    """Return the absolute path of a file below a root; resolve linked folders, not a linked file.
+    """Return the absolute path of a file below a root, with links in the folder resolved.
 
-    The result begins with the root as the editor wrote it, even if the root is a link.
+    If the file itself is a link, the path is that of the link. The result begins with the root as
+    the editor wrote it, even if the root is a link.
     """
     folder, name = os.path.split(os.path.normpath(os.path.join(root, path)))
     below = os.path.relpath(os.path.realpath(folder), os.path.realpath(root))
@@ -263,9 +267,9 @@ def touched_path(root: str, path: str) -> str:
 
 
 def edited_path(shown: ShownCall) -> str:
-    """Return the path of the file that a call changes, relative to its root, or "".
+    """Return the `path` argument of a call that changes a file, or "" for any other call.
 
-    The path is empty if the call changes no file or if its root is unknown.
+    Return "" also if the root of the call is unknown.
     """
     path = shown.arguments.get("path")
     is_edit = bool(shown.root) and shown.kind == "edit"
@@ -283,8 +287,9 @@ def disk_text(root: str, path: str) -> str | None:
 
 
 def diff_of(shown: ShownCall, before: str | None) -> dict[str, Any] | None:
-    """Return a diff of the file before and after a call, or None if no diff can be made.
+    """Return a diff of the file that a call edits, or None if the arguments contain no edit.
 
+    Return None also for a call that edits no file, or if the root of the call is unknown.
     `before` is the text of the file before the call, or None if it is unknown. If the edit cannot
     be applied to that text, the diff shows the arguments `old` and `new`.
     """
@@ -307,7 +312,7 @@ def diff_of(shown: ShownCall, before: str | None) -> dict[str, Any] | None:
 
 
 def edited_text(before: str, arguments: dict[str, Any]) -> str:
-    """Apply the edits of an edit_file call to a text; raise ToolError if an edit does not apply."""
+    """Return the text after the edits of an edit_file call, or raise ToolError if an edit fails."""
     return edit_all(before.encode(), read_edits(arguments)).content.decode()
 
 
@@ -415,7 +420,7 @@ class Reporter:
         self.send({"sessionUpdate": "tool_call", **tool_call(shown, status)})
 
     def _tools_at(self, key: tuple[str, ...]) -> Sequence[AnyTool]:
-        """Return the tools of the agent or sub-agent that made a call, or () if they are unknown.
+        """Return the tools of the agent or sub-agent that made a call; () if its tools are unknown.
 
         `key` contains the ids of the calls around it, the outermost first, and its own id.
         """
@@ -443,7 +448,9 @@ class Reporter:
             self.send(tool_update(shown.id, status="in_progress", content=[content]))
 
     def _send_usage(self, message: AssistantMessage) -> None:
-        """Add the cost of a reply to `cost`; send the usage if the context window is known.
+        """Add the cost of a reply to `cost`, and send the usage to the editor.
+
+        Send nothing if the context window is unknown.
 
         If the provider reports no usage, the number of tokens is estimated.
         """
@@ -511,12 +518,12 @@ def answer(result: RunResult[Any]) -> dict[str, Any]:
 
 
 def plain(outcome: Outcome) -> dict[str, Any]:
-    """Return the answer to a prompt with its outcome only, without the figures of a run."""
+    """Return the ACP answer to a prompt for an outcome, without the turns and tokens of a run."""
     return {"stopReason": STOP_REASONS[outcome][0], "_meta": {"outcome": str(outcome)}}
 
 
 def failure(error: BaseException | None, result: RunResult[Any] | None = None) -> RpcError:
-    """Return the JSON-RPC error for an exception; add turns and requests if there is a result."""
+    """Return the JSON-RPC error for an exception, with the turns and requests of any `result`."""
     data: dict[str, Any] = {"outcome": str(Outcome.FAILED), "error": type(error).__name__}
     code = INTERNAL
     if isinstance(error, ProviderError):

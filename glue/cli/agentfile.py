@@ -28,7 +28,8 @@ def run_agent_file(path: str) -> ModuleType:
         raise ConfigError(f"{path} is a folder; give an agent file, such as {path}/agent.py")
     if not os.path.isfile(path):
         raise ConfigError(
-            f"the file {path} does not exist; `glue new {os.path.basename(path)}` writes one"
+            f"the file {path} does not exist; "
+            f"`glue new {os.path.basename(path)}` writes an agent file"
         )
     return run_file(path)
 

@@ -182,13 +182,15 @@ def _chosen(
     Raise ConfigError if no call waits, or if none has this id.
     """
     if not waiting:
-        raise ConfigError(f"no call waits in session {session}")
+        raise ConfigError(f"no call waits for an answer in session {session}")
     if call is None:
         return waiting
     found = [each for each in waiting if each.id == call]
     if not found:
         names = ", ".join(one_line(f"{each.id} ({each.summary})", 200) for each in waiting)
-        raise ConfigError(f"no call {call!r} waits in session {session}; waiting: {names}")
+        raise ConfigError(
+            f"no call {call!r} waits for an answer in session {session}; waiting calls: {names}"
+        )
     return found
 
 
@@ -221,8 +223,9 @@ def _command(
     source = settings({"store": store}).get("store")
     if source is not None and source.source.endswith("pyproject.toml"):
         raise ConfigError(
-            f"the project's pyproject.toml selects the store of session {session}, so the agent "
-            f"that the session names is not trusted; to use it, add {_agent_of(found)}"
+            f"session {session} is in a store that the project's pyproject.toml selects, so the "
+            "agent that the session names is not trusted; "
+            f"to use this agent, add {_agent_of(found)}"
         )
     return found
 

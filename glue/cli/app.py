@@ -25,9 +25,9 @@ COMMANDS = (
         "eval", "glue.cli.eval:eval", "Compare models on cases with checks: passes, cost and time."
     ),
     LazyCommand(
-        "worker", "glue.cli.queue:worker", "Run rows of a queue; start as many as you like."
+        "worker", "glue.cli.queue:worker", "Run rows of a queue; start any number of workers."
     ),
-    LazyCommand("queue", "glue.cli.queue:queue", "Show the length of queues and their workers."),
+    LazyCommand("queue", "glue.cli.queue:queue", "Show the rows and the workers of queues."),
     LazyCommand(
         "review",
         "glue.agents.review.cli:review",
@@ -120,7 +120,7 @@ def run_command(command: click.Command, args: list[str] | None, program: str) ->
 
 
 def _repair_streams() -> None:
-    """Replace closed output streams; make the others escape characters that they cannot encode."""
+    """Send closed output streams to os.devnull; let the others escape unencodable characters."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by the parent process: discard the output

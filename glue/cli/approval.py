@@ -46,7 +46,10 @@ def question(request: PermissionRequest, screen: Screen) -> str:
 
 
 def _is_command(request: PermissionRequest, value: object) -> bool:
-    """Return whether a value is the command of the request and its target contains all of it."""
+    """Return whether `value` is the command of a request, and the target shows the whole command.
+
+    Such an argument need not be shown again.
+    """
     command = request.touched.command if request.touched is not None else None
     return isinstance(command, str) and command == value and command in request.target
 
@@ -97,14 +100,14 @@ def choices(request: PermissionRequest) -> str:
 
 
 def ask_yes_or_no(call: PendingCall, screen: Screen) -> Decision | str | None:
-    """Ask the user whether a waiting call may run; return None if the user decides later.
+    """Ask the user for the decision on a pending call, or for its result; return None for later.
 
     Any text except yes and no decides later. For a call that another system answers, return the
     result that the user types.
     """
     if call.request is None:
         screen.write(
-            screen.paint("  result of the call (an empty line decides later) > ", "yellow")
+            screen.paint("  result of the call (press Enter to decide later) > ", "yellow")
         )
         return sys.stdin.readline().rstrip("\n") or None
     screen.write(screen.paint("  [y]es, [n]o, [l]ater > ", "yellow"))

@@ -17,7 +17,7 @@ BUNDLES = {
     "git": "read the history of this checkout",
     "shell": "run commands, in a sandbox if one works (asks for permission)",
     "web": "read web pages (asks for permission); search the web if the provider can",
-    "coding": "the tools of edit, and of git if this is a checkout",
+    "coding": "all tools of edit, and all tools of git if this folder is a git checkout",
 }
 
 

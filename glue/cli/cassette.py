@@ -13,7 +13,7 @@ from glue.testing.cassette import Cassette, Recorder, Replay, use_provider
 
 
 class _NamedReplay:
-    """A replay with the name and capabilities of the recorded provider.
+    """A provider that replays a cassette with the name and capabilities of the recorded provider.
 
     Requests are then encoded as they were when they were recorded.
     """
@@ -25,7 +25,7 @@ class _NamedReplay:
 
 @contextmanager
 def record_to(path: str) -> Iterator[Callable[[Provider], Provider]]:
-    """Record the requests and replies of providers that are opened by name during a `with` block.
+    """In a `with` block, record the requests and replies of each provider that is opened by name.
 
     The yielded function wraps a provider object so that it is recorded too.
     """
@@ -36,7 +36,7 @@ def record_to(path: str) -> Iterator[Callable[[Provider], Provider]]:
 
 @contextmanager
 def replay_from(path: str) -> Iterator[Callable[[Provider], Provider]]:
-    """Replay the replies of a cassette for providers that are opened by name in a `with` block.
+    """In a `with` block, replay a cassette in place of each provider that is opened by name.
 
     The yielded function replaces a provider object by the replay.
     """

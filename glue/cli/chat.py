@@ -76,7 +76,8 @@ def chat(file: str | None, **given: Any) -> None:
     check_session(given)
     if given["no_save"] and (given["session"] or given["resume"]):
         raise click.UsageError(
-            "--no-save excludes --session and --continue, which store the chat; leave out one"
+            "--no-save cannot be used with --session or --continue, because these options store "
+            "the chat; leave out --no-save, or the other option"
         )
     if given["project"] is None and (agent is None or agent.project is None):
         top = find_checkout()
@@ -96,7 +97,7 @@ def chat(file: str | None, **given: Any) -> None:
 
 
 class Chat:
-    """A chat in the terminal; the event loop runs in another thread, behind `portal`."""
+    """A chat in the terminal. The event loop runs in another thread, which `portal` calls."""
 
     def __init__(self, sources: Sources, portal: BlockingPortal) -> None:
         self.sources, self.portal = sources, portal
@@ -158,9 +159,11 @@ class Chat:
                 self.printer.note(f"… {len(lines) - 8} more lines; {command}")
 
     async def begin(self) -> None:
-        """Open the store, and the session that the options name or a new session.
+        """Open the store, and the session that the options name or, if they name none, a new one.
 
-        Raise GlueError if the model's name is wrong or its key is missing.
+        If a new session is opened in the store, delete stored chats that are too old. With
+        --no-save, the new session is in memory. Raise GlueError if the model's name is wrong or its
+        key is missing.
         """
         given = self.sources.given
         # Report a wrong model or a missing key now, not after the first prompt.
@@ -181,8 +184,8 @@ class Chat:
         if self.session.settings.tools and await knows_tools(provider) is False:
             model = one_line(slash.model_name(self.session))
             self.notes.append(
-                f"the chat template of {model} has no tools, so the model will not call any tool; "
-                "choose another model, or use --no-tools"
+                f"the chat template of {model} does not support tools, so the model will "
+                "not call any tool; choose another model, or use --no-tools"
             )
 
     async def _keep_chat(self) -> None:
@@ -197,7 +200,9 @@ class Chat:
             for info in old_chats(found, days):
                 await self.store.delete(info.id)
         except (GlueError, OSError) as error:
-            self.notes.append(f"the chat is not kept: {one_line(str(error))}")
+            self.notes.append(
+                f"this chat is not stored, because the store failed: {one_line(str(error))}"
+            )
             self.session = self.agent.session(store=MemoryStore(), **self.run.overrides())
             return
         if not old_chats(found, 0):  # said once: with the first chat
@@ -349,7 +354,7 @@ class Chat:
         return Outcome.PAUSED.exit_code
 
     def _wait(self, work: Callable[..., Awaitable[T]], *args: Any) -> T | None:
-        """Run `work` in the other thread and return its result, or None after two Ctrl-C.
+        """Run `work` in the event loop's thread; return its result, or None after two Ctrl-C.
 
         The first Ctrl-C cancels the work; the second returns without waiting for its end.
         """
@@ -431,7 +436,7 @@ class Chat:
     # Slash commands -------------------------------------------------------------------------------
 
     def command(self, name: str, argument: str) -> None:
-        """Run a slash command."""
+        """Run a slash command; print its reply, or an error if the command is unknown."""
         reply = self.portal.call(
             slash.answer, self.session, name, argument, self.requests, self.total
         )
@@ -450,8 +455,8 @@ class Chat:
             self.note(f"{usage:<{width}}  {text}")
         self.note(self.reader.help)
         self.note(
-            "@FILE attaches a file; so does the path of a picture. Ctrl-C cancels an answer; a "
-            "second Ctrl-C leaves."
+            "@FILE attaches a file. The path of a picture attaches the picture. Ctrl-C cancels an "
+            "answer, and a second Ctrl-C ends the chat."
         )
 
     def do_continue(self, argument: str) -> None:

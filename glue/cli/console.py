@@ -139,7 +139,7 @@ class MarkdownPrinter(Printer):
             self._live.update(_Block(self._pending, last=visible), refresh=True)
 
     def settle(self) -> None:
-        """Print the last block of the answer for the last time, and end an unfinished line."""
+        """Print the last block of the answer in its final form, and end an unfinished line."""
         self._erase()
         if self._pending.strip():
             self.console.print(_Block(self._pending))
@@ -153,7 +153,10 @@ class MarkdownPrinter(Printer):
 
 
 class _Block:
-    """Rendered Markdown without blank lines at its ends; `last` limits it to its last lines."""
+    """Markdown that rich renders without blank lines at its start and its end.
+
+    If `last` is above 0, only the last `last` lines are rendered.
+    """
 
     def __init__(self, text: str, last: int = 0) -> None:
         self.inner = Markdown("", hyperlinks=False, code_theme="ansi_dark")

@@ -71,7 +71,10 @@ def doctor(reach: bool, names: tuple[str, ...]) -> None:
 
 
 def checks(reach: bool, names: tuple[str, ...]) -> Iterator[Check]:
-    """Yield the result of each check; connect to providers only with `reach` or `names`."""
+    """Yield the result of each check. Connect to providers only if `reach` or `names` is set.
+
+    `names` are the providers to connect to. If it is empty, these are all whose key is set.
+    """
     system = "" if os.name == "posix" else " on a system that is not POSIX"
     yield Check("python", ".".join(map(str, sys.version_info[:3])) + system)
     yield from _package()
@@ -152,7 +155,10 @@ def _keys() -> Iterator[Check]:
     yield Check(
         "keys",
         ", ".join(f"{variable} ({name})" for name, variable in keys.items()) or "none set",
-        "" if keys else "set a key such as ANTHROPIC_API_KEY, or use a local server, or `offline`",
+        ""
+        if keys
+        else "set a key such as ANTHROPIC_API_KEY, or use a local server or `offline`, "
+        "which need no key",
         False,
     )
     try:
@@ -185,7 +191,7 @@ def _sandbox() -> Check:
     best = find_backend()
     install = "install bubblewrap" if sys.platform.startswith("linux") else ""
     if best is None:
-        found = "none: commands that you allow can do what you can do, and read your keys"
+        found = "none: commands that you allow have all your rights and can read your provider keys"
         return Check("sandbox", found, install or "use glue.tools.shell.docker", False)
     if not best.note:
         return Check("sandbox", best.name)
@@ -255,7 +261,7 @@ CONNECT_SECONDS = 5.0
 
 
 def reachable(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Connect to the servers of providers; return the names, each with a fault or "".
+    """Connect to the server of each provider; return each name with the fault, or "" if none.
 
     Without `names`, connect to the providers whose key is set.
     """

@@ -1,4 +1,7 @@
-"""Questions from MCP servers, asked in the terminal: forms, field by field, and pages to open."""
+"""Ask the user in the terminal the questions of MCP servers.
+
+A question is a form, whose fields are asked one by one, or a page to open in the browser.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,8 @@ async def ask(question: Question, read_line: ReadLine, screen: Screen) -> dict[s
     if not fields:
         answer = await read_line(f"{head}\n" + screen.paint("  [y]es, [n]o > ", "yellow"))
         return {} if answer.strip().lower() in _YES else None
-    head += "\n" + screen.paint("  (an empty line takes the default, a dot declines)", "yellow")
+    hint = "  (an empty line takes the default, a dot declines the question)"
+    head += "\n" + screen.paint(hint, "yellow")
     answers: dict[str, Any] = {}
     required = question.schema.get("required") or ()
     for name, part in fields.items():
@@ -101,7 +105,7 @@ async def _ask_field(
                 return part["default"]
             if not is_required:
                 return None
-            lines = ["  this field needs an answer; a dot declines"]
+            lines = ["  this field needs an answer; a dot declines the question"]
             continue
         try:
             return _value(part, line)

@@ -79,13 +79,13 @@ def eval() -> None:  # noqa: A001
     "--output",
     default="eval.jsonl",
     **FILE_TO_WRITE,
-    help="File for the evaluation. The page has its name with .html.",
+    help="Write the evaluation to this file, and its page to the same name with .html.",
 )
 @click.option(
     "--at-least",
     type=click.FloatRange(0, 1),
     metavar="SHARE",
-    help="Exit with 1 if a model passes less than this share, such as 0.9.",
+    help="Exit with 1 if the mean score of a model is below this value, such as 0.9.",
 )
 @click.option(
     "--baseline",
@@ -247,7 +247,10 @@ def find_functions(cases: Sequence[Case], own: ModuleType, folder: Path) -> dict
 
 
 def _around(given: Mapping[str, Any]) -> Around | None:
-    """Return a function that opens the cassette of a model; None without --record and --replay."""
+    """Return a function that opens the cassette of a model, or None if no cassettes are used.
+
+    --record or --replay names the folder of the cassettes.
+    """
     folder, use = (
         (given["replay"], replay_from) if given["replay"] else (given["record"], record_to)
     )
@@ -298,7 +301,10 @@ def _print(
 
 
 def _changes(pairs: Sequence[Comparison], old: str) -> list[str]:
-    """Return lines that compare each model with `old`, and name the better and worse cases."""
+    """Return lines that compare each model with its result in an earlier evaluation.
+
+    The lines name the cases with a better or worse score. They call the earlier evaluation `old`.
+    """
     lines = []
     for pair in pairs:
         lines.append(comparison.sentence(replace(pair, second=old)))

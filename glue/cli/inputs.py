@@ -1,4 +1,4 @@
-"""The input of a run: prompts from words, files and stdin; attachments; output schemas."""
+"""Read the input of a run from the command line: prompts, attachments and output schemas."""
 
 from __future__ import annotations
 
@@ -133,10 +133,10 @@ def read_part(name: str, mark: str = "@") -> Part:
 
 
 def read_below(root: Path, name: str, *, advice: str = "") -> Part:
-    """Read an attachment that a line of an input file names, from the folder `root`.
+    """Read an attachment of an input file; raise ValueError if it is outside the folder `root`.
 
-    Raise ValueError if it is outside that folder, because input files are not trusted. `advice`
-    is added to the message.
+    A relative path is relative to `root`. Input files are not trusted, so they cannot name other
+    files. `advice` is added to the message of the ValueError.
     """
     path = (root / name).resolve()
     if not path.is_relative_to(root.resolve()):
@@ -145,10 +145,10 @@ def read_below(root: Path, name: str, *, advice: str = "") -> Part:
 
 
 def picture_paths(text: str) -> list[Path]:
-    """Return the paths in a text that name existing picture files, such as files dropped into it.
+    """Return the picture files that a text names, such as files dropped on the terminal.
 
-    A path may be in quotes, or have a backslash before each space. Words that begin with @ are
-    skipped.
+    Only files that exist are returned. A path may be in quotes, or have a backslash before each
+    space. Words that begin with @ are skipped.
     """
     found = []
     for word in re.findall(
@@ -178,7 +178,7 @@ _FIELD = re.compile(r"\s*(\w+)\s*(?:[:\s]\s*(list\[)?(str|int|float|bool)\]?)?\s
 
 
 def read_schema(given: str) -> Mapping[str, Any]:
-    """Return the JSON schema that --schema names.
+    """Return the JSON schema that the value of --schema contains or describes.
 
     `given` is JSON, the path of a JSON file, or a list of fields such as "name: str, age: int".
     """

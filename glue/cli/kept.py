@@ -15,7 +15,7 @@ _DAY = 24 * 60 * 60.0
 
 
 def new_chat_name(now: float | None = None) -> str:
-    """Return an automatic name for a new chat: the date, and six random hexadecimal digits."""
+    """Return an automatic name for a chat: `chat-`, the date and six random hexadecimal digits."""
     return f"chat-{time.strftime('%Y%m%d', time.localtime(now))}-{os.urandom(3).hex()}"
 
 

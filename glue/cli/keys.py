@@ -26,7 +26,10 @@ def keys() -> None:
 @keys.command(name="set")
 @click.argument("name", metavar="PROVIDER|VARIABLE")
 def set_key(name: str) -> None:
-    """Store a key, by provider or variable name. Asks for the key, or reads it from stdin."""
+    """Store the API key of a provider, or of a variable such as OPENAI_API_KEY.
+
+    On a terminal the command asks for the key. Otherwise it reads the key from stdin.
+    """
     variable = _key_variable(name)
     is_terminal = sys.stdin is not None and sys.stdin.isatty()
     if is_terminal:
@@ -58,7 +61,7 @@ def list_keys(as_json: bool) -> None:
     for row in rows:
         click.echo(f"{row['name']:<28} {row['source']}")
     if not rows:
-        click.echo("no keys are set; `glue keys set PROVIDER` stores one", err=True)
+        click.echo("no keys are set; store a key with `glue keys set PROVIDER`", err=True)
 
 
 @keys.command(name="path")

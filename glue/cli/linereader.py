@@ -1,4 +1,4 @@
-"""The plain reader of prompts in a chat, without the extra [chat]; uses readline if it exists."""
+"""The reader of prompts for a pipe, a dumb terminal, or a chat without the extra [chat]."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ question_option = click.option(
     help="File for the results, one JSON object per line.",
 )
 @click.option(
-    "-m", "--model", metavar="NAME", help="Use this provider:model, not that of the agent."
+    "-m", "--model", metavar="NAME", help="Use this provider:model, not the agent's model."
 )
 @click.option(
     "--template",
@@ -81,7 +81,7 @@ question_option = click.option(
     "--patience",
     default=PATIENCE,
     type=click.FloatRange(min=0),
-    help="Maximum seconds that a row waits for a provider that refuses requests (HTTP 429).",
+    help="Maximum seconds that a request waits while its provider refuses requests (HTTP 429).",
 )
 @click.option(
     "--queue", metavar="NAME", help="Put the rows on this queue for workers; needs --engine."
@@ -273,7 +273,7 @@ class Progress:
         return self.rows - sum(self.job.outcomes[each] for each in ("done", "wrapped_up"))
 
     def add(self, row: MapRow) -> None:
-        """Add a row that ended to the counts."""
+        """Count a row that has ended, and store its error if the row is incomplete."""
         self.rows += 1
         self.usage += row.usage
         self.notices.update([row.notice] if row.notice else [])
@@ -281,7 +281,9 @@ class Progress:
         if not row.complete and len(self.bad) < _MAX_SHOWN:
             text = f"line {row.number}: {row.outcome}: {row.error or 'no answer'}"
             if row.outcome == Outcome.PAUSED:
-                text += f"; `glue sessions pending {row.session} --store {self.store}` shows it"
+                text += (
+                    f"; `glue sessions pending {row.session} --store {self.store}` shows the calls"
+                )
             self.bad.append(row.error if row.outcome == "invalid" else text)
 
     def note(self, text: str) -> None:
@@ -313,7 +315,7 @@ class Progress:
         if self.incomplete:
             pieces.append(f"{self.incomplete:,} not complete")
         for name, seconds in self.job.ledger.cooling().items():
-            pieces.append(f"{name} refuses requests, rows wait {format_seconds(seconds)}")
+            pieces.append(f"rows wait {format_seconds(seconds)} because {name} refuses requests")
         if self.total is not None and fresh:
             pieces.append(f"{format_seconds((self.total - self.rows) / rate)} left")
         full = min(20 * self.rows // self.total, 20) if self.total else 0
@@ -321,7 +323,7 @@ class Progress:
         return bar + ", ".join(pieces)
 
     def end(self) -> None:
-        """Print the first incomplete rows and a summary, unless the map is quiet or failed."""
+        """Print up to 20 incomplete rows and a summary, unless `quiet` is set or the map failed."""
         self.line.hide()
         if self.quiet or self.job.error is not None:
             return
@@ -341,7 +343,7 @@ class Progress:
         if self.lost:
             self.note(
                 f"a killed process left {count(self.lost, 'request')} without a reply; "
-                "the provider may have charged anyway"
+                "the provider may have charged for them"
             )
         if self.job.unfinished:
             budget = " and a larger budget" if self.job.over_budget else ""

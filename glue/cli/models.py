@@ -30,7 +30,7 @@ class ModelsGroup(click.Group):
 
 @click.group(cls=ModelsGroup)
 def models() -> None:
-    """List or search known models (`glue models PROVIDER`, `glue models WORD`); define aliases."""
+    """List or search known models (`glue models [PROVIDER] [WORD]`), or define aliases."""
 
 
 @models.command(name="list")
@@ -39,7 +39,7 @@ def models() -> None:
 @click.option(
     "--reasoning",
     type=click.Choice(EFFORTS),
-    help="Show the reasoning level that each model gets if you ask for this level.",
+    help="Show the level that each model gets if this reasoning level is requested.",
 )
 @json_option
 def list_models(
@@ -86,9 +86,9 @@ def list_models(
 
 
 def _split_words(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    """Return the provider that the first word names, or "", and the words to search for.
+    """Split words into the name of a provider, or "", and the words to search for.
 
-    If the first word does not name a provider, it is a word to search for.
+    The first word may name a provider. If it does not, all words are words to search for.
     """
     if words and words[0].lower() in (*known(), *aliases()):
         return lookup(words[0]).name, words[1:]
@@ -126,8 +126,8 @@ def alias(name: str, model: str) -> None:
     """
     if not re.fullmatch(r"[A-Za-z][\w-]*", name) or name in known():
         raise ConfigError(
-            f"{name!r} cannot be an alias; use letters, digits, - and _, a letter first, and no "
-            "provider's name"
+            f"{name!r} cannot be an alias; begin with a letter, use only letters, digits, - and _, "
+            "and do not use the name of a provider"
         )
     for each in split(model):
         lookup(each)  # raises ConfigError for a wrong name

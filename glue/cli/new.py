@@ -1,4 +1,4 @@
-"""`glue new`: write a single-file agent from a template, and cases for the template `eval`."""
+"""`glue new`: write a single-file agent from a template. `eval` also writes a file of cases."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROMPTS = {
     type=click.Choice(tuple(PROMPTS)),
     default="tool",
     show_default=True,
-    help="The example that the file contains.",
+    help="The example to write to NAME.py.",
 )
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def new(name: str, template: str, force: bool) -> None:

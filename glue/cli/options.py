@@ -85,13 +85,13 @@ _PERMISSIONS: tuple[Callable[[Any], Any], ...] = (
         "--allow",
         multiple=True,
         metavar="RULE",
-        help="Run a tool without asking, such as write_file or 'shell:git status'. Repeatable.",
+        help="Run calls that RULE names, without asking: write_file, 'shell:git *'. Repeatable.",
     ),
     click.option(
         "--deny",
         multiple=True,
         metavar="RULE",
-        help="Never run a tool, even with --allow or --yes. Repeatable.",
+        help="Never run calls that RULE names, even with --allow or --yes. Repeatable.",
     ),
     click.option("-y", "--yes", is_flag=True, help="Run every tool without asking."),
 )
@@ -110,8 +110,9 @@ _SANDBOX: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--questions",
         type=click.Choice(QUESTIONS),
-        help="Ask before every command (all, the default), or only if a command fails in a sandbox "
-        "that can neither write to this folder nor use the network (writes).",
+        help="all (the default): ask before every command. writes: first run the command in a "
+        "sandbox that can neither write to this folder nor use the network, and ask only if the "
+        "sandbox makes the command fail.",
     ),
 )
 _QUESTION = click.option(
@@ -145,7 +146,8 @@ _SETTINGS: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--tools",
         metavar="LIST",
-        help="Tools, separated by commas: fs, edit, git, shell, web, coding, or the agent's tools.",
+        help="Tools, separated by commas: the bundles fs, edit, git, shell, web and coding, "
+        "or names of tools of the agent.",
     ),
     click.option("--no-tools", is_flag=True, help="Use no tools."),
     click.option(
@@ -158,7 +160,7 @@ _SETTINGS: tuple[Callable[[Any], Any], ...] = (
         "-s",
         "--session",
         metavar="NAME",
-        help="Store the conversation under this name, or continue it if it exists.",
+        help="Continue the session with this name, or create it if it does not exist.",
     ),
     click.option(
         "-c", "--continue", "resume", is_flag=True, help="Continue the most recent session."
@@ -182,7 +184,7 @@ _SETTINGS: tuple[Callable[[Any], Any], ...] = (
         help="Give the model the AGENTS.md and the skills of this checkout.",
     ),
     click.option("--max-turns", **_budget(int), help="Maximum number of turns that call tools."),
-    click.option("--max-requests", **_budget(int), help="Maximum number of requests."),
+    click.option("--max-requests", **_budget(int), help="Maximum number of requests to providers."),
     click.option("--token-budget", **_budget(int), help="Maximum number of tokens for the run."),
     click.option(
         "--usd-budget",
@@ -283,8 +285,8 @@ def batch_options(unit: str, batch: str) -> Callable[[F], F]:
             click.option(
                 "--resume",
                 is_flag=True,
-                help=f"Continue {batch} that was stopped or killed; "
-                "start it if there is none to continue.",
+                help=f"Continue {batch} that was stopped or killed, "
+                "or start a new one if nothing was run yet.",
             ),
             click.option(
                 "--overwrite", is_flag=True, help="Delete an existing output and start again."
@@ -329,7 +331,7 @@ def batch_options(unit: str, batch: str) -> Callable[[F], F]:
 
 
 def check_output(given: Mapping[str, Any], *paths: Path) -> None:
-    """Raise ConfigError if a file of a batch exists, unless --resume or --overwrite is given.
+    """Raise ConfigError if one of `paths` exists, unless --resume or --overwrite is given.
 
     Raise UsageError if both options are given.
     """
@@ -388,8 +390,8 @@ class Sources:
             if (top := find_checkout()) is not None and top != Path.cwd().resolve():
                 below = Path.cwd().resolve().relative_to(top).as_posix()
                 instructions += (
-                    f"This folder is {below}/ in its checkout; "
-                    "the git tools name files from the top of the checkout.\n"
+                    f"The working folder is {below}/ in a git checkout. "
+                    "The git tools name files from the top of the checkout.\n"
                 )
         try:
             return Agent(model, tools=tools, instructions=instructions)
@@ -397,7 +399,10 @@ class Sources:
             raise ConfigError(str(error)) from None
 
     def _add_project(self) -> None:
-        """Replace the agent by a copy that gets the AGENTS.md and the skills of the checkout."""
+        """Replace `self.agent` by a copy with the AGENTS.md and the skills of the project folder.
+
+        Raise ConfigError if the folder has neither.
+        """
         folder = project_folder()
         found = load_project(folder)
         if not found.instructions and not found.skills:
@@ -411,7 +416,7 @@ class Sources:
         self.agent = build(project=folder)
 
     def find(self, name: str) -> Any:
-        """Return a setting from the strongest source that sets it, or None.
+        """Return a setting from the flags, else the file header, else the configuration, else None.
 
         The agent's code is not one of the sources.
         """
@@ -443,7 +448,7 @@ class Sources:
             raise ConfigError(str(error)) from None
 
     def output(self) -> Any:
-        """Return the JSON schema of --schema, or None."""
+        """Return the JSON schema that --schema names, or None if --schema is not given."""
         schema = self.given.get("schema")
         return None if schema is None else read_schema(schema)
 
@@ -478,7 +483,7 @@ class Sources:
         return (*chosen.values(), *built_in)
 
     def shell_options(self) -> dict[str, Any]:
-        """Return the options for the shell tool: its sandbox, and when it asks for permission.
+        """Return keyword arguments of the shell tool: its sandbox and when it asks for permission.
 
         Raise UsageError if a flag needs a sandbox and the sandbox is off.
         """
@@ -512,16 +517,17 @@ class Sources:
         return override_limits(own, **changed) if changed else None
 
     def budgets(self, own: LimitsSource | None) -> dict[str, Any]:
-        """Return the limits that the sources set, by name, without the limits `own` of the agent.
+        """Return the limits that flags, file header or configuration set, by name.
 
-        If the agent's code has limits, GLUE_ variables and configuration files are ignored.
+        The value None removes a limit. The limits `own` of the agent's code are not in the result.
+        If `own` is not None, GLUE_ variables and configuration files are ignored.
         """
         find = self.before_code.get if own is not None else self.find
         found = {name: find(name) for name in BUDGETS if find(name) is not None}
         return {name: None if value == NO_LIMIT else value for name, value in found.items()}
 
     def rules(self) -> dict[str, tuple[str, ...]]:
-        """Return the allow and deny rules of all sources together.
+        """Return the allow and deny rules of flags, file header and configuration together.
 
         No source replaces another, so a flag that allows one tool keeps the configured denials.
         """
@@ -534,7 +540,11 @@ class Sources:
     def _permission(
         self, own: Permission | None, ask: Callable[[PermissionRequest], Any] | None
     ) -> Permission:
-        """Return the policy: rules decide first, then --yes, the agent's own policy or the user."""
+        """Return the permission policy: the rules, then one policy for calls that no rule decides.
+
+        With --yes this policy allows every call. Otherwise it is the agent's own policy `own`, or
+        if that is None, a policy that asks the user, defers or denies as --on-question says.
+        """
         wanted = self._on_question(own, ask)
         if self.given.get("yes"):
             own = AllowAll()
@@ -562,7 +572,7 @@ class Sources:
                 )
             if flag == "ask" and ask is None:
                 raise click.UsageError(
-                    "--on-question ask needs a terminal, on stdin and on stderr; "
+                    "--on-question ask needs a terminal on stdin and stderr; without a terminal, "
                     "--session NAME --on-question defer lets a person answer later"
                 )
             if flag == "defer" and not has_session:
@@ -579,7 +589,7 @@ class Sources:
 async def deny_unattended(request: PermissionRequest) -> Decision:
     """Deny a call because no user can be asked; the reason names the options that would help."""
     decision = await deny_unattended_now(request)
-    return deny(f"{decision.reason}, --session NAME --on-question defer lets a person answer later")
+    return deny(f"{decision.reason}; --session NAME --on-question defer lets a person answer later")
 
 
 async def deny_unattended_now(request: PermissionRequest) -> Decision:
@@ -599,6 +609,7 @@ def describe_confinement(confinement: str) -> str:
     if confinement != "no sandbox":
         return confinement
     return (
-        "no sandbox: an allowed command can do what you can do, and read the keys of this program; "
+        "no sandbox: an allowed command has all your rights and can read the provider keys of this "
+        "program; "
         "`glue doctor` prints the reason"
     )

@@ -122,7 +122,7 @@ class Printer:
         self.open = "" if text.endswith("\n") else "err"
 
     def _wait(self, label: str) -> None:
-        """Show the spinner with a label; end an unfinished line first."""
+        """End an unfinished line on the terminal, then show the spinner with a label."""
         if self.progress.is_on and (self.open == "err" or self.out.is_terminal):
             self.settle()
         self.progress.start(label)
@@ -180,7 +180,7 @@ def usage_line(result: RunResult[Any]) -> str:
 
 
 class EventWriter:
-    """A listener that writes each event as a line of JSON, after a line with the prompt."""
+    """A listener that writes each event as a JSON line, and the prompt before the first request."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self._write = write

@@ -28,9 +28,9 @@ def live_threads() -> frozenset[threading.Thread]:
 
 
 def exit_code_despite_threads(code: int, before: Collection[threading.Thread]) -> int:
-    """Wait up to GRACE seconds for new threads; return `code`, or exit with it if one still runs.
+    """Wait up to GRACE seconds for new threads. If a thread still runs, exit; else return `code`.
 
-    A thread is new if it is not in `before`.
+    The process exits with `code`. A thread is new if it is not in `before`.
     """
     end = time.monotonic() + GRACE
     for thread in live_threads() - frozenset(before):

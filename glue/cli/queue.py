@@ -40,7 +40,7 @@ engine_option = click.option(
 @click.option("--queue", required=True, metavar="NAME", help="The queue to take rows from.")
 @engine_option
 @click.option(
-    "-m", "--model", metavar="NAME", help="Use this provider:model, not that of the agent."
+    "-m", "--model", metavar="NAME", help="Use this provider:model, not the agent's model."
 )
 @click.option(
     "-n",
@@ -60,7 +60,7 @@ engine_option = click.option(
     "--patience",
     default=PATIENCE,
     type=click.FloatRange(min=0),
-    help="Maximum seconds that a row waits for a provider that refuses requests (HTTP 429).",
+    help="Maximum seconds that a request waits while its provider refuses requests (HTTP 429).",
 )
 @click.option(
     "--poll",
@@ -139,9 +139,10 @@ def queue() -> None:
     help="With --watch: seconds between two updates.",
 )
 def list_(name: str | None, engine: str, as_json: bool, watch: bool, every: float) -> None:
-    """Show queues: rows that wait, run, are done or failed; cost; cooldowns; and the workers.
+    """Show the rows of queues by state, and their cost, cooldowns and workers.
 
-    With --watch a line per queue is updated while it runs; with --json each is a JSON object.
+    A row waits, runs, is done, is paused or has failed. With --watch the command prints one line
+    for each queue, and updates the line until Ctrl-C. With --json the queues are one JSON object.
     """
     tables = _tables(engine)
     try:
@@ -167,9 +168,9 @@ def list_(name: str | None, engine: str, as_json: bool, watch: bool, every: floa
                 rows = f"{count(held, 'row')}, at most {worker['concurrency']}"
                 click.echo(f"  {worker['id']}  runs {rows}, {heartbeat}")
             else:
-                click.echo(f"  {worker['id']}  stopped; it held {count(held, 'row')}")
+                click.echo(f"  {worker['id']}  stopped with {count(held, 'unfinished row')}")
         for worker_id, held in state["held"].items():
-            click.echo(f"  {worker_id}  stopped; it held {count(held, 'row')}")
+            click.echo(f"  {worker_id}  stopped with {count(held, 'unfinished row')}")
         if not state["slots"]:
             click.echo("  no worker is running; `glue worker AGENT.py --queue ...` starts one")
 
@@ -203,7 +204,7 @@ def _line(state: dict[str, Any]) -> str:
     if state["usd_reserved"] > 0:
         text += f" and {cost_text(state['usd_reserved'])} reserved"
     for name, seconds in state["cooldowns"].items():
-        text += f"; {name} refuses requests, rows wait {format_seconds(seconds)}"
+        text += f"; rows wait {format_seconds(seconds)} because {name} refuses requests"
     return text
 
 

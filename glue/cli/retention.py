@@ -55,7 +55,8 @@ async def prune_sessions(
     """Delete sessions that have not changed for `older` seconds; return deleted and skipped ids.
 
     Sessions that wait for an answer are kept, unless `outcomes` names `paused`. If `outcomes` has
-    names, only sessions with these outcomes are deleted. `dry_run` deletes nothing.
+    names, only sessions with these outcomes are deleted. `dry_run` deletes nothing, but
+    returns the ids that would be deleted.
 
     Returns:
         The ids of the deleted sessions, and the ids of old sessions that were skipped because they

@@ -85,7 +85,7 @@ def run(words: tuple[str, ...], **given: Any) -> None:
 
 
 def run_agent(agent: Agent[Any, Any], *, prompt: str = "") -> None:
-    """Run an agent with the program's own command line; exit with the code of the outcome.
+    """Read the program's command line, run the agent, and exit with the code of the outcome.
 
     This is `Agent.cli`. `prompt` is used if the command line has no prompt and stdin has no data.
     """
@@ -194,7 +194,7 @@ def run_to_the_end(
 def _check(given: Mapping[str, Any]) -> None:
     check_session(given)
     if given["as_curl"] and not given["show_wire"]:
-        raise click.UsageError("--as-curl needs --show-wire; add it")
+        raise click.UsageError("--as-curl needs --show-wire; add --show-wire")
     if given["record"] and given["replay"]:
         raise click.UsageError("--record and --replay exclude each other; use one of them")
     if given["quiet"] and given["verbose"]:
@@ -246,7 +246,7 @@ class Run:
             )
 
     def overrides(self) -> dict[str, Any]:
-        """Return the settings that override the agent's settings, with the tools of MCP servers."""
+        """Return the settings that override the agent's, including the tools of the MCP servers."""
         model: Any = self.settings.get("model") or self.agent.settings.model
         if self.sources.given.get("buffer") and isinstance(model, str):
             self.buffered = self.buffered or new(model, buffer=True)
@@ -259,7 +259,7 @@ class Run:
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[None]:
-        """Connect to the MCP servers of --mcp, if any, during a `with` block."""
+        """Connect to the MCP servers of --mcp, if any, and disconnect after the `with` block."""
         config = self.sources.given.get("mcp")
         if not config:
             yield
@@ -344,7 +344,8 @@ class Run:
         if not found:
             where = store_name(self.sources.find("store") or "")
             raise ConfigError(
-                f"no session to continue in {where}; `glue chat` and `glue run -s NAME` store one"
+                f"no session to continue in {where}; "
+                "`glue chat` and `glue run -s NAME` store sessions"
             )
         return found[0].id
 
@@ -370,7 +371,10 @@ class Run:
         return exit_code(result)
 
     def _advice(self, error: Exception) -> str:
-        """Return the advice for a run that reached a limit: how to continue it, or to store it."""
+        """Return how to continue a run that reached a limit.
+
+        If the run is not stored, return how to raise the limit and how to store the next run.
+        """
         option = f"--{reached_limit(error).replace('_', '-')}"
         if not self.session_id:
             return f"{option} N raises the limit; a run with -s NAME is stored and can be continued"
@@ -490,7 +494,7 @@ def explain(error: Exception, advice: str = "") -> str:
 
 
 def is_user_mistake(error: Exception | None) -> TypeGuard[ProviderError]:
-    """Return whether a provider refused the key, or does not know the model or the address."""
+    """Return whether `error` means that the key, model or address of a provider is wrong."""
     return isinstance(error, ProviderError) and error.kind in ("auth", "not_found")
 
 

@@ -65,7 +65,7 @@ class RunLog(EventWriter):
     default=20,
     show_default=True,
     type=click.IntRange(min=1),
-    help="Maximum number of runs, or of groups with --by.",
+    help="Maximum number of runs in the list, or of groups if they are grouped.",
 )
 @click.option(
     "--by",
@@ -74,9 +74,9 @@ class RunLog(EventWriter):
 )
 @json_option
 def runs(limit: int, by: str | None, as_json: bool) -> None:
-    """List the last runs: time, outcome, model, tokens, cost and prompt; or add them up with --by.
+    """List the last runs: time, outcome, model, tokens, cost and prompt. --by lists sums of groups.
 
-    `glue view last` shows the last one. Runs are logged if `glue config set log true` or GLUE_LOG=1
+    `glue view last` shows the last run. Runs are logged if `glue config set log true` or GLUE_LOG=1
     switches the log on.
     """
     empty = "no runs are logged; `glue config set log true` switches the log on"

@@ -25,8 +25,8 @@ from glue.stores import open_store
     "--token",
     default="",
     envvar="GLUE_SERVE_TOKEN",
-    help="Secret in the address of the page, also in GLUE_SERVE_TOKEN. Default: a random one. "
-    "Needed with a --host that other machines can reach.",
+    help="Secret that the address of the page must contain, also read from GLUE_SERVE_TOKEN. "
+    "Default: a random secret. Required if --host is an address that other machines can reach.",
 )
 @click.option("--open/--no-open", "show", default=True, help="Open the page in a browser.")
 @click.option("--store", metavar="PATH", help="Folder, .db file or postgresql:// address.")
@@ -34,9 +34,11 @@ from glue.stores import open_store
     "--allow",
     multiple=True,
     metavar="RULE",
-    help="Run a tool without a question, such as write_file. Repeatable.",
+    help="Run the tool that RULE names, such as write_file, without a question. Repeatable.",
 )
-@click.option("--deny", multiple=True, metavar="RULE", help="Never run a tool. Repeatable.")
+@click.option(
+    "--deny", multiple=True, metavar="RULE", help="Never run the tool that RULE names. Repeatable."
+)
 def serve(
     file: str,
     host: str,

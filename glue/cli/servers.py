@@ -114,7 +114,10 @@ class _NoModel:
 
 
 def _missing_keys(model: Any) -> list[str]:
-    """Return the variables to set because the key of a model is missing; [] if none is missing."""
+    """Return the environment variables for the keys that `model` lacks, or [] if it lacks none.
+
+    If no model is named, return GLUE_MODEL and the variables of all providers that need a key.
+    """
     if isinstance(model, _NoModel):
         entries = [lookup(name) for name in known()]
         keys = [entry.key[0] for entry in entries if entry.key and not entry.quirks.local]
@@ -249,7 +252,7 @@ def run(function: Callable[..., Awaitable[None]], *args: object) -> None:
 
 
 def take_stdout() -> tuple[BinaryIO, BinaryIO]:
-    """Return the real stdin and stdout for a protocol; other code gets empty input and stderr.
+    """Redirect stdin and stdout of this process, and return the real ones for use by a protocol.
 
     From then on, code that reads stdin reads nothing, and output to stdout goes to stderr.
     """

@@ -61,7 +61,7 @@ def list_(store: str | None, as_json: bool) -> None:
         return when, f"{'· ' * depth}{info.id}", one_line(info.title, 60)
 
     where = store_name(configured_store(store))
-    empty = f"no sessions in {where}; `glue run -s NAME ...` and `glue chat -s NAME` store one"
+    empty = f"no sessions in {where}; `glue run -s NAME ...` and `glue chat -s NAME` store sessions"
     print_rows(sort_by_tree(found), ("changed", "name", "begins with"), cells, False, empty)
 
 
@@ -199,7 +199,7 @@ def rm(names: tuple[str, ...], store: str | None, yes: bool) -> None:
         if not is_interactive():
             raise ConfigError(
                 "no user can be asked, because stdin or stderr is not a terminal; "
-                "--yes removes without asking"
+                "--yes removes the sessions without asking"
             )
         click.confirm(f"Remove {', '.join(map(one_line, names))}?", abort=True, err=True)
     with_store(store, remove)
@@ -228,5 +228,6 @@ def prune(older: float, outcomes: tuple[str, ...], dry_run: bool, store: str | N
         names = ", ".join(one_line(name) for name in skipped[:8])
         more = f" and {len(skipped) - 8} more" if len(skipped) > 8 else ""
         click.echo(
-            f"glue: sessions in use or unreadable, which were not deleted: {names}{more}", err=True
+            f"glue: these sessions are in use or unreadable and were not deleted: {names}{more}",
+            err=True,
         )

@@ -27,9 +27,12 @@ SETTINGS: Mapping[str, tuple[type, str]] = {
     "usd_budget": (float, "a number of US dollars"),
     "seconds": (float, "a number of seconds"),
     "on_question": (str, "ask, defer or deny: what `glue run` does if a tool needs permission"),
-    "sandbox": (str, "auto, require or off: whether commands run in a sandbox"),
+    "sandbox": (
+        str,
+        "auto, require or off: run commands in a sandbox if one works, only there, or without",
+    ),
     "network": (bool, "true or false: whether commands in the sandbox may use the network"),
-    "questions": (str, "all or writes: which commands of the shell tool ask"),
+    "questions": (str, "all or writes: which commands of the shell tool ask for permission"),
     "store": (str, "the folder, .db file or postgresql:// address that stores sessions"),
     "chat_days": (int, "a whole number of days for which chats without a name are kept"),
     "log": (bool, "true or false: whether runs are logged for `glue runs`"),
@@ -220,7 +223,7 @@ def write_setting(name: str, value: Any, table: str = "") -> None:
 
 
 def _remove_assignment(lines: list[str], name: str, start: int) -> int:
-    """Delete the first assignment of a name at or after line `start`; return its line number.
+    """Delete the first assignment of a name from line `start` on, and return its line number.
 
     If there is none, delete nothing and return the number of lines.
     """

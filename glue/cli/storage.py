@@ -1,4 +1,4 @@
-"""The store that a command uses: its option, its setting, and reading sessions from it."""
+"""Open the store that the option --store or a setting names, and load sessions from it."""
 
 from __future__ import annotations
 

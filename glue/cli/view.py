@@ -1,4 +1,4 @@
-"""`glue view`: write a session, a logged run or a file as an HTML page, or an index of all."""
+"""`glue view`: write a session, a logged run or a file as an HTML page, or write an index page."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ MAX_LISTED = 200  # sessions, and runs, in an index: the most recent ones
 @click.option("--open", "show", is_flag=True, help="Open the page in a browser.")
 @store_option
 def view(target: str | None, output: str, show: bool, store: str | None) -> None:
-    """Write a transcript as an HTML page and print its path. Without a name, write an index.
+    """Write a transcript, or an index of sessions and runs, as HTML, and print the path.
+
+    Without an argument, write pages of the newest sessions and runs, and an index of the pages.
 
     SESSION is the name of a stored session. RUN is a logged run: `last`, or an id from
     `glue runs --json`. FILE is a session file, a cassette (--record), the events that --json
@@ -46,7 +48,9 @@ def view(target: str | None, output: str, show: bool, store: str | None) -> None
     """
     if target is None:
         if output == "-":
-            raise click.UsageError("-o - needs SESSION, RUN or FILE; an index is several files")
+            raise click.UsageError(
+                "-o - needs SESSION, RUN or FILE, because an index has several files"
+            )
         path = _write_index(output, store)
     else:
         html = page(_transcript(target, store))

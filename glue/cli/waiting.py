@@ -43,7 +43,11 @@ _KEPT = (
 
 
 def with_command(prompt: Any, sources: Sources) -> tuple[Message, ...]:
-    """Return the messages of a prompt; the `meta` of the first message stores the run's command."""
+    """Return a prompt as messages, with the command of the run in the `meta` of the first message.
+
+    The command consists of the current folder, the agent file and some options. `command_of` reads
+    the command.
+    """
     first, *others = prompt_messages(prompt)
     given = sources.given
     kept: dict[str, Json] = {name: given[name] for name in _KEPT if given.get(name)}
@@ -54,7 +58,7 @@ def with_command(prompt: Any, sources: Sources) -> tuple[Message, ...]:
 
 
 def command_of(messages: Iterable[Message]) -> Mapping[str, Any] | None:
-    """Return the newest command that a prompt stores in its `meta`, or None if no prompt does."""
+    """Return the command in the `meta` of the last prompt that has a command, or None."""
     found: Mapping[str, Any] | None = None
     for message in messages:
         if isinstance(message, UserMessage) and isinstance(message.meta, Mapping):
@@ -77,9 +81,11 @@ def shown(call: PendingCall, screen: Screen) -> str:
 def waiting_lines(
     calls: Sequence[PendingCall], session: str, options: Sequence[str] = ()
 ) -> list[str]:
-    """Return a heading, and for each pending call a line and the command that answers the call.
+    """Return a heading, a line for each pending call, and the commands that answer the calls.
 
-    `options` are added to the command, such as the store of the session.
+    The command follows the line of its call. If `session` is "", there are no commands, and the
+    last line states that the run is not stored. `options` are added to each command, such as the
+    store of the session.
     """
     lines = [f"paused: {count(len(calls), 'call')} {'waits' if len(calls) == 1 else 'wait'}"]
     if session:

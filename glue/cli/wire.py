@@ -65,7 +65,10 @@ def as_curl(sent: Sent) -> str:
 
 
 def key_variable(url: str) -> str:
-    """Return the variable with the API key for a URL, or "" if no key is set for its provider."""
+    """Return the name of the variable with the API key for a URL, or "" if no such key is set.
+
+    The variable is that of the provider whose address the URL begins with.
+    """
     for name in known():
         entry = lookup(name)
         variable = used_variable(entry)

@@ -1,4 +1,4 @@
-"""Runs on many inputs (`map`), runs that survive a crash (`Durable`), one row (`run_row`)."""
+"""Runs on many inputs (`map`) or one (`run_row`), and runs that survive a crash (`Durable`)."""
 
 from glue.durable.batch import MapRun, map  # noqa: A004
 from glue.durable.ledger import Rate

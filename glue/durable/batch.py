@@ -55,7 +55,7 @@ class Engine(Protocol):
     """The part of a map that runs the rows: in this process, or on a queue."""
 
     async def run(self, job: MapRun, lines: AsyncIterator[InputLine], put: Put) -> None:
-        """Run the lines and await `put(line, row)` once for each result.
+        """Run the lines of the input as rows, and await `put(line, row)` once for each result.
 
         Read a line only when it can be started, because the input may be endless.
         """
@@ -63,7 +63,7 @@ class Engine(Protocol):
 
 @dataclass(eq=False, kw_only=True)
 class MapRun:
-    """The rows of `glue.map`, as an async iterator that can be read once.
+    """The rows of `glue.map` with their results, as an async iterator that can be read once.
 
     `stop()` ends the map early. The arguments are those of `glue.map`, which checks them.
     """
@@ -101,13 +101,16 @@ class MapRun:
         return self.error is not None or self.cancel.cancelled
 
     def stop(self) -> None:
-        """Cancel the running rows and start no more. The iteration ends when they have ended."""
+        """Cancel the running rows and start no others.
+
+        The iteration ends when the cancelled rows have ended.
+        """
         self.cancel.cancel()
 
     def check(self, row: MapRow) -> None:
-        """Stop the map if a row failed with an error that every row would get, as for a bad key.
+        """Stop the map if a row failed with an error that would fail all rows, such as a wrong key.
 
-        No more rows start. After the running rows, the map raises the first such error.
+        No more rows start. When the running rows have ended, the map raises the first such error.
         """
         if row.outcome == Outcome.FAILED and row.kind in FATAL and self.error is None:
             self.error = ConfigError(row.error)
@@ -183,7 +186,10 @@ class MapRun:
                     await self.engine.run(self, lines, put)
 
     async def _lines(self, send: MemoryObjectSendStream[Result]) -> AsyncGenerator[InputLine, None]:
-        """Yield the lines to run. With `resume`, finished rows are sent to `send` instead."""
+        """Yield the input lines to run. If `resume`, leave out the lines of finished rows.
+
+        The finished rows are sent to `send`.
+        """
         given = self.inputs
         items: Any = aiter(given if isinstance(given, AsyncIterable) else _async(given))
         number = 0
@@ -205,7 +211,7 @@ class MapRun:
     async def _record(
         self, receive: MemoryObjectReceiveStream[Result], out: MemoryObjectSendStream[MapRow]
     ) -> None:
-        """Store results, several with one commit, and then send them to the caller."""
+        """Store new results, one commit for each batch, and then send all results to the caller."""
         stored = 0
         with receive:
             async for first in receive:
@@ -224,9 +230,9 @@ class MapRun:
                     await self._send_in_order(row, out)
 
     async def _send_in_order(self, row: MapRow, out: MemoryObjectSendStream[MapRow]) -> None:
-        """Send `row` and the rows that waited for it to the caller, or keep it until its turn.
+        """Send `row` and later rows that waited for it, or keep `row` until earlier rows are sent.
 
-        If not `ordered`, send it at once.
+        If the map is not `ordered`, send `row` at once.
         """
         if not self.ordered:
             self._pending.clear()
@@ -248,7 +254,7 @@ async def _async(items: Iterable[Any]) -> AsyncGenerator[Any, None]:
 
 @dataclass(eq=False, kw_only=True)
 class EmbeddedEngine:
-    """An engine that runs the rows in this process."""
+    """An engine that runs the rows of a map in this process."""
 
     concurrency: int = 8
     retry_delay: float = 1.0
@@ -419,7 +425,7 @@ def map(  # noqa: A001 # called as `glue.map(agent, inputs)`, like the built-in 
     if resume and overwrite:
         raise ValueError("resume and overwrite exclude each other")
     if resume and state is None:
-        raise ValueError("resume needs state, the file of the map to resume")
+        raise ValueError("resume needs the argument state: pass the path of the map's file")
     local = {"concurrency": concurrency, "retry_delay": retry_delay, "patience": patience}
     given: dict[str, Any] = {name: each for name, each in local.items() if each is not None}
     if engine is None:
@@ -427,7 +433,10 @@ def map(  # noqa: A001 # called as `glue.map(agent, inputs)`, like the built-in 
     elif not callable(getattr(engine, "run", None)):
         raise TypeError(f"engine must be an object that runs rows, not {show(engine)}")
     elif given:
-        raise ConfigError(f"with an engine, glue.map does not take {', '.join(given)}")
+        raise ConfigError(
+            f"with an engine, glue.map does not take {', '.join(given)};"
+            " remove these arguments, because the engine decides on them"
+        )
     return MapRun(
         agent=agent,
         inputs=inputs,

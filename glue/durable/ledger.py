@@ -72,12 +72,15 @@ class Balance:
     held_tokens: float = 0.0
 
     def expected(self, usd: float = 0.0, tokens: float = 0.0) -> Hold:
-        """Return the expected cost of a request: the mean so far, at least `usd` and `tokens`."""
+        """Return the expected dollars and tokens of a request.
+
+        They are the means of the requests so far, but at least `usd` and `tokens`.
+        """
         count = max(self.requests, 1)
         return Hold(max(usd, self.usd / count), max(tokens, self.tokens / count))
 
     def over(self, usd: float = 0.0, tokens: float = 0.0) -> BudgetExceeded | None:
-        """Return the error if a further request exceeds the budget, or None."""
+        """Return a BudgetExceeded if a further request would exceed the budget, else None."""
         more = self.expected(usd, tokens)
         if _exceeds(self.usd + self.held_usd, more.usd, self.usd_budget):
             return BudgetExceeded("usd", self.usd_budget or 0.0, self.usd)
@@ -86,13 +89,13 @@ class Balance:
         return None
 
     def add(self, usage: Usage, requests: int) -> None:
-        """Add the usage and the number of requests to the spending of the map."""
+        """Add the usage of a number of requests, and the number, to the spending of the map."""
         self.usd += usage.cost or 0.0
         self.tokens += usage.total
         self.requests += requests
 
     def reserve(self, hold: Hold, usd: float, tokens: float) -> BudgetExceeded | None:
-        """Reserve the expected cost of a request, or return the error if the budget is spent.
+        """Reserve the expected cost of a request; return None, or an error if the budget is spent.
 
         A reservation of the row that is left over from an interrupted try is replaced.
         """
@@ -106,12 +109,12 @@ class Balance:
         return error
 
     def settle(self, hold: Hold, usage: Usage, requests: int) -> None:
-        """Replace the reservation of a row by what its requests have cost."""
+        """Release the reservation of a row, and add the usage of its requests to the spending."""
         self.release(hold)
         self.add(usage, requests)
 
     def release(self, hold: Hold) -> None:
-        """Drop the reservation of a row."""
+        """Set the reservation of a row to 0, and subtract it from the sum of all reservations."""
         self.held_usd -= hold.usd
         self.held_tokens -= hold.tokens
         hold.usd = hold.tokens = 0.0
@@ -139,12 +142,12 @@ class MapBudget:
         return work(self.balance, hold)
 
     def add_earlier(self, usage: Usage, requests: int) -> None:
-        """Add the usage of earlier processes to the balance; a second call would add it again."""
+        """Add the usage of earlier processes to the balance of this budget. Call this only once."""
         self.balance.add(usage, requests)
 
 
 class SharedBudget(MapBudget):
-    """The budget of a map in the tables of its queue, which workers share."""
+    """The budget that all workers of a map share; the tables of the queue contain its balance."""
 
     def __init__(
         self, tables: Tables, map: str, usd_budget: float | None, token_budget: float | None
@@ -202,13 +205,13 @@ class RowBudget(Policy):
         return None
 
     def begin(self, usage: Usage) -> None:
-        """Begin a run. `usage` is the part of its usage that has been counted already."""
+        """Begin a run. `usage` is its usage before a pause, which the budget contains already."""
         self._counted = usage
 
     async def end(self, usage: Usage | None) -> None:
-        """Count the usage of a run that has ended, and release its reservation if it still has one.
+        """Add the uncounted usage of an ended run to the budget, and release its open reservation.
 
-        If `usage` is None, count nothing.
+        If `usage` is None, add nothing.
         """
         if usage is not None and self.budget.is_limited:
             await self._settle(usage)
@@ -219,7 +222,10 @@ class RowBudget(Policy):
             )
 
     async def _settle(self, usage: Usage) -> None:
-        """Replace the reservation by the usage of the run since the last call, if it used any."""
+        """Add the uncounted usage of the run to the budget, and release the reservation.
+
+        `usage` is the usage of the run so far. If all of `usage` is counted already, do nothing.
+        """
         more, self._counted = difference(usage, self._counted), usage
         if more.total or more.cost:
             requests, self._is_reserved = int(self._is_reserved), False
@@ -268,13 +274,13 @@ Rates: TypeAlias = Rate | Mapping[str, Rate] | None
 
 @dataclass(slots=True)
 class Meter:
-    """A rate limit: the end of its last time slot, and the mean tokens of a request."""
+    """The state of a rate limit: the end of the last slot, and the mean tokens of a request."""
 
     free_at: float = 0.0
     mean: float = 0.0  # moving average of the tokens of a request
 
     def take(self, now: float, seconds: float, tokens: float = 0.0) -> tuple[float, float]:
-        """Reserve the next time slot. Return the seconds until it begins and the reserved tokens.
+        """Reserve the next time slot. Return its delay in seconds, and the number of its tokens.
 
         Args:
             now: the current time.
@@ -287,14 +293,18 @@ class Meter:
         return begins - now, reserved
 
     def correct(self, now: float, seconds: float, reserved: float, used: float) -> None:
-        """Correct the last slot by the difference between the used and the reserved tokens."""
+        """Add the used tokens of a request to the mean, and move the end of the last time slot.
+
+        The end moves by `seconds` for each token that was used but not reserved. It moves back if
+        fewer tokens were used than reserved.
+        """
         self.mean = used if not self.mean else 0.8 * self.mean + 0.2 * used
         self.free_at = max(self.free_at, now) + seconds * (used - reserved)
 
 
 @dataclass(slots=True)
 class RateGate:
-    """A gate that admits the requests of this process to one provider.
+    """A gate that delays the requests of this process to a provider that refused a request.
 
     After a refusal the gate is closed until the cooldown has passed. Then a single request tests
     the provider; each reply admits one more request at the same time, until the gate is open.
@@ -309,19 +319,19 @@ class RateGate:
     changed: anyio.Event = field(default_factory=anyio.Event)
 
     def notify(self) -> None:
-        """Wake the requests that wait."""
+        """Wake the requests that wait for this gate, so that they try to enter again."""
         self.changed.set()
         self.changed = anyio.Event()
 
     def close(self, until: float) -> None:
-        """Begin a cooldown, or extend the current one."""
+        """Close the gate until `until`, or until the current cooldown ends if that is later."""
         self.until = max(self.until, until)
         self.width, self.inside, self.round = 1, 0, self.round + 1
         self.notify()
 
 
 class Ledger:
-    """The rate limits and cooldowns of the rows that run in this process.
+    """The rate limits and cooldowns that the rows of a map share in this process.
 
     Args:
         clock: returns the time in seconds.
@@ -339,7 +349,10 @@ class Ledger:
         self._gates: dict[str, RateGate] = {}
 
     async def change(self, name: str, work: Callable[[Meter, float], T]) -> T:
-        """Call `work` with the meter of a rate limit, which it may change, and the time."""
+        """Call `work` with the meter of the rate limit `name` and the time, and return its result.
+
+        `work` may change the meter.
+        """
         return work(self._meters.setdefault(name, Meter()), self.clock())
 
     async def sleep(self, seconds: float) -> None:
@@ -355,7 +368,10 @@ class Ledger:
         return {name: seconds for name, seconds in left.items() if seconds > 0}
 
     async def enter(self, gate: RateGate, deadline: float) -> bool:
-        """Wait until a request may be sent. Return False if the deadline passes first."""
+        """Wait until a request may be sent, and count it as open; return False after the deadline.
+
+        The caller decreases `gate.inside` when the request has ended.
+        """
         while True:
             now = self.clock()
             if gate.until > now:
@@ -384,29 +400,32 @@ class Ledger:
             await gate.changed.wait()
 
     async def probe(self, gate: RateGate) -> float:
-        """Return the seconds until a request may test a provider after its cooldown, always 0 here.
+        """Return the seconds to wait before testing a provider after its cooldown. Here, always 0.
 
-        `SharedLedger` returns more if another worker tests the provider.
+        `SharedLedger` reserves the test for this worker and returns 0, or returns more if another
+        worker tests the provider.
         """
         return 0.0
 
     async def refuse(self, gate: RateGate, number: int, advised: float | None) -> None:
-        """Begin a cooldown, because the provider refused a request sent after cooldown `number`.
+        """Begin or extend the cooldown of a provider that has refused a request.
 
-        If a later cooldown has begun and the provider advises no time, do nothing.
+        `number` is the number of the last cooldown before the request was sent. If a later cooldown
+        has begun and the provider advises no time, do nothing.
         """
         if number != gate.round and advised is None:
             return  # sent before the cooldown, which has begun already
         if number == gate.round:
             gate.failures += 1
         delay = advised if advised is not None else _BACKOFF.delay(max(gate.failures, 1)) or 0.0
-        log.info("%s refuses requests; all rows wait %.1f s", gate.name, delay)
+        log.info("%s refuses requests, so all rows wait %.1f s", gate.name, delay)
         gate.close(self.clock() + delay)
 
     async def passed(self, gate: RateGate, number: int) -> None:
-        """Admit one more parallel request, after a reply to a request sent after cooldown `number`.
+        """Admit one more parallel request to a provider that has replied to a request.
 
-        A reply to a request that was sent before the last cooldown is ignored.
+        `number` is the number of the last cooldown before the request was sent. If a later cooldown
+        has begun, do nothing.
         """
         if gate.width is not None and number == gate.round:
             gate.failures = 0
@@ -441,7 +460,10 @@ class SharedLedger(Ledger):
             await finish_in_thread(self.tables.cool_down, gate.name, None)
 
     def learn(self, cooldowns: Mapping[str, float]) -> None:
-        """Begin the cooldowns that other workers reported: seconds by the name of the provider."""
+        """Begin cooldowns that other workers reported. `cooldowns` maps providers to seconds.
+
+        A provider that is cooling down or being tested already is left unchanged.
+        """
         for name, seconds in cooldowns.items():
             gate, until = self.gate(name), self.clock() + seconds
             if gate.width is None and until > gate.until:

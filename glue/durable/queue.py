@@ -60,7 +60,7 @@ class QueueEngine:
         if names:
             raise ConfigError(
                 f"with a queue, glue.map does not take {', '.join(names)}: "
-                "the agent and the arguments of its workers decide"
+                "the agent and the arguments of the queue's workers determine the settings"
             )
         budget = job.budget.balance
         begin = (job.state.id, self.queue, budget.usd_budget, budget.token_budget)
@@ -97,7 +97,7 @@ class QueueEngine:
         job.unfinished = job.unfinished or more or bool(self._out)
 
     async def _check_budget(self, job: MapRun) -> None:
-        """Read the balance of the map. If its budget is spent, remove rows that have not begun."""
+        """Update `job.budget` from the tables. If the budget is spent, remove rows not begun."""
         job.budget.balance = await self._call(self.tables.balance, job.state.id)
         if job.budget.balance.over() is not None:
             job.over_budget = True
@@ -134,7 +134,10 @@ class QueueEngine:
         return line is not None
 
     async def _check_workers(self) -> None:
-        """Adapt the number of rows on the queue to its workers. If it has none, call `notice`."""
+        """Adapt the number of rows on the queue to its workers. If no worker runs, call `notice`.
+
+        `notice` is called only if rows are waiting, and once until a worker appears.
+        """
         slots = await self._call(self.tables.slots, self.queue)
         self.window = max(_LEAST, _AHEAD * slots)
         if not slots and not self._unattended and self._out:

@@ -1,4 +1,4 @@
-"""Rows of a map: inputs read as prompts, results, transcripts, and the SQLite file of results."""
+"""Rows of a map: their inputs, prompts, results and transcripts, and the SQLite file of a map."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Items: TypeAlias = "Iterable[Item] | AsyncIterable[Item]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputLine:
-    """One input: its number, counted from 1, and its unparsed text."""
+    """One input line of a map: its number, counted from 1, and its unparsed text."""
 
     number: int
     text: str
@@ -66,7 +66,7 @@ class InputLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapRow:
-    """The result of one input."""
+    """The result of one input of a map: outcome, text or output, usage, and error."""
 
     number: int  # of the input line, counted from 1
     outcome: str  # of the run, or "invalid" if the input could not be read
@@ -95,7 +95,11 @@ class MapRow:
         return self.usage.cost
 
     def to_json(self) -> dict[str, Json]:
-        """Return the row as a JSON object. Most fields with their default values are left out."""
+        """Return the row as a JSON object. Fields with their default values are left out.
+
+        The field `text` is never left out. The object also has the cost, unless the input could not
+        be read.
+        """
         line: dict[str, Json] = to_json(self)
         return line if self.outcome == INVALID else {**line, "cost": self.cost}
 
@@ -133,11 +137,11 @@ class Row:
 
     @property
     def tries(self) -> int:
-        """The number of earlier tries."""
+        """The number of times that the row was tried before."""
         return self.result.tries if self.result is not None else 0
 
     def ended(self, outcome: str, **values: Any) -> MapRow:
-        """Return the result of the row with this outcome. `values` replaces its other fields."""
+        """Return a new result for this row, with the given outcome and the fields in `values`."""
         known = {"number": self.number, "id": self.key, "session": self.id, "lost": self.lost}
         return MapRow(outcome=outcome, **{**known, "tries": self.tries, **values})
 
@@ -186,7 +190,10 @@ class Reader:
     attach: Callable[[str], Part] | None = None
 
     def read(self, line: InputLine) -> tuple[Json, tuple[Message, ...]]:
-        """Return the id of the row (or None) and its prompt. Raise ValueError if it is invalid."""
+        """Parse an input line; return its id, or None if it has none, and its prompt.
+
+        Raise ValueError if the line is invalid or an attachment cannot be read.
+        """
         row = parse_row(line.text)
         if "messages" in row and not self.template:
             return row.get("id"), _messages(row["messages"])
@@ -195,7 +202,7 @@ class Reader:
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise ValueError("'attachments' must be a list of file names")
         if names and self.attach is None:
-            raise ValueError("attachments are read on the command line; in Python, pass messages")
+            raise ValueError("only the command line reads 'attachments'; in Python, use 'messages'")
         try:
             parts = [self.attach(name) for name in names if self.attach is not None]
         except ConfigError as error:
@@ -231,7 +238,8 @@ def _prompt(row: Mapping[str, Json]) -> str:
         if prompt is not None:
             fault = f"'prompt' must be a string, not {type(prompt).__name__}"
         raise ValueError(
-            f"{fault}; the row has: {_names(row)}; use a template to make a prompt of other fields"
+            f"{fault}; the row has: {_names(row)}; add a 'prompt', or pass a template (--template, "
+            "template=) that makes the prompt of other fields"
         )
     return prompt
 
@@ -273,7 +281,7 @@ def fill(template: str, row: Mapping[str, Json]) -> str:
 
 
 def invalid_row(line: InputLine, error: ValueError) -> MapRow:
-    """Return the row of an input that could not be read, with its id if it has one."""
+    """Return the row for an invalid input line, with the "id" of the input if it can be read."""
     row: dict[str, Json] = {}
     with contextlib.suppress(ValueError):
         row = parse_row(line.text)
@@ -444,7 +452,7 @@ class MapState:
         self.store.database.run(lambda connection: connection.executemany(sql, values))
 
     def get(self, number: int) -> tuple[str, MapRow] | None:
-        """Return the digest of the input and the result of a row, or None if there is none."""
+        """Return a row's input digest and its result, or None if no result is stored."""
         row = self._one("SELECT digest, line FROM map_rows WHERE number = ?", number)
         return None if row is None else (row[0], MapRow.from_json(json.loads(row[1])))
 

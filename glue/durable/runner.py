@@ -77,7 +77,7 @@ def no_settings(row: Row, session: str) -> Mapping[str, Any]:
 
 @dataclass(eq=False, kw_only=True)
 class Runner:
-    """Runs rows with the same agent and settings. `async with runner` opens the provider."""
+    """Runs the rows of a map with one agent. `async with runner` opens the agent's provider."""
 
     agent: Agent[Any, Any]  # runs on each row
     ledger: Ledger
@@ -169,7 +169,7 @@ class Runner:
         return replace(row, result=ended, run=run), ended
 
     async def _past(self, row: Row, store: Store) -> tuple[MapRow, tuple[Message, ...], bool]:
-        """Return the result of a row so far, its transcript, and whether the result is final.
+        """Return the present result of a row, its transcript, and whether this result is final.
 
         If the last run of a session failed or was cancelled and cannot be resumed, the row has a
         further session. The result has the usage and the requests of all its sessions.
@@ -252,19 +252,22 @@ class Runner:
 
 
 def _is_transient(result: RunResult[Any]) -> bool:
-    """Return whether a run failed with an error that another attempt may not get."""
+    """Return whether a run failed with a provider error that another attempt may avoid."""
     error = result.error if result.outcome is Outcome.FAILED else None
     return isinstance(error, ProviderError) and error.kind not in FINAL
 
 
 def _decisions(row: Row, messages: Sequence[Message]) -> dict[str, Any]:
-    """Return the decisions of a row, without those on calls that do not wait any more."""
+    """Return, by call id, the decisions of a row on the calls that are still pending."""
     waiting = {call.id for call in pending_calls(messages)}
     return {key: each for key, each in row.decisions.items() if key in waiting}
 
 
 def _carried(messages: Sequence[Message]) -> tuple[Usage, int] | None:
-    """Return the usage and requests before a pause, which the resumed run counts too, or None."""
+    """Return the usage and the requests of a paused run, or None if the run is not paused.
+
+    The resumed run counts them too. None is also the result if the pause did not store them.
+    """
     reply = last_reply(messages)
     if reply is None or position_of(messages).step != "await":
         return None

@@ -96,7 +96,7 @@ class Durable(Generic[DepsT, OutputT]):
     async def run(
         self, prompt: Prompt, *, id: str = "", on_event: Listener | None = None, unwrap: bool = True
     ) -> RunResult[OutputT]:
-        """Run a prompt and return its result, even if another process has to finish the run.
+        """Start a durable run, wait until this or another process ends it, and return its result.
 
         If the caller is cancelled, the run continues until the end of the `async with` block.
 
@@ -119,8 +119,8 @@ class Durable(Generic[DepsT, OutputT]):
     ) -> RunResult[OutputT]:
         """Continue a run that did not complete, such as a paused run, and return its result.
 
-        Any process that opens the same engine under the same name may call it. If this process
-        dies, another one continues with the same decisions.
+        Any process that opens the same engine under the same name may call `resume`. If this
+        process dies, another process continues the run with the same decisions.
 
         Args:
             id: the id of the run.
@@ -131,7 +131,7 @@ class Durable(Generic[DepsT, OutputT]):
         """
         row = await finish_in_thread(self._worker.tables.find, self._row(id))
         if row is None:
-            raise ConfigError(f"there is no run {id!r} of {self.name!r} in this engine")
+            raise ConfigError(f"there is no run {id!r} under the name {self.name!r} in this engine")
         is_over = row.result is None or Outcome(row.result.outcome).complete
         if row.state in ("waiting", "running") or is_over:
             if decisions:
@@ -188,7 +188,7 @@ class Durable(Generic[DepsT, OutputT]):
         return None
 
     async def _result(self, row: Row) -> RunResult[Any]:
-        """Return the result of a run, with its messages and its output."""
+        """Load the messages of an ended run from the store, and return its result with them."""
         ended = row.result
         assert ended is not None
         messages = await self.store.load(ended.session)

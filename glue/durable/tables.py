@@ -142,7 +142,7 @@ class Transaction:
         return self(f"SELECT {function}(?, hashtext(?))", number, name)[0][0] is not False
 
     def notify(self, *message: object) -> None:
-        """Send a message to all workers when the transaction is committed, but not with SQLite."""
+        """Send a message to all workers when the transaction commits. With SQLite, do nothing."""
         if self.store.notifies:
             self("SELECT pg_notify(?, ?)", CHANNEL, json.dumps(message))
 
@@ -202,9 +202,9 @@ class Tables:
         usd_budget: float | None,
         token_budget: float | None,
     ) -> None:
-        """Store a map, or change its budget.
+        """Store a new map, or set the budget of a map that is stored already.
 
-        If the map had no budget before, what its rows have used so far is counted now.
+        If the map had no budget before, count the usage of its rows so far.
         """
         sql = """
             INSERT INTO glue_maps(id, queue, created, usd_budget, token_budget)
@@ -223,7 +223,7 @@ class Tables:
     def enqueue(
         self, run: Transaction, queue: str, rows: Sequence[Row], again: Sequence[str] = ()
     ) -> None:
-        """Put rows on a queue. Rows that wait or run already stay as they are.
+        """Put rows on a queue, but leave rows that already wait or run unchanged.
 
         `again` are outcomes, if a map is resumed: rows that ended with one of them are run again,
         and rows with another outcome are returned again.
@@ -293,9 +293,10 @@ class Tables:
     def take(
         self, run: Transaction, worker: str, queue: str, row: Row, states: Sequence[str] = ()
     ) -> Row | None:
-        """Store a row and claim it for this process; return it, or None if it may not run.
+        """Store a row, and claim it if it may run. Return the row if it was claimed, else None.
 
-        A row may run if it is new or waiting, or if its state is in `states`.
+        `worker` gets the claim. A row may run if it is new or waiting, or if its state is in
+        `states`.
         """
         claim = f"{worker}-{run.id}"
         change = f"""
@@ -310,12 +311,15 @@ class Tables:
 
     @transaction
     def add_lost(self, run: Transaction, id: str) -> None:
-        """Add 1 to the lost requests of a row: those that had no reply when a worker died."""
+        """Add 1 to the lost requests of a row: requests without a reply when a worker died."""
         run("UPDATE glue_rows SET lost = lost + 1 WHERE id = ?", id)
 
     @transaction
     def ended(self, run: Transaction, map: str, most: int = 500) -> list[MapRow]:
-        """Return the results of up to `most` rows that ended and were not returned yet."""
+        """Return the results of up to `most` rows of a map that ended.
+
+        Rows that `mark_returned` has marked are left out. This method does not mark rows.
+        """
         sql = "SELECT result FROM glue_rows WHERE map = ? AND state = 'ended' LIMIT ?"
         return [MapRow.from_json(loads(result)) for (result,) in run(sql, map, most)]
 
@@ -328,9 +332,9 @@ class Tables:
 
     @transaction
     def withdraw(self, run: Transaction, map: str) -> set[int]:
-        """Remove the rows of a map that no worker has begun.
+        """Remove each row of a map that no worker has begun, and return the numbers of the others.
 
-        Return the numbers of the others that were not returned yet.
+        Rows that `mark_returned` has marked are left out of the numbers.
         """
         run("DELETE FROM glue_rows WHERE map = ? AND state = 'waiting' AND claims = 0", map)
         left = "SELECT number FROM glue_rows WHERE map = ? AND state <> 'returned'"
@@ -342,9 +346,10 @@ class Tables:
     def heartbeat(
         self, run: Transaction, worker: str, queue: str, concurrency: int, lease: float
     ) -> tuple[bool, dict[str, float]]:
-        """Store that a worker is alive; return whether another one is dead, and the cooldowns.
+        """Record a heartbeat. Return whether the queue has a dead worker, and the cooldowns.
 
-        A dead worker is one of this queue. The cooldowns are seconds by the name of the provider.
+        A worker is dead if its last heartbeat is older than its lease. The cooldowns are seconds by
+        the name of the provider.
         """
         sql = """
             INSERT INTO glue_workers VALUES (?, ?, ?, ?, ?, ?, $now)
@@ -361,9 +366,10 @@ class Tables:
 
     @transaction
     def recover(self, run: Transaction, queue: str) -> int:
-        """Put rows of dead workers back on their queue, or end them as failed; return their number.
+        """Put rows of dead workers back on the queue or end them as failed. Return their number.
 
-        A row ends as failed if it has lost too many workers. If another worker is recovering rows
+        The number includes the failed rows. A row ends as failed if it has lost too many workers.
+        The dead workers are removed from the list of workers. If another worker is recovering rows
         at the moment, do nothing and return 0.
         """
         find = """
@@ -386,7 +392,7 @@ class Tables:
         found = run(find, queue)
         run(back, json.dumps([name for name, *_ in found]))
         for name in [name for name, losses, *_ in found if losses >= MAX_LOSSES]:
-            error = f"given up after losing {MAX_LOSSES + 1} workers"
+            error = f"the row failed because {MAX_LOSSES + 1} workers were lost while running it"
             result = _record(run(_FIND, name)[0]).ended(Outcome.FAILED, error=error)
             run(fail, json.dumps(result.to_json()), name)
         run.each(give, [held for _, _, *held in found if held[0] or held[1]])
@@ -417,7 +423,11 @@ class Tables:
 
     @transaction
     def counts(self, run: Transaction, queue: str) -> dict[str, Any]:
-        """Return counts of a queue's rows by state, outcome and worker, the cost and cooldowns."""
+        """Return the state of a queue as a dict: counts of rows, dollars, and cooldowns.
+
+        Rows are counted by state, by outcome, and by the worker that runs them. The dollars are
+        those spent and those reserved for running rows. The cooldowns are those of all queues.
+        """
 
         def grouped(column: str, where: str) -> dict[str, int]:
             sql = f"SELECT {column}, count(*) FROM glue_rows WHERE queue = ? AND {where} GROUP BY 1"
@@ -472,9 +482,9 @@ class Tables:
     def change_balance(
         self, run: Transaction, map: str, row: str, change: Callable[[Balance, Hold], T]
     ) -> T | None:
-        """Call `change` with the balance of a map and the reservation of a row, and store both.
+        """Let `change` modify the balance of a map and the reservation of a row, and store both.
 
-        Return its result, or None if the connection broke after the commit.
+        Return the result of `change`, or None if the connection broke after the commit.
         """
         find = "SELECT held_usd, held_tokens, mark FROM glue_rows WHERE id = ? $for_update"
         store = "UPDATE glue_rows SET held_usd = ?, held_tokens = ?, mark = ? WHERE id = ?"
@@ -490,7 +500,10 @@ class Tables:
 
     @transaction
     def change_meter(self, run: Transaction, name: str, change: Callable[[Meter, float], T]) -> T:
-        """Call `change` with a meter and the time, store the meter, and return the result."""
+        """Change the meter `name` by `change` and store the meter. Return the result of `change`.
+
+        `change` is called with the meter and the time. A missing meter is created first.
+        """
         find = "SELECT free, mean, $now FROM glue_meters WHERE name = ? $for_update"
         run("INSERT INTO glue_meters VALUES (?, $now, 0) ON CONFLICT (name) DO NOTHING", name)
         free, mean, now = map(float, run(find, name)[0])
@@ -511,9 +524,10 @@ class Tables:
 
     @transaction
     def probe(self, run: Transaction, name: str) -> float:
-        """Return 0 and reserve the test of a provider for the caller, or return seconds to wait.
+        """Reserve a test of a provider for the caller and return 0, or return the seconds to wait.
 
-        Another caller may test the provider PROBE_SECONDS later. Without a cooldown, return 0.
+        A test is a request after a cooldown. If the caller does not end the cooldown, another
+        caller may test the provider PROBE_SECONDS later. Without a cooldown, return 0.
         """
         test = f"""
             UPDATE glue_cooldowns SET until = $now + {PROBE_SECONDS}
@@ -591,7 +605,7 @@ def _result(row: Row) -> tuple[object, ...]:
 
 
 def _task(row: Row) -> str:
-    """Encode the part of a row that a worker needs to run it."""
+    """Return the part of a row that a worker needs to run the row, as JSON text."""
     return json.dumps(
         {
             "prompt": messages_to_json(prompt_messages(row.prompt)),
@@ -604,7 +618,7 @@ def _task(row: Row) -> str:
 
 
 def _record(found: Sequence[Any]) -> Row:
-    """Return the row with the values of the columns `_RECORD`."""
+    """Build a Row from a row of the database, `found`, with the columns `_RECORD`."""
     name, map_name, number, task, state, claim, claims, losses, lost, result, run, *budget = found
     given = loads(task) or {}
     return Row(
@@ -629,7 +643,7 @@ def _record(found: Sequence[Any]) -> Row:
 
 
 def _encode(decision: Any) -> Json:
-    """Encode a decision on a pending call."""
+    """Return a decision on a pending call as JSON, in the form that `_decode` reads."""
     if isinstance(decision, Decision):
         return {"decision": to_json(decision)}
     if isinstance(decision, ToolResult):

@@ -1,4 +1,4 @@
-"""`Worker`: the part of a process that runs the rows of a queue.
+"""`Worker`: takes rows from a queue, runs them and stores their results.
 
     event loop            takes rows and stores results, many with one transaction; runs the rows
     thread "heartbeat"    stores that this worker is alive, four times per lease
@@ -122,7 +122,11 @@ class Worker:
     # Rows -----------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Claim no more rows: `work` returns when the running ones end. Any thread may call it."""
+        """Tell the worker to claim no more rows. Any thread may call this method.
+
+        `work` then waits up to `grace` seconds for the running rows, cancels those that still run,
+        and returns.
+        """
         self._stopping = True
         self._soon(self._wake)
 
@@ -158,7 +162,7 @@ class Worker:
             tasks.cancel_scope.cancel()
 
     async def exchange(self, free: int = 0) -> list[Row]:
-        """Store results; claim and return up to `free` rows.
+        """Store results, put rows back on the queue, and claim and return up to `free` rows.
 
         While the database does not respond, wait.
         """
@@ -190,7 +194,7 @@ class Worker:
         self._wake()
 
     async def run(self, row: Row) -> MapRow | None:
-        """Run a row that this worker has claimed, and return its result; `exchange` stores it.
+        """Run a claimed row, keep the result until `exchange` stores it, and return the result.
 
         If the session of the row cannot be used, the row is put back, and None is returned.
         """
@@ -233,7 +237,10 @@ class Worker:
                 self._dead.set()
 
     def _recover(self) -> None:
-        """Put rows of dead workers back on the queue, whenever a heartbeat finds a dead worker."""
+        """Put rows of dead workers back on the queue after each heartbeat that finds such a worker.
+
+        Run until the worker ends. A row that has lost too many workers ends as failed instead.
+        """
         tables = Tables(self.store.twin())
         while self._dead.wait() and not self._ending.is_set():
             self._dead.clear()
@@ -244,7 +251,9 @@ class Worker:
                         count,
                     )
             except Exception as error:
-                log.warning("the rows of dead workers could not be put back: %s", error)
+                log.warning(
+                    "the rows of dead workers could not be put back on the queue: %s", error
+                )
         tables.close()
 
     def _receive_notices(self) -> None:

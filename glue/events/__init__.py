@@ -116,7 +116,7 @@ class MessageEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStart:
-    """The start of a tool call."""
+    """A tool call is about to be checked and run; a question for permission may follow."""
 
     call: ToolCall
 
@@ -133,7 +133,7 @@ class ToolEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEnd:
-    """The end of a turn."""
+    """The end of a turn: its tool results are stored, its reply calls no tools, or the run ends."""
 
     turn: int
 

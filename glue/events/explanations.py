@@ -22,7 +22,7 @@ class ContinuationAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinuationTerminated:
-    """The end of the requests for the rest of a cut-off reply, and why they ended."""
+    """The loop has stopped asking for the rest of a cut-off reply, because of `reason`."""
 
     # completed, retry_limit, budget_exhausted, safety_blocked, empty, provider_error or cancelled
     reason: str
@@ -49,7 +49,7 @@ class ToolPayloadRepair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputCapEscalated:
-    """A new request for a reply that was cut off, with a higher limit of output tokens."""
+    """A reply was cut off and is requested again with a higher limit of output tokens."""
 
     attempt: int
     previous: int
@@ -59,7 +59,7 @@ class OutputCapEscalated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextChanged:
-    """A change of the messages of a request by a policy. The transcript stays unchanged.
+    """A policy changed the messages of one request. The transcript stays unchanged.
 
     `before` and `after` are estimated tokens. `added`, `removed` and `edited` are message ids.
     """
@@ -98,7 +98,7 @@ class Nudge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitReached:
-    """A limit of the run that was reached."""
+    """The run reached one of its limits."""
 
     kind: str
     used: float
@@ -109,6 +109,7 @@ class LimitReached:
 class GateList:
     """The tools that one gate (an allow list for tools) allows in a request.
 
+    This record is not an event: GateApplied and GateConflict contain one for each gate.
     `dropped` is True if a required gate of higher priority overruled this gate. `abstained` is True
     if this gate did not apply to the request.
     """
@@ -133,7 +134,7 @@ class GateApplied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateConflict:
-    """Gates that allow no tool in common. The request offers the tools of the gate `winner`."""
+    """Gates allow no tool in common, so the request offers only the tools of the gate `winner`."""
 
     winner: str
     gates: tuple[str, ...]

@@ -109,6 +109,6 @@ def event_to_json(event: Any) -> dict[str, Json]:
 
 
 def snake(name: str) -> str:
-    """Return the name of a class in snake_case."""
+    """Convert the name of a class to snake_case: `ToolCall` becomes `tool_call`."""
     spaced = (f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
     return "".join(spaced).lstrip("_")

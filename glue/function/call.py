@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from glue.function.decorator import Tool
 
 _PARTS = (Text, Image, File, Opaque)
-EXTERNAL = "the caller of resume supplies the result of the call"
+EXTERNAL = "this tool is external: pass its result to resume()"
 
 # Runs a call whose arguments are valid: `run_function`, or `run_guarded` in `glue.function.guard`.
 Runner: TypeAlias = Callable[
@@ -34,7 +34,7 @@ Runner: TypeAlias = Callable[
 async def invoke(
     tool: Tool[..., Any], call: ToolCall, context: Context[Any], run: Runner
 ) -> ToolResult:
-    """Run the tool call of a model and return its result.
+    """Parse the arguments of a call, run `tool` with them, and return the result.
 
     A failure is returned as an error result for the model. Only a cancellation, and CallDeferred
     for a call that has to wait, are raised.
@@ -53,10 +53,10 @@ async def invoke(
 
 
 async def _finished(tool: Any, result: ToolResult) -> ToolResult:
-    """Shorten the texts of a result to the tool's `max_output`, and save whole texts in the spool.
+    """Save texts above the tool's `max_output` in the spool, and return the result with them cut.
 
-    The middle of a text is left out. If the tool was made with `terminates=True`, `terminate` is
-    set in a successful result.
+    The middle of such a text is left out, and `read_file` can read the saved text. If the tool was
+    made with `terminates=True`, `terminate` is set in a successful result.
     """
     limit = getattr(tool, "max_output", None)
     if limit is not None and any(
@@ -173,9 +173,10 @@ async def supplied_result(tool: Any, value: Any) -> ToolResult:
 
 
 def _clean(result: ToolResult, limit: int | None) -> ToolResult:
-    """Replace characters of a result that UTF-8 cannot encode; cut texts above `limit` characters.
+    """Return a result without characters that UTF-8 cannot encode, and with long texts cut.
 
-    `cap` cuts a text, and saves the whole text in the spool. If `limit` is None, no text is cut.
+    If a text is longer than `limit` characters, `cap` cuts it and saves the whole text in the
+    spool. If `limit` is None, no text is cut.
     """
     content = []
     for part in result.content:

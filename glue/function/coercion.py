@@ -57,7 +57,7 @@ def _coerce_union(validator: Validator, options: list[Any], value: Json) -> Json
 
 
 def _coerce_enum(allowed: Any, value: Json) -> Json:
-    """Return the member of `allowed` whose JSON is the text `value`, or else `value`.
+    """Return the item of `allowed` whose JSON is the text `value`; return `value` if there is none.
 
     For example, return 2 for "2".
     """
@@ -85,7 +85,7 @@ def _coerce_type(validator: Validator, schema: Schema, kind: Any, value: Json) -
 
 
 def _from_text(kind: Any, text: str) -> Json:
-    """Parse a text as JSON of the type `kind`. If this is impossible, return the text."""
+    """Convert a text to a JSON value of the type `kind`, or return the text if it does not fit."""
     bare = text.strip()
     if kind == "integer" and re.fullmatch(_INTEGER, bare):
         return int(bare.partition(".")[0])
@@ -104,7 +104,7 @@ def _from_text(kind: Any, text: str) -> Json:
 
 
 def _to_text(validator: Validator, schema: Schema, number: float) -> Json:
-    """Convert a number to text if the schema is for a decimal or a duration; else return it.
+    """Convert a number to text if the schema is for a decimal or duration, else return the number.
 
     A duration is in seconds.
     """
@@ -115,10 +115,11 @@ def _to_text(validator: Validator, schema: Schema, number: float) -> Json:
 
 
 def _coerce_items(validator: Validator, schema: Schema, value: Json) -> Json:
-    """Return a list with its items converted by `coerce`.
+    """Return a list whose items are converted to the types that the schema demands.
 
-    A value that is not a list becomes a list of one item, if this fits the schema. If the schema
-    demands unique items, only the first of several equal items is kept.
+    A value that is not a list becomes a list of one item if that fits the schema, and is returned
+    unchanged if not. If the schema demands unique items, only the first of several equal items is
+    kept.
     """
     if not isinstance(value, list):
         wrapped = _coerce_items(validator, schema, [value])

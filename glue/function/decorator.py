@@ -440,7 +440,7 @@ def read_signature(function: Callable[..., Any], frame: Any = None) -> Signature
             extra, build = describer.members(label, [(name, hint, REQUIRED)])
             if build is not None:
                 raise CannotDescribe(
-                    f"{label.format(name)}: extra arguments must be of plain JSON types"
+                    f"{label.format(name)}: **{name} must have a plain JSON type, such as str"
                 )
             other = extra["properties"][name] or True
         else:
@@ -467,7 +467,7 @@ def _takes_context(function: Callable[..., Any], frame: Any) -> bool:
 
 
 def _is_method(function: Callable[..., Any], first: str) -> bool:
-    """Return whether a function was defined in a class body and has `self` or `cls` first."""
+    """Return whether a function is from a class body and its first parameter is `self` or `cls`."""
     outer = function.__qualname__.rpartition(".")[0] if inspect.isfunction(function) else ""
     return bool(outer) and not outer.endswith("<locals>") and first in ("self", "cls")
 
@@ -525,7 +525,7 @@ def _namespace(function: Any, frame: Any) -> dict[str, Any]:
 
 
 def name_of(function: Any) -> str:
-    """Return the name of a function. For a callable object, return its class in snake_case."""
+    """Return the name of a function, or the class name of a callable object in snake_case."""
     inner = _inner(function)
     name = getattr(inner, "__name__", None)
     if name is None:
@@ -545,7 +545,11 @@ def _described(function: Any) -> tuple[str, dict[str, str]]:
 
 
 def doc_of(function: Any) -> str:
-    """Return the docstring of a function. For a callable object, use `__call__` or its class."""
+    """Return the docstring of a function, or "" if the function has none.
+
+    For an object with a method `__call__`, return the docstring of the method or, if the method has
+    none, of the object's class.
+    """
     inner = _inner(function)
     if not inspect.isroutine(inner) and not isinstance(inner, type):
         inner = type(inner).__call__ if type(inner).__call__.__doc__ else type(inner)

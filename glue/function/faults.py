@@ -103,7 +103,7 @@ def find_faults(error: Any, resolve: Resolve) -> Iterator[tuple[Path, str]]:
 
 
 def _tags(error: Any, resolve: Resolve) -> tuple[str, dict[str, int]] | None:
-    """Return the tag of a union of objects, and the option for each tag value; None without a tag.
+    """Return a union's tag and the option for each tag value, or None if there is no tag.
 
     A tag is a property that every object of the union has and whose values differ between all
     options, such as `kind` in `{"kind": "circle", ...}` and `{"kind": "square", ...}`. An option is
@@ -147,9 +147,10 @@ def _errors_by_option(error: Any) -> dict[int, list[Any]]:
 
 
 def _errors_of_intended_option(error: Any) -> list[Any]:
-    """Return the errors of the only option whose type fits the value; [] if several or none fit.
+    """Return the errors of the union option that the model probably meant, or [] if unclear.
 
-    `error` is the error of a union. The model probably meant that option.
+    `error` is the error of a union. The model probably meant the option whose type fits the value.
+    If the types of several options or of none fit, return [].
     """
     options = _errors_by_option(error)
     fitting = [errors for errors in options.values() if not any(map(_is_wrong_type, errors))]

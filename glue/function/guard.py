@@ -62,10 +62,10 @@ async def run_guarded(
 async def _ask_permission(tool: Tool[..., Any], step: Step) -> ToolResult | None:
     """Ask for permission; return None to run the tool, or a result to use in place of the tool's.
 
-    The result reports that the call was denied or failed, or comes from a confined trial.
+    The result reports that the call was denied or failed, or is that of a call in a sandbox.
 
-    If only a person can decide, and the tool has a `trial`, the call is first tried without
-    permission, but confined; if this succeeds, return its result. If the target changes while a
+    If only a person can decide, and the tool has a `trial`, the call first runs in a
+    sandbox, without permission; if this succeeds, return its result. If the target changes while a
     person decides, the person is asked again. Raise CallDeferred if the call has to wait for a
     decision.
     """
@@ -105,7 +105,10 @@ async def _ask_permission(tool: Tool[..., Any], step: Step) -> ToolResult | None
 
 
 async def _try_confined(tool: Tool[..., Any], step: Step) -> ToolResult | None:
-    """Try a call confined, without asking; return its result, or None if it needs permission."""
+    """Run a call in a sandbox without asking. Return its result, or None if permission is needed.
+
+    The method `trial` of the tool runs the call. If it raises an error, return an error result.
+    """
     assert tool.trial is not None
     try:
         value = await tool.trial(step.arguments)

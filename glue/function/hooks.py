@@ -107,7 +107,10 @@ async def run_before(step: Step) -> ToolResult | None:
 
 
 async def run_after(step: Step, result: ToolResult) -> ToolResult:
-    """Call `after` of each hook, which may replace the result, and return the last result."""
+    """Call `after` of each hook, which may replace the result, and return the last result.
+
+    If a hook raises or returns a Skip or an Abort, later hooks are not called.
+    """
     for hook in step.context.host.hooks:
         answer = await _call_hook(hook, "after", step, result)
         if isinstance(answer, Skip):

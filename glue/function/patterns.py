@@ -67,7 +67,7 @@ def is_quick(pattern: str) -> bool:
 
 
 class _Counts:
-    """Totals of a pattern: in how many ways its parts can match, and its unlimited repetitions."""
+    """Two counts for a pattern: `ways` to match its parts, and `unlimited` repetitions in it."""
 
     def __init__(self) -> None:
         self.ways = 1
@@ -75,7 +75,7 @@ class _Counts:
 
 
 def _count(tokens: Iterable[_Token], is_repeated: bool, counts: _Counts) -> bool:
-    """Add the counts of a parsed pattern to `counts`; return False if it may be slow.
+    """Add a parsed pattern to the totals in `counts`; return False if the pattern may be slow.
 
     A pattern may be slow if a repetition contains a part that can match in several ways.
     """
@@ -112,7 +112,10 @@ _CLASSES = "dDsSwW"  # after a backslash
 
 
 class _Unknown(Exception):
-    """The pattern has an error, or a construct that is not checked, such as a back-reference."""
+    """Raised if a pattern is invalid, or contains a construct that the parser does not support.
+
+    A back-reference is such a construct.
+    """
 
 
 def _is_set(branches: list[list[_Token]]) -> bool:
@@ -137,7 +140,7 @@ class _Parser:
         self.at = 0
 
     def read(self) -> list[_Token]:
-        """Return the tokens of the whole pattern, or raise _Unknown."""
+        """Parse the whole pattern and return its tokens; raise _Unknown if it cannot be parsed."""
         if self.pattern.startswith("(?i)"):  # ignores case, which does not change the time
             self.at = len("(?i)")
         tokens = self._alternatives()
@@ -199,9 +202,10 @@ class _Parser:
         return _CHARACTER, None if char.isalnum() else char
 
     def _set(self) -> str | None:
-        """Skip a set such as `[a-z]`; return "[]", or None if the set may have only one character.
+        """Skip a set such as `[a-z]`. Return "[]" if it contains several characters, else None.
 
-        The closing bracket is skipped, too. The result is the value of the token.
+        A negated set and a set with a backslash also return None. The closing bracket is skipped,
+        too. The result is the value of the token.
         """
         is_negated = self.pattern.startswith("^", self.at)
         if is_negated:

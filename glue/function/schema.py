@@ -98,7 +98,7 @@ class Field:
         return f"Field({self.description!r}, {self.bounds!r})"
 
     def constrain(self, schema: dict[str, Json]) -> dict[str, Json]:
-        """Return a copy of a schema with the description, the bounds and the examples added.
+        """Return a copy of a schema with this field's description, bounds and examples added.
 
         In a union, a bound is added to each option to which the bound applies. Raise CannotDescribe
         if a bound does not apply to the schema or to any option.
@@ -132,7 +132,9 @@ _NUMBERS = {
 
 
 def _keyword_for(kind: Any, name: str) -> str:
-    """Return the keyword for the bound `name` in a schema of the type `kind`, or "" if none.
+    """Return the keyword of JSON schema for a limit such as `min_length`, or "" if none exists.
+
+    `name` is the name of the limit, and `kind` is the JSON type of the value, such as "string".
 
     >>> _keyword_for("string", "min_length"), _keyword_for("array", "min_length")
     ('minLength', 'minItems')
@@ -154,7 +156,10 @@ class Shape:
         self.fits = self.validator.check(schema)
 
     def read(self, value: Json) -> Any:
-        """Coerce and validate JSON, and convert it to the Python type, or raise ValidationError."""
+        """Validate a JSON value, coerce it if necessary, and return it as the Python type.
+
+        Raise ValidationError if the value is invalid after the coercion.
+        """
         self.validator.start(value)
         if not self.fits(value):
             value = coerce(self.validator, self.schema, value)
@@ -224,7 +229,7 @@ class Describer:
         self._validator: Validator  # set by `close`; unions use it to choose an option
 
     def close(self, schema: dict[str, Json], build: Build | None) -> Shape:
-        """Return a Shape made of a schema and its builder.
+        """Finish this describer, and return a Shape of a schema and the builder of its values.
 
         The definitions of recursive types are added to the schema as `$defs`. The describer must
         not be used again afterwards.
@@ -237,7 +242,11 @@ class Describer:
         return shape
 
     def describe(self, hint: Any) -> Described:
-        """Return the schema and the builder of an annotation, or raise CannotDescribe."""
+        """Return the schema of an annotation, and the function that converts JSON to its type.
+
+        The function is None if JSON needs no conversion. Raise CannotDescribe if the annotation has
+        no schema.
+        """
         try:
             if hint in _SCALARS:
                 schema, build = _SCALARS[hint]
@@ -263,7 +272,9 @@ class Describer:
             return self._named(hint, hint.__name__, lambda: self.describe(hint.__value__))
         kind = origin or hint
         if not isinstance(kind, type):
-            raise CannotDescribe(f"cannot describe {_name(hint)} to a model")
+            raise CannotDescribe(
+                f"cannot describe {_name(hint)} to a model; the annotation must be a type"
+            )
         return _scalar(kind) or self._record(hint, kind, args) or self._container(hint, kind, args)
 
     def members(
@@ -272,7 +283,9 @@ class Describer:
         members: Iterable[tuple[str, Any, Any]],
         texts: Mapping[str, str] | None = None,
     ) -> Described:
-        """Return the schema and the builder of an object with named members.
+        """Return the schema of an object with named members, and the function that converts JSON.
+
+        The function converts the members of an object. It is None if no member needs conversion.
 
         Args:
             label: the form of a member's name in errors, such as "parameter {!r}".
@@ -344,7 +357,9 @@ class Describer:
                     return value if make is None else make(value)
                 except ValidationError as errors:
                     failed = failed or errors
-            raise failed or ValidationError([((), f"got {show_json(value)}, which fits no option")])
+            raise failed or ValidationError(
+                [((), f"got {show_json(value)}, which fits no allowed type")]
+            )
 
         return schema, build
 
@@ -423,7 +438,7 @@ class Describer:
         return schema, make
 
     def _record(self, hint: Any, kind: Any, args: tuple[Any, ...]) -> Described | None:
-        """Return the schema and the builder of a class with named fields, or else None.
+        """Return the schema and the builder of a class with named fields, or None for another type.
 
         Such a class is, for example, a dataclass or a TypedDict.
         """
@@ -505,10 +520,10 @@ class Describer:
         return next(candidate for candidate in candidates if candidate not in taken)
 
     def adopt(self, defs: Mapping[str, Json], schema: Json) -> Json:
-        """Add the definitions of another library's schema to `$defs`, and return the schema.
+        """Add `defs`, the definitions of `schema`, to the shared `$defs`; return the new schema.
 
-        If a name is used already, the definition gets another name. References to it in the schema
-        are changed too.
+        `schema` was made by another library, such as pydantic. If the name of a definition is used
+        already, the definition gets another name, and the references to it are changed too.
         """
         names = {
             name: name if self.defs.get(name, part) == part else self._free_name(name)
@@ -521,9 +536,9 @@ class Describer:
     def resolve(
         self, annotations: Mapping[str, Any], known: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Evaluate annotations that are texts, and return all annotations.
+        """Return a dict of the annotations in which each annotation that is a string is evaluated.
 
-        `known` contains the names that a text may use; by default, the names of the signature.
+        `known` contains the names that a string may use; by default, the names of the signature.
         """
         holder = types.SimpleNamespace(__annotations__=dict(annotations))
         names = dict(self.namespace if known is None else known)
@@ -600,9 +615,9 @@ _DURATION = (  # compiled at its first use
 
 
 def _scalar(kind: Any) -> Described | None:
-    """Return the schema and the builder of an Enum or a class that is text in JSON, or else None.
+    """Return the schema and the builder of an Enum or a class that is text in JSON, or None.
 
-    Such a class is, for example, datetime or Path.
+    A class that is text in JSON is, for example, datetime or Path. Return None for another class.
     """
     if issubclass(kind, Enum):
         plain = all(type(member.value) in (str, int, float, bool) for member in kind)
@@ -625,7 +640,7 @@ def _scalar(kind: Any) -> Described | None:
 
 
 def _text(keywords: dict[str, Json], make: Callable[[Any], Any], expected: str) -> Described:
-    """Return a schema for texts, and a builder that converts a text with `make`.
+    """Return a schema for JSON strings, and a builder that calls `make` with a string.
 
     If `make` fails, the builder raises a ValidationError that names `expected`.
     """
@@ -642,7 +657,9 @@ def _text(keywords: dict[str, Json], make: Callable[[Any], Any], expected: str) 
 def _literal(args: tuple[Any, ...]) -> Described:
     values = [arg.value if isinstance(arg, Enum) else arg for arg in args]
     if not all(value is None or isinstance(value, (str, int, bool)) for value in values):
-        raise CannotDescribe(f"cannot describe Literal{list(args)} to a model")
+        raise CannotDescribe(
+            f"cannot describe Literal{list(args)} to a model; use text, int, bool or None as values"
+        )
     if not any(isinstance(arg, Enum) for arg in args):
         return _values(values), None
     table = dict(zip(values, args, strict=True))

@@ -64,7 +64,7 @@ class Spool:
         return f"spool:{name}"
 
     def open(self, address: str) -> BinaryIO:
-        """Open the file of the text that `write` stored at `address`.
+        """Open and return the file with the text that `write` stored at `address`.
 
         Raise FileNotFoundError if there is no text with this address.
         """
@@ -94,10 +94,13 @@ current_spool: ContextVar[Spool] = ContextVar("glue.spool", default=Spool())  # 
 
 
 def cap(text: str, limit: int) -> str:
-    """Return a text; above `limit` characters, save it in the spool and leave out its middle.
+    """Save a text longer than `limit` in the spool, and return it without its middle.
+
+    A text that is not longer is returned unchanged and not saved.
 
     About two thirds of the kept characters are from the start of the text, and one third is from
-    its end. A note between them contains the address of the whole text in the spool.
+    its end. A note between them contains the address of the whole text in the spool, unless the
+    text could not be saved.
     """
     if len(text) <= limit:
         return text
@@ -116,5 +119,5 @@ def cap(text: str, limit: int) -> str:
     if address:
         # The first line that is not shown as a whole.
         line = head.count("\n") + 1 + text.startswith("\n", len(head))
-        note += f"; the whole text is {address}: use read_file with offset {line} to continue"
+        note += f"; the whole text is in {address}; to continue, use read_file with offset {line}"
     return f"{head}\n{note}]\n{tail}"

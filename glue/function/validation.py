@@ -80,7 +80,7 @@ _TOO_COMPLEX = (
 
 
 class ValidationError(ValueError):
-    """One or more faults of a value. A fault is the path of the wrong part, and a text."""
+    """A value is invalid. `errors` has the path of each wrong part and a text about its fault."""
 
     def __init__(self, errors: Iterable[tuple[Path, str]]) -> None:
         self.errors = tuple((path, one_line(text, 500)) for path, text in errors)
@@ -88,7 +88,7 @@ class ValidationError(ValueError):
 
     @property
     def lines(self) -> list[str]:
-        """One line for each fault: `orders[2].price: got "x", expected a number`."""
+        """A list with one line per fault, such as `orders[2].price: got "x", expected a number`."""
         return [f"{format_path(path)}: {text}" if path else text for path, text in self.errors]
 
     def below(self, key: str | int) -> ValidationError:
@@ -147,13 +147,16 @@ class Validator:
         self._is_dialect_known = str(schema.get("$schema", _DIALECT)).rstrip("#") == _DIALECT
 
     def start(self, value: Json) -> None:
-        """Begin the check of another value, with a new budget of steps."""
+        """Store `value` as the next value to check, and reset the step counts and their budget."""
         self._value, self._all_steps, self._budget = value, 0, _MAX_STEPS
         if self._steps or self._sizes:
             self._steps, self._sizes = {}, {}
 
     def _follow(self, value: Json = None, steps: int = 1) -> None:
-        """Count steps of the check on `value`. Raise ValidationError if the budget is exceeded."""
+        """Add `steps` to the step counts. Raise ValidationError if a count exceeds its limit.
+
+        The first count is for the whole check, and the second for `value` if it is a list or dict.
+        """
         self._all_steps += steps
         if self._all_steps > self._budget == _MAX_STEPS:
             parts = _count_parts(self._value, _MAX_ALL_STEPS)
@@ -165,9 +168,10 @@ class Validator:
             raise ValidationError([((), _TOO_COMPLEX)])
 
     def _weight(self, value: Json) -> int:
-        """Return the number of steps to count for one keyword that jsonschema checks on `value`.
+        """Return how many steps of the budget the check of `value` against one schema keyword uses.
 
-        The number grows with the size of `value`.
+        The number grows with the size of `value`. For a keyword that is a reference, `_counted`
+        multiplies it.
         """
         if not isinstance(value, (dict, list, str)):
             return 1
@@ -179,7 +183,7 @@ class Validator:
         return 1 + known // _PARTS_PER_STEP
 
     def accepts(self, schema: Any, value: Json) -> bool:
-        """Return whether a value fits `schema`, which is a part of the whole schema."""
+        """Return whether a value is valid for `schema`, a part of the schema of this validator."""
         check = self.check(schema)
         if check(value):
             return True
@@ -221,9 +225,10 @@ class Validator:
         return self._jsonschema
 
     def _counted(self, word: str, check: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a wrapper of the jsonschema function `check` that counts the steps of the check.
+        """Return a function that counts steps, and then calls the jsonschema function `check`.
 
-        `word` is the keyword that the function checks.
+        `word` is the keyword that `check` checks. The returned function raises ValidationError if
+        there are too many steps.
         """
         factor = _SLOW_STEP if word in _REFERENCES else 1
 
@@ -274,7 +279,10 @@ class Validator:
         return found
 
     def _compile(self, schema: Any) -> Check:
-        """Compile a schema to a quick check; raise an exception for an unknown keyword."""
+        """Return the quick check of a schema, a function that returns True only for a valid value.
+
+        Raise an exception if the schema has an unknown keyword. `check` catches this exception.
+        """
         if isinstance(schema, bool):
             return lambda value: schema
         if not isinstance(schema, Mapping):
@@ -319,9 +327,9 @@ class Validator:
         return lambda value: type(value) in kinds and holds(value, bound)
 
     def _compile_list(self, keywords: dict[str, Any]) -> Check:
-        """Compile the keywords for lists to a quick check; drop "type" from `keywords`.
+        """Remove a type "array" from `keywords`, and return a quick check of the list keywords.
 
-        The returned check includes the check of that keyword.
+        The returned check also rejects a value that is not a list.
         """
         first = [self.check(part) for part in keywords.get("prefixItems", [])]
         rest = self.check(keywords.get("items", True))
@@ -345,9 +353,9 @@ class Validator:
         return check_list
 
     def _compile_object(self, keywords: dict[str, Any]) -> Check:
-        """Compile the keywords for objects to a quick check; drop "type" from `keywords`.
+        """Remove a type "object" from `keywords`, and return a quick check of the object keywords.
 
-        The returned check includes the check of that keyword.
+        The returned check also rejects a value that is not an object.
         """
         properties = keywords.get("properties", {})
         names = keywords.get("propertyNames", True)
@@ -387,9 +395,9 @@ class Validator:
 
 
 def _count_parts(value: Json, most: int) -> int:
-    """Return the number of values in a JSON value, including the value itself.
+    """Return the number of values in a JSON value, itself included, or about `most` if it has more.
 
-    A long text counts as several values. The count ends at about `most`.
+    A long text counts as several values.
     """
     count, left = 0, [value]
     while left and count < most:
@@ -412,9 +420,10 @@ def _types_of(schema: Mapping[str, Any]) -> tuple[type, ...]:
 
 
 def _bounds(keywords: dict[str, Any], noun: str) -> tuple[Any, Any]:
-    """Return the allowed minimum and maximum of the number of items or properties.
+    """Return the minimum and maximum number of items or properties that a schema allows.
 
-    `noun` is "Items" or "Properties".
+    `noun` is "Items" or "Properties". If a keyword is missing, the minimum is 0, and the maximum is
+    `sys.maxsize`. Raise TypeError if a bound is not a number.
     """
     return _number(keywords.get(f"min{noun}", 0)), _number(keywords.get(f"max{noun}", maxsize))
 

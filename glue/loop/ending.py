@@ -153,7 +153,11 @@ async def drop_prompts(state: State) -> list[UserMessage]:
 
 
 async def _tag(state: State, outcome: Outcome) -> StopReason | None:
-    """Return the run's stop reason. If `outcome` has a stop reason, store it in the last reply."""
+    """Store any stop reason of `outcome` in the last reply, and return the run's stop reason.
+
+    The run's stop reason is the stop reason of `outcome`, or else of the last reply. Return None
+    if neither has a stop reason.
+    """
     tag = outcome.tag
     if (last := state.last_reply) is None:
         return tag
@@ -163,7 +167,10 @@ async def _tag(state: State, outcome: Outcome) -> StopReason | None:
 
 
 async def _keep_position(state: State) -> None:
-    """Store the run's next step in the last message, unless the transcript determines it."""
+    """Store the next step of the run in the last message, unless the messages imply this step.
+
+    A resumed run continues with this step. An excluded message is not changed.
+    """
     last = state.messages[-1] if state.messages else None
     if last is not None and not last.excluded and position_of(state.messages) != state.position:
         meta = {**(last.meta or {}), POSITION: state.position.to_json()}
@@ -190,7 +197,7 @@ async def _exclude(state: State, outcome: Outcome) -> str:
 
 
 async def store_results(state: State) -> None:
-    """Store the tool results in `state.results`, and remove them from this list."""
+    """Move all tool results from `state.results` to the transcript and the journal."""
     while state.results:
         result = state.results.pop(0)
         before = None

@@ -1,4 +1,4 @@
-"""Calls of the policies' hooks, and the choice of the answer that the loop uses."""
+"""Call the hooks of the policies. If several policies answer, choose what the loop does."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ _RANK = (
 async def prepare_request(state: State, request: Request) -> Request | Stop:
     """Call `before_request` of each policy, and return the changed request, or the first Stop.
 
-    Messages that policies add are stored. After a Stop, no other policy is called.
+    Messages that policies add are stored, unless a policy returns a Stop. After a Stop, no other
+    policy is called.
     """
     messages = request.messages
     says: list[Say | Poll] = []
@@ -108,7 +109,10 @@ def _report_change(
 
 
 async def ask_policies(state: State, hook: str, given: object) -> Stop | Say | Deliver | None:
-    """Call `hook` of every policy with `given`; return the answer that the loop uses, or None.
+    """Call `hook` of every policy with `given`. Return the answer to act on, or None.
+
+    None means that no policy wants to change the run. If the run is cancelled meanwhile, the
+    answer is a Stop.
 
     A Stop is used rather than messages, except that a delivery precedes `stalled` and the outcomes
     after it in `_RANK`. If several policies add messages, those of the first policy are used.
@@ -192,7 +196,7 @@ async def _read(state: State, say: Say | Poll) -> Say:
 
 
 async def store_say(state: State, say: Say) -> tuple[UserMessage, ...]:
-    """Store the messages of `say`, call `say.sent` with each of them, and return the messages.
+    """Store the messages that a policy adds, report each to `say.sent`, and return the messages.
 
     The source of the messages may have forgotten them. So a cancellation takes effect only after
     all messages are stored.

@@ -38,7 +38,7 @@ _SPENDING = ("requests", "tokens_in", "tokens_out", "usd")
 def question(
     state: State, call: ToolCall
 ) -> Callable[[PermissionRequest, Awaitable[Decision]], Awaitable[Decision]] | None:
-    """Return a function that awaits a decision on `call`, or None if the run has no journal.
+    """If the run has a journal, return a function that awaits a decision on `call`, else None.
 
     The function writes the question to the journal before the person is asked, and the consent
     before the call runs. It returns the decision. If the process dies in between, another process
@@ -64,10 +64,11 @@ async def apply_decision(
     record: Mapping[str, Json],
     context: Context[Any],
 ) -> tuple[ToolResult | None, Context[Any]]:
-    """Apply the decision on a pending call. Return its result (None: run the call) and its context.
+    """Apply the decision on a pending call, and return the call's result and context.
 
-    The context is the one with which the call has to run. The permission policy remembers the
-    decision. Raise CallDeferred if the decision is to wait longer.
+    If the call still has to run, the result is None, and the caller runs it with the returned
+    context. The permission policy remembers the decision. Raise CallDeferred if the decision is to
+    wait longer.
     """
     # Start-up: few runs have pending calls.
     from glue.decision import Decision, PermissionRequest
@@ -160,7 +161,10 @@ def restore(state: State) -> None:
 
 
 def waiting_call(state: State, call: ToolCall) -> Mapping[str, Json] | None:
-    """Return the record of `call` if it is a pending call of the last reply, or None."""
+    """Return the record of a pending call, or None if the call is not pending or has started.
+
+    The record is in the `meta` of the last reply.
+    """
     return waiting_records(last_reply_of(state)).get(call.id)
 
 

@@ -42,7 +42,7 @@ TAGS = (
 
 
 class Position(NamedTuple):
-    """The next step of a run.
+    """The next step of a run, with the prompts or the ids of the calls that the step needs.
 
     ask: send a request.
     join: ask the model to continue its text, which was cut.
@@ -62,11 +62,11 @@ class Position(NamedTuple):
 
     @property
     def continues(self) -> bool:
-        """True if the next reply continues the last reply, so that policies cannot add messages."""
+        """True if the next reply continues the last reply. Policies then cannot add messages."""
         return self.step in ("join", "repair", "pause_turn")
 
     def messages(self) -> list[UserMessage]:
-        """Return `prompts` as messages, which are stored before the next request."""
+        """Return `prompts` as user messages. The caller stores them before the next request."""
         return [user(text, origin=origin) for origin, text in self.prompts]
 
     def to_json(self) -> dict[str, Json]:
@@ -100,7 +100,7 @@ OVER = Position(step="over")
 
 
 def say(prompts: Sequence[UserMessage]) -> Position:
-    """Return the position of a run from which `prompts` were removed because they had no reply.
+    """Return the position of a run whose end removed `prompts`, because no reply followed them.
 
     A resumed run stores `prompts` again, and then sends a request.
     """
@@ -135,8 +135,8 @@ def resume_position(messages: Sequence[Message]) -> Position:
     last = messages[-1]
     if last.excluded and not (isinstance(last, ToolMessage) and last.call_id == DELIVERED):
         raise InvalidContinuation(
-            "there is nothing to resume: the last run was refused, or its prompt was too long; "
-            "send a new prompt"
+            "there is nothing to resume: the model or its provider refused the last run, or its "
+            "prompt was too long; send a new prompt"
         )
     if position.step == "over" and not position.cut:
         raise InvalidContinuation(
@@ -155,7 +155,7 @@ def is_resumable(messages: Sequence[Message]) -> bool:
 
 
 def at_position(message: ToolMessage, position: Position) -> ToolMessage:
-    """Return a copy of a tool result whose `meta` contains the position of the run after it."""
+    """Return a copy of a tool result whose `meta` has the position of the run after the result."""
     return replace(message, meta={**(message.meta or {}), POSITION: position.to_json()})
 
 
@@ -171,7 +171,7 @@ def after_reply(reply: AssistantMessage) -> Position:
 
 
 def _position_at_calls(reply: AssistantMessage | None, calls: tuple[str, ...]) -> Position:
-    """Return the position of a run whose last reply has `calls` without a result.
+    """Return the position of a run in which `calls`, of the last reply, have no results yet.
 
     The step is "await" if one of the calls was deferred, else "call".
     """

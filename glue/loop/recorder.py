@@ -111,9 +111,9 @@ class RunRecorder:
         await self.finish(work())
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await `work` and return its result. If the journal does I/O, delay a cancellation.
+        """Await `work` and return its result. If the journal does I/O, `work` cannot be cancelled.
 
-        The cancellation takes effect when `work` is done.
+        A cancellation then takes effect when `work` is done.
         """
         return await (complete(work) if self._blocks else work)
 

@@ -260,7 +260,7 @@ async def _turns(state: State) -> Stop:
 
 
 async def _reply(state: State) -> Stop | None:
-    """Send a request and store the reply. Return a Stop if the run ends here."""
+    """Send a request and store the reply. Return a Stop if the run ends here, or else None."""
     ready = await _ready(state)
     if isinstance(ready, Stop):
         return ready
@@ -301,7 +301,7 @@ def start_run(
     check_decisions(history, decisions)
     position = ASK if prompt else resume_position(history)
     if prompt and not any(has_content(message.content) for message in prompt):
-        raise ValueError("messages must end in a prompt with content; the prompt is empty")
+        raise ValueError("the prompt is empty; give it a text, an image or a file")
     table = tool_table(tools)
     host, sent = host or Host(), sent or History()
     above = host.parent
@@ -364,10 +364,11 @@ async def _begin(state: State, prompt: Sequence[Message] | None, keep: bool) -> 
 
 
 async def _begin_calls(state: State) -> None:
-    """Store an error result for each call of a continued run that may have run already.
+    """Store an error result for each call that may have run before its process was interrupted.
 
-    A call of an idempotent tool runs again instead. If the run was paused, its counters are
-    restored.
+    These are calls of the last reply without a result. A call of an idempotent tool runs again
+    instead, and a call that waits for a decision or a result still waits. If the run was paused,
+    its counters are restored.
     """
     if state.position.step == "await":
         restore(state)
@@ -407,7 +408,10 @@ async def _ready(state: State) -> Request | Stop:
 
 
 async def _request(state: State) -> Request | Stop:
-    """Return the next request, with the changes and messages of the policies, or a Stop."""
+    """Call the policies, and return the next request as they changed it, or the Stop of a policy.
+
+    Messages that the policies add are stored.
+    """
     # A forced choice applies until the first batch has run, so that the model can answer.
     choice = state.limits.tool_choice
     if state.batches and choice != "none":
@@ -505,7 +509,7 @@ def _text_only(message: AssistantMessage) -> AssistantMessage | None:
 async def _apply(state: State, verdict: Verdict) -> Stop | None:
     """Store the reply, set the next step, and call `on_reply` of the policies.
 
-    Return a Stop if the run ends here.
+    Return a Stop if the run ends here, or else None.
     """
     if (message := verdict.store) is not None:
         if not state.position.continues:

@@ -105,7 +105,7 @@ class State:
 
     @property
     def messages(self) -> list[Message]:
-        """The whole transcript."""
+        """The whole transcript: the history and the messages of this run."""
         return self.recorder.messages
 
     @property
@@ -163,21 +163,22 @@ class State:
 
     @property
     def in_chain(self) -> bool:
-        """True if the next reply continues the last reply, so that policies cannot add messages."""
+        """True if the next request continues the last reply. Policies cannot add messages then."""
         return self.position.continues
 
     @property
     def may_say(self) -> bool:
-        """True if a policy may add a message after a reply without calls.
+        """True if the run can answer a message that a policy adds after a reply without tool calls.
 
-        The message and the next reply need two turns, a request and some budget.
+        The message and the next reply need two turns, a request and some budget. The run must not
+        be cancelled, and the next reply must not continue the last reply.
         """
         held = self.in_chain or self.cancel.cancelled
         return not held and self.may_turn(2) and self.may_ask() and overspent(self) is None
 
     @property
     def usage(self) -> Usage:
-        """The usage of this run and its sub-agents."""
+        """The tokens and the cost of this run so far, including its sub-agents."""
         return self.spending.usage
 
     @property

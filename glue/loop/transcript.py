@@ -56,7 +56,7 @@ class History:
         self._last: Messages | None = None
 
     def begin(self, messages: Sequence[Message], *, resumed: bool) -> list[Message]:
-        """Return `messages` in a list that the run may change: that of the last run, or a new list.
+        """Return `messages` as a list for the run to change. Reuse the last run's list if possible.
 
         If the transcript has only grown since the last run began, and the new messages are those of
         that run, return the list of that run. Otherwise return a new list, as for a resumed run,
@@ -72,7 +72,7 @@ class History:
         return self._transcript
 
     def align(self, messages: list[Message], low: int = 0) -> None:
-        """Find the first message that has changed, and discard the repaired messages from there.
+        """Discard the stored repaired messages, from the first of `messages` that has changed.
 
         A message changes if it is dropped, excluded, amended or compacted. The first `low`
         messages are known to be unchanged.
@@ -93,7 +93,7 @@ class History:
         self._seen, self._sent = self._seen[:seen], self._sent[:sent]
 
     def view(self, messages: list[Message]) -> Messages:
-        """Return the repaired transcript of `messages`.
+        """Repair the messages that are new since the last call, and return all repaired messages.
 
         `messages` is the list that was passed to `align`, perhaps with more messages at its end.
         """
@@ -172,7 +172,7 @@ def answer_calls(
 
 
 def sendable(message: AssistantMessage) -> AssistantMessage | None:
-    """Return the reply without incomplete calls, or None if it then has no content."""
+    """Return the reply without incomplete calls, or None if only thinking or blank text is left."""
     if any(not call.complete for call in message.calls):
         whole = tuple(
             part for part in message.content if not isinstance(part, ToolCall) or part.complete
@@ -198,7 +198,7 @@ def unanswered(messages: Sequence[Message], reason: str) -> list[ToolMessage]:
 
 
 def last_reply(messages: Sequence[Message]) -> AssistantMessage | None:
-    """Return the last reply in `messages` that is not excluded, or None."""
+    """Return the last reply in `messages` that is not marked as `excluded`, or None."""
     for message in reversed(messages):
         if isinstance(message, AssistantMessage) and not message.excluded:
             return message
@@ -235,9 +235,9 @@ def last_results(messages: Sequence[Message]) -> list[ToolMessage]:
 def next_result(
     messages: Sequence[Message], reply: AssistantMessage, call_id: str
 ) -> ToolMessage | None:
-    """Return the first stored result of a call that follows the call `call_id` in `reply`, or None.
+    """Return the first result whose call comes after the call `call_id` in `reply`, or None.
 
-    The results are those at the end of the transcript `messages`.
+    Only results at the end of the transcript `messages` count.
     """
     ids = [call.id for call in reply.calls]
     after = ids[ids.index(call_id) + 1 :] if call_id in ids else []
@@ -295,9 +295,10 @@ def estimate(messages: Iterable[Message], estimator: Callable[[str], int]) -> in
 
 
 def merge(pieces: Sequence[str]) -> str:
-    """Join the texts of a continued reply. Repeated text of 12 or more characters is kept once.
+    """Join the pieces of a continued reply, without text that a piece repeats at its start.
 
-    Text is repeated if a piece begins with the end of the text before it.
+    Text is repeated if a piece begins with the end of the text before it, and if the repetition has
+    OVERLAP_MIN to OVERLAP_MAX characters.
     """
     text = ""
     for piece in pieces:

@@ -117,7 +117,7 @@ def prompt_at(position: Position) -> UserMessage | None:
 
 
 def _exhausted(state: State, chain: Chain) -> str:
-    """Return the reason why a cut reply is not continued again, or "" if it may be continued."""
+    """Return the reason to end the continuation of a cut reply, or "" if it may be continued."""
     limits, cap = state.limits, state.template.max_tokens
     if state.continuations >= limits.continuation_max_attempts:
         return "retry_limit"
@@ -132,7 +132,7 @@ def _exhausted(state: State, chain: Chain) -> str:
 
 
 def end_chain(state: State, chain: Chain, reason: str) -> None:
-    """End the continuation of a cut reply, and emit ContinuationTerminated with the reason."""
+    """End the chain of a cut reply, and emit ContinuationTerminated with the reason."""
     if reason == "retry_limit":
         logger.info("continuation limit reached")
     provider, model = (
@@ -147,7 +147,7 @@ def end_chain(state: State, chain: Chain, reason: str) -> None:
 
 
 def end_repair(state: State, success: bool) -> None:
-    """Emit ToolPayloadRepair with the result of a repair: a complete call, or no call."""
+    """Emit ToolPayloadRepair; `success` is whether the repaired reply has a complete call."""
     issue = "success" if success else "abandoned"
     tool = state.position.tool or "?"
     state.emit(events.ToolPayloadRepair(issue=issue, tool=tool, attempted=True, success=success))

@@ -80,7 +80,10 @@ async def send(state: State, request: Request) -> Answered:
 
 
 def cut_short(state: State) -> Stop:
-    """Return the Stop for a run that was cancelled or is out of time (which emits LimitReached)."""
+    """Return the Stop for a cancelled run, or emit LimitReached and return the Stop for a timeout.
+
+    Call this only if the run was cancelled or is out of time.
+    """
     if state.cancel.cancelled:
         return Stop(Outcome.CANCELLED, Cancelled())
     return Stop(Outcome.BUDGET, out_of_time(state))
@@ -126,14 +129,17 @@ async def _stream(state: State, stream: AsyncIterator[ProviderEvent]) -> Answere
     if state.reply_id:
         return Answered(
             error=ProviderError(
-                "the stream ended early", kind="protocol", provider=name, emitted=True
+                "the stream ended before the reply was complete",
+                kind="protocol",
+                provider=name,
+                emitted=True,
             )
         )
     return Answered(error=EmptyReply(provider=name))
 
 
 def _checked(state: State, message: AssistantMessage) -> AssistantMessage:
-    """Return a provider's reply with a valid stop reason and unique call ids.
+    """Correct an invalid stop reason and repeated call ids of a reply, and return the reply.
 
     Raise TypeError if the reply is not an AssistantMessage with parts as its content.
     """
@@ -174,7 +180,7 @@ _UNKNOWN = (None, "", 0.0)  # values of an attempt that are not stored
 
 
 def _with_attempts(message: AssistantMessage, tried: Sequence[Attempt]) -> AssistantMessage:
-    """Return the reply with the failed attempts `tried`, if there are any, in its `meta`."""
+    """Return the reply with the failed attempts `tried` stored in its `meta`, if there were any."""
     if not tried:
         return message
     attempts: list[dict[str, Json]] = []
@@ -239,7 +245,7 @@ class Batch:
         self.votes: list[str] = []  # ids of calls whose results ask to end the run
 
     def in_order(self) -> list[ToolMessage]:
-        """Return the results in the order of the calls."""
+        """Return the results of the calls that have one, in the order of the calls."""
         return [self.messages[index] for index in sorted(self.messages)]
 
     def ends_run(self, state: State, reply: AssistantMessage) -> bool:
@@ -283,7 +289,7 @@ async def run_batch(state: State, calls: Sequence[ToolCall]) -> Batch:
 
 
 def _groups(state: State, calls: Sequence[ToolCall]) -> list[list[int]]:
-    """Split the calls into groups of indexes. The groups run one after the other.
+    """Return the indexes of the calls in groups. The groups run one after the other.
 
     The calls of a group run in parallel. A call of a tool that must run alone is a group of its
     own.
@@ -380,7 +386,10 @@ def _is_decided(state: State, id: str) -> bool:
 async def _result(
     state: State, call: ToolCall, record: Mapping[str, Json] | None, context: Context[Any]
 ) -> ToolResult:
-    """Run a call and return its result, or return the result that a decision supplies.
+    """Run a call and return its result, unless the call was denied or its result was supplied.
+
+    For a denied call, and for a tool that is not offered now, return an error result. Return a
+    supplied result without running the tool.
 
     `record` is the record of a call that was pending before the run was resumed, or None.
     """

@@ -1,7 +1,7 @@
-"""The actions that few policies return, and the type of all actions.
+"""The rarer actions of policies (Poll, Change, Rewrite, Deliver), and the type of all actions.
 
-They are loaded at first use, because few runs have them and each takes a third of a millisecond to
-define.
+The rarer actions are loaded at first use, because few runs have them and each takes a third of a
+millisecond to define.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Source: TypeAlias = Callable[[], Waiting | Awaitable[Waiting]]
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """An action of a policy: messages that the loop reads from `source`, then adds as for `Say`.
+    """An action of a policy: the loop calls `source` and adds the returned messages, as for `Say`.
 
     The loop calls `source` only if it is going to store the messages, so the source may forget
     the messages that it returns. If the source does not forget them, `sent`, which the loop calls
@@ -32,7 +32,7 @@ class Poll:
     sent: Callable[[UserMessage], object] | None = None
 
     def say(self, waiting: Waiting) -> Say:
-        """Return a Say with the messages in `waiting`, the value that `source` returned."""
+        """Return a `Say` action with the messages that `source` returned, passed as `waiting`."""
         given = (waiting,) if isinstance(waiting, str | UserMessage) else waiting or ()
         messages = [user(each) if isinstance(each, str) else each for each in given]
         # Only the prompt of a run has the origin "user".
@@ -63,7 +63,10 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """An action of a policy: end the run, with `text` as the result of the delivery tool."""
+    """An action of a policy: store `text` as a result of the tool `tool`, and end the run.
+
+    `tool` is the name of the delivery tool, which the model did not call. The tool is not run.
+    """
 
     tool: str
     text: str

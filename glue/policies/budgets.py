@@ -77,7 +77,7 @@ def known_prices(given: Prices | None) -> Prices:
     for name, price in prices.items():
         if not _is_price(price):
             like = "{'my-model': (0.1, 0.4)} (USD per million tokens, in and out)"
-            raise ConfigError(f"prices must be like {like}, not {name!r}: {price!r}")
+            raise ConfigError(f"prices must be like {like}, but the price of {name!r} is {price!r}")
     return prices
 
 
@@ -93,9 +93,10 @@ def price_of(prices: Prices, provider: str, model: str) -> tuple[float, float] |
 
 
 def check_price(provider: Provider, prices: Prices) -> None:
-    """Raise ConfigError if a provider names its model, but the price of this model is unknown.
+    """Raise ConfigError if the price of the provider's model is unknown.
 
-    A run with a budget in dollars calls this, because the budget cannot work without a price.
+    A provider that does not report the name of its model is not checked. A run with a budget in
+    dollars calls this, because the budget cannot work without a price.
     """
     able = capabilities(provider)
     if able.model and able.input_price is None:
@@ -121,10 +122,10 @@ def priced(message: AssistantMessage, prices: Prices) -> AssistantMessage:
 
 
 def unpriced(model: str, *, counted: bool = True) -> ConfigError:
-    """Return the error for a budget in dollars that cannot be checked, because a price is unknown.
+    """Return a ConfigError: the budget in dollars cannot be checked, as the cost is unknown.
 
-    If the provider did not report the tokens of a reply, `counted` is False, and the error does not
-    ask for a price.
+    The error asks for a price of `model`. If `counted` is False, the error says instead that the
+    provider did not report the tokens of a reply.
     """
     model = model or "this model"
     why = (
@@ -134,7 +135,8 @@ def unpriced(model: str, *, counted: bool = True) -> ConfigError:
     if not counted:
         why = (
             f"{model} does not report how many tokens it used; "
-            "use usd_budget=None (--usd-budget none), or token_budget= instead; "
+            "to run without the budget, use usd_budget=None or --usd-budget none; "
+            "to limit the estimated tokens instead, use token_budget=; "
             "in a test, add usage=glue.Usage(cost=0.01) to each step of the Script"
         )
     return ConfigError(f"usd_budget cannot be checked: {why}")
@@ -154,7 +156,7 @@ def _stop(state: State, spending: Spending, kind: str, used: float, limit: float
 
 
 def overspent(state: State) -> tuple[Spending, str, float, float] | None:
-    """Return the first spent budget of this run or of the runs that called it, or None.
+    """Return the first budget of this run, or of the runs that called it, that is used up, or None.
 
     The tuple is: the spending of that run, the kind of budget, the used amount, the limit.
     """

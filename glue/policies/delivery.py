@@ -1,4 +1,4 @@
-"""Policies for agents that deliver their result with a tool: `Delivery` and `StallBudget`."""
+"""Policies for replies without calls: `Delivery` delivers the text, `StallBudget` ends the run."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """A list of the tools that a request may offer to the model.
+    """An allow list for `Gates`: the tools that a request may offer to the model.
 
     `allow` may be a function that is called with the state of the run before each request. If the
     function returns None, the gate does not apply to that request.
@@ -60,6 +60,8 @@ class Gates(Policy):
             policies=[Gates(Gate(name="plan first", allow=planning))],
         )
 
+    If the gates have no tool in common, the gate with the highest priority decides alone.
+
     A gate hides tools that do not help the model now. A gate is not a protection: use a permission
     for that.
     """
@@ -90,10 +92,10 @@ class Gates(Policy):
 
 
 def _drop_overruled(votes: Sequence[Vote], tools: frozenset[str]) -> list[Vote]:
-    """Return the votes that count: a required gate overrules optional gates of lower priority.
+    """Return the votes without those of optional gates that a required gate overrules.
 
-    A vote is a gate with the tools that it allows. A required gate overrules other gates only if it
-    does not allow all of `tools`.
+    A vote is a gate with the tools that it allows. A required gate that does not allow all of
+    `tools` overrules the optional gates of lower priority.
     """
     restricting = [gate.priority for gate, allow in votes if gate.required and tools - allow]
     if not restricting:
@@ -102,9 +104,10 @@ def _drop_overruled(votes: Sequence[Vote], tools: frozenset[str]) -> list[Vote]:
 
 
 def join(votes: Sequence[Vote]) -> tuple[frozenset[str], str]:
-    """Return the tools that all gates allow, and ""; or the tools of one gate, and its name.
+    """Return the tools to offer, and the name of the gate that decided alone, or "" if none did.
 
-    If the gates have no tool in common, one gate decides alone: the gate with the highest priority,
+    The tools are those that all gates allow, and the name is "". But if the gates have no tool in
+    common, one gate decides alone: the gate with the highest priority,
     then with the fewest tools, then with the first name in the alphabet. If no gate allows any
     tool, return no tools and "".
     """

@@ -40,7 +40,10 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The end of the run: its outcome, and the `error` and `meta` of its result."""
+    """The decision of a policy or of the loop to end the run.
+
+    The result of the run gets `outcome`, `error` and `meta`.
+    """
 
     outcome: Outcome
     error: GlueError | None = None
@@ -101,7 +104,7 @@ class Policy:
         return None
 
     def after_tools(self, state: State, results: Sequence[ToolMessage]) -> Hook:
-        """Return an action after the calls of a reply were run, or None to continue.
+        """Return an action for the loop after it has run the calls of a reply, or None to continue.
 
         `results` is in the order of the calls.
         """
@@ -112,16 +115,17 @@ class Policy:
         return None
 
     async def compact(self, state: State) -> Sequence[Message] | None:
-        """Return a shorter transcript, or None to leave this to the next policy.
+        """Return a shorter transcript, or None if this policy does not shorten the transcript.
 
-        The loop calls this after a provider has rejected the transcript as too long.
+        The loop calls this after a provider has rejected the transcript as too long. After None, it
+        asks the next policy.
         """
         return None
 
     def finish(self, state: State, stop: Stop) -> Stop:
-        """Return the Stop with which the run ends: `stop`, or another Stop in its place.
+        """Return `stop` unchanged, or another Stop with which the run ends instead.
 
-        The next policy is called with the returned Stop.
+        The loop calls this before it ends the run. The next policy gets the returned Stop.
         """
         return stop
 
@@ -129,7 +133,7 @@ class Policy:
 def nudge(
     text: str, origin: str = "nudge", sent: Callable[[UserMessage], object] | None = None
 ) -> Say:
-    """Return the action that adds `text` to the transcript as a message of the loop.
+    """Return the action that adds `text` to the transcript as a user message of the loop.
 
     `sent` is called after the message is stored.
     """

@@ -30,7 +30,7 @@ _CLOSING = re.compile(
 
 
 class _FromSource(Policy):
-    """A policy that sends the messages of a source after a reply without tool calls."""
+    """A policy that sends the messages from `source` after a reply without tool calls."""
 
     def __init__(
         self, source: Source, *, sent: Callable[[UserMessage], object] | None = None

@@ -89,7 +89,7 @@ def deltas(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """The abilities and prices of a model.
+    """The capabilities and prices of a model, such as its context window and media types.
 
     The default values are used for a provider that has no attribute `capabilities`.
     """

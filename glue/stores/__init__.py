@@ -90,7 +90,7 @@ def open_store(name: str = "") -> Store:
 
 
 async def check_store(store: Store) -> tuple[int, list[str]]:
-    """Read every session of a store; return their number, and a line about each problem.
+    """Load every session of a store; return the number of sessions, and a line about each problem.
 
     A problem is a session that cannot be read. If all sessions can be read, files in the folder of
     a FileStore that are not sessions are one problem.

@@ -1,4 +1,4 @@
-"""Helpers for the files of stores: durable writes, exclusive locks, and errors of opening."""
+"""Helpers for the files of stores: sync to disk, lock, read, and explain failures to open."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def sync_data(fd: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the names of new and deleted files in a folder are on the disk."""
+    """Write the file names of a folder to the disk, so that they are correct after a crash."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -79,9 +79,9 @@ def pread(fd: int, start: int, stop: int) -> bytes:
 
 
 def read_only_reason(id: str, path: os.PathLike[str], error: OSError) -> str:
-    """Return why a session can only be read, or raise StoreError if `error` has another reason.
+    """Return a message that a session is read-only, or raise StoreError for other errors.
 
-    `error` is the error of opening the file for writing. A session can only be read if the reason
+    `error` is the error of opening the file for writing. The session is read-only if the cause
     is a missing permission or a read-only filesystem.
     """
     if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):

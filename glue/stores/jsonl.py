@@ -335,7 +335,7 @@ def records_in(data: bytes) -> Iterator[tuple[Record, int]]:
 
 
 def lines_of_fork(data: bytes, at: int | None) -> tuple[list[bytes], int] | None:
-    """Return the lines of a session file that a fork copies, and the number of messages in it.
+    """Return the lines that a fork copies from a session file, and the file's number of messages.
 
     `data` is the content of the file. The lines are the first `at` messages, and the records that
     change fields of messages or exclude messages. Return None if a record inserts or removes
@@ -385,7 +385,7 @@ def stored_at(record: Record) -> float:
 
 
 def search_file(path: Path, query: Query) -> list[SearchHit]:
-    """Return the hits of a query in a session file, or [] if the file is not a session.
+    """Return the hits of a query in a session file, or [] if no session can be read from it.
 
     Unless the text of a message was changed later, the lines are searched from the last to the
     first, and only lines that can match are decoded, which is many times faster.
@@ -411,7 +411,7 @@ def search_file(path: Path, query: Query) -> list[SearchHit]:
 
 
 def _changes(data: bytes) -> tuple[bool, set[str]]:
-    """Return whether a record amends the content of a message, and the ids of dropped messages.
+    """Return a pair: whether a record amends message content, and the ids of dropped messages.
 
     If one of these records is damaged, return True and no ids.
     """
@@ -437,7 +437,7 @@ def _messages_in(records: Iterator[Record], dropped: set[str]) -> Iterator[tuple
 
 
 def _needles(query: Query, *, only_ascii: bool) -> list[tuple[bytes, re.Pattern[bytes]]]:
-    """Return byte strings and patterns, all of which occur in each line that matches the query.
+    """Return byte strings and patterns. A line matches the query only if it contains all of them.
 
     The byte strings are parts of the words of the query. A pattern also requires that a word begins
     or ends there. Both are for lines whose ASCII letters are in lower case. A part with other

@@ -21,7 +21,7 @@ _WRITER = 1  # the byte that the current writer of the database locks
 
 
 class SessionLocks:
-    """A lock file in which each session has a byte of its own, which its writer locks.
+    """A lock file with one byte for each session. The writer of a session locks its byte.
 
     The operating system releases the locks of a killed process.
     """
@@ -33,7 +33,7 @@ class SessionLocks:
         self._fd = -1
 
     def open(self) -> None:
-        """Open the lock file, and mark the file as in use, so that other users do not delete it."""
+        """Open or create the lock file, and mark it as in use so that no other store deletes it."""
         while self._fd < 0:
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
@@ -72,7 +72,7 @@ class SessionLocks:
             _lock(self._fd, "none", _WRITER)
 
     def close(self) -> None:
-        """Close the lock file, and delete it if it has no other users."""
+        """Close the lock file, and delete the file if no other `SessionLocks` has it open."""
         if self._fd < 0:
             return
         with contextlib.suppress(OSError):

@@ -14,14 +14,14 @@ from glue.tasks import finish_in_thread
 
 
 class Writer(Protocol):
-    """The protocol of writers. A log uses the writer of its store to lock and change a session."""
+    """The interface of a store's writer, with which a log locks and changes a session."""
 
     @property
     def blocks(self) -> bool:
         """True if the methods wait for a disk or a server, and must be called in a thread."""
 
     def open(self, stored: StoredSession) -> None:
-        """Lock the session for this writer, and update `stored` to its state in the store.
+        """Lock the session for this writer, and update `stored` from the store.
 
         A session that does not exist is created. Raise SessionBusy if another writer has locked the
         session.
@@ -38,7 +38,7 @@ class Writer(Protocol):
 
 
 class Log:
-    """A session in a store. `async with log` locks the session, to add and change messages.
+    """A session in a store. To add or change messages, lock the session with `async with log`.
 
         async with store.log("demo") as log:
             await log.append(user("Hello"))
@@ -66,7 +66,7 @@ class Log:
 
     @property
     def blocks(self) -> bool:
-        """True if a write waits for a disk or a server."""
+        """True if the writer waits for a disk or a server, and must be called in a thread."""
         return self._writer.blocks
 
     @property

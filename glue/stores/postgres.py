@@ -423,7 +423,7 @@ class _Writer(SQLWriter):
         return self.load_into(stored, found)
 
     def _take(self, connection: Connection, holder: str) -> tuple[int, Found]:
-        """Lease the session, which is created if needed; return the token and the session.
+        """Create the session if it is missing, lease it, and return the token and the session.
 
         Raise SessionBusy if another writer has the lease.
         """
@@ -482,7 +482,10 @@ class _Writer(SQLWriter):
         self.changes += 1
 
     def _columns(self, records: Sequence[Record]) -> list[list[object]]:
-        """Return the columns of messages to append: one list for each placeholder of `_APPEND`."""
+        """Return the messages in `records` as columns: one list for each argument of `unnest`.
+
+        The columns are in the order in which `_APPEND` names them.
+        """
         rows = []
         for place, record in enumerate(records, 1):
             message = message_from_json(record["message"])

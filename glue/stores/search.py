@@ -59,7 +59,7 @@ class Query:
 
     @functools.cached_property
     def terms(self) -> tuple[tuple[list[str], bool], ...]:
-        """The terms of the query. A term is its words, and whether its last word is a prefix."""
+        """The terms of the query: the words of each term, and True if its last word is a prefix."""
         found = _QUERY.findall(self.text.replace("\0", " "))
         terms = [
             (WORD.findall(split_words(phrase or word)), word.endswith("*"))
@@ -69,7 +69,7 @@ class Query:
 
     @functools.cached_property
     def patterns(self) -> tuple[re.Pattern[str], ...]:
-        """One regular expression for each term. A text matches the query if all of them match."""
+        """One regular expression for each term. A text must match all of them to be a hit."""
         patterns = []
         for words, prefix in self.terms:
             end = r"[^\W_]*" if prefix else r"(?![^\W_])"
@@ -126,7 +126,7 @@ class Query:
 
 
 def searchable(message: Message) -> str:
-    """Return the text in which a message is searched: its text, tool names and arguments."""
+    """Return the text that a search reads in a message: its text, tool names and arguments."""
     text = message.text
     if isinstance(message, AssistantMessage) and message.calls:
         calls = [f"{call.name} {call.arguments}" for call in message.calls]

@@ -77,7 +77,10 @@ class SQLStore(BlockingStore):
         raise NotImplementedError
 
     def kept_open(self) -> contextlib.AbstractContextManager[object]:
-        """Return a context manager that keeps the database file open between transactions."""
+        """Return a context manager that keeps the database file open between transactions.
+
+        For a store without a file, the context manager does nothing.
+        """
         return contextlib.nullcontext()
 
     def is_away(self, error: StoreError) -> bool:
@@ -215,7 +218,7 @@ class SQLStore(BlockingStore):
         return sql.replace("?", self._mark).replace("glue_", self._prefix)
 
     def row(self, connection: Connection, id: str) -> tuple[int, Record, int]:
-        """Return the number, the header and the count of changes of the session `id`.
+        """Return the row number, the header and the count of changes of the session `id`.
 
         Raise StoreError if the session does not exist.
         """
@@ -249,7 +252,7 @@ class SQLStore(BlockingStore):
         return [message for message in decoded if message is not None]
 
     def begin(self, connection: Connection, head: Record) -> int:
-        """Insert a session with the header `head` if it does not exist. Return its number."""
+        """Insert a session with the header `head` if its id is new. Return the session's number."""
         sql = """
             INSERT INTO glue_sessions(id, header, updated) VALUES (?, ?, ?)
             ON CONFLICT DO NOTHING"""
@@ -370,7 +373,7 @@ class SQLWriter:
         stored.read_only = stored.read_only or reason
 
     def load_into(self, stored: StoredSession, found: Found, schema: int = 0) -> None:
-        """Update `stored` with the session `found`, as `find` returns it.
+        """Update this writer and `stored` with the session `found`, which `find` returned.
 
         If a newer version of glue created the tables, `schema` is their version.
         """

@@ -252,7 +252,7 @@ class _ExclusiveWriter(_Writer):
 
 
 class Job:
-    """A change of the database that waits for the next transaction, and its result."""
+    """A change that waits for the next transaction of the database, and the change's result."""
 
     def __init__(self, work: Callable[[Connection], object]) -> None:
         self.work = work
@@ -310,7 +310,7 @@ class Database:
             return work(self.open())
 
     def run(self, work: Callable[[Connection], T]) -> T:
-        """Call `work`, which makes changes, with the connection, and return its result.
+        """Run `work`, which makes changes, in a transaction. Return its result after the commit.
 
         The transaction is shared with the changes of other waiting threads.
         """
@@ -360,7 +360,7 @@ class Database:
             self._sync()
 
     def _sync(self) -> None:
-        """Wait until the write-ahead log is on the disk.
+        """Sync the write-ahead log to the disk, and wait until the sync is complete.
 
         The lock for writing is already released, so several processes can wait at the same time for
         one write to the disk. The log is valid up to its first incomplete frame. So a record that
@@ -379,9 +379,10 @@ class Database:
             raise self._failed from error
 
     def _run_job(self, connection: Connection, job: Job) -> None:
-        """Run one of several jobs of a transaction. If it fails, roll back only its changes.
+        """Run one of several jobs of a transaction. If the job fails, roll back only its changes.
 
-        The job stores its result or its error.
+        Store the result or the error in the job. If SQLite has rolled back the whole transaction,
+        raise the error instead.
         """
         connection.execute("SAVEPOINT job")
         try:

@@ -84,7 +84,10 @@ class Store(Protocol):
         """
 
     async def delete(self, id: str) -> None:
-        """Delete a session. Raise SessionBusy if a writer has locked it."""
+        """Delete a session. Raise SessionBusy if a writer has locked it.
+
+        Raise StoreError if the session does not exist.
+        """
 
 
 class BlockingStore:
@@ -142,7 +145,9 @@ class BlockingStore:
 
 
 def title_of(content: Sequence[Any]) -> str:
-    """Return the first text of a prompt, or the kinds of its parts (such as "[image]") without one.
+    """Return the first text of a prompt, or the kinds of its parts if it has no text.
+
+    The kinds are in brackets, such as "[image]". An empty prompt has the title "".
 
     >>> title_of(["", "Fix it."])
     'Fix it.'
@@ -154,7 +159,7 @@ def title_of(content: Sequence[Any]) -> str:
 
 
 def session_info(header: Record, messages: Sequence[Message], updated: float) -> SessionInfo:
-    """Return the description of a session that has this header.
+    """Return the SessionInfo of a session from its header, messages and time of last change.
 
     `messages` are the messages of the session, at least up to the first prompt: its text is the
     title.
@@ -184,7 +189,7 @@ async def copy(
     at: int | None = None,
     live: bool = False,
 ) -> str:
-    """Copy a session within a store or to another store, and return the id of the copy.
+    """Copy a session to the same store or to another store, and return the id of the copy.
 
     Args:
         source: the store that has the session.
@@ -260,11 +265,11 @@ def session_exists(id: str, count: int) -> StoreError:
 def session_busy(id: str) -> SessionBusy:
     """Return the error for a session that another writer has locked."""
     return SessionBusy(
-        f"session {id!r} is in use, here or by another process; it has one writer at a time"
+        f"session {id!r} is in use by this or another process; a session has one writer at a time"
     )
 
 
 def no_session(id: str, known: Sequence[str]) -> StoreError:
-    """Return the error for a session that does not exist; it names up to eight known sessions."""
+    """Return the error for a session that does not exist, with up to eight ids that do."""
     some = ", ".join(known[:8]) + (", ..." if len(known) > 8 else "")
     return StoreError(f"there is no session {id!r}; there are: {some or 'none'}")

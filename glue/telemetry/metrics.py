@@ -1,4 +1,4 @@
-"""`Metrics`: counts of run outcomes and of continued replies, kept without OpenTelemetry."""
+"""`Metrics`: counters of run outcomes and of continued replies, without OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Histogram:
 
 
 class Metrics:
-    """A listener that counts the outcomes of runs, and the continuations of cut-off replies.
+    """A listener that counts the outcomes of runs, and measures how cut-off replies are continued.
 
         metrics = Metrics()
         agent.run_sync("Weather in Oslo?", on_event=metrics)

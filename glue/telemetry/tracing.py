@@ -163,8 +163,9 @@ class OpenTelemetry:
                 _fail(span, str(kind))
 
     def _listen(self, span: Span, otel_names: Mapping[str, str], event: Event) -> None:
-        """Record an event of the loop, such as a compaction, or the totals of the run in its span.
+        """Add an event of the loop to the run's span, and the totals when the run ends.
 
+        Only events that explain a step, such as a compaction, are added.
         Continued replies are also counted in the metrics. Other events are ignored.
         """
         if isinstance(event, events.Explanation):
@@ -319,7 +320,7 @@ class _TracedTool(ToolWrapper):
 
 
 def _error_class(traceback: str) -> str:
-    """Return the exception class that ends a traceback, or "tool_error" if there is no class."""
+    """Return the name of the exception class at the end of a traceback, or "tool_error" if none."""
     name = traceback.strip().rpartition("\n")[2].partition(":")[0].strip()
     return name if name.replace(".", "").isidentifier() else "tool_error"
 
@@ -529,7 +530,7 @@ def _part(part: Part) -> dict[str, Any]:
 
 
 def _masked(text: str) -> str:
-    """Return a text with its secrets masked, shortened to `MAX_PART` characters and a note."""
+    """Return a text with secrets masked. Cut it after `MAX_PART` characters and add a note."""
     text = mask_secrets(text)
     if len(text) <= MAX_PART:
         return text

@@ -100,7 +100,7 @@ class Cassette:
         return cls(path, exchanges, provider=str(rows[0]["provider"]))
 
     def begin(self, provider: str) -> int:
-        """Return the number of a new exchange. The first call replaces the file by a new cassette.
+        """Count a new exchange and return its number. The first call overwrites the cassette file.
 
         `provider` is the name of the provider that is recorded.
         """
@@ -111,7 +111,7 @@ class Cassette:
         return self._begun
 
     def add(self, exchange: Mapping[str, Json]) -> None:
-        """Append an exchange whose reply has ended to the file, or to `exchanges` in memory."""
+        """Append a completed exchange to the file, or to `exchanges` if there is no file."""
         if self.path is None:
             self.exchanges.append(exchange)
         self._write(exchange, os.O_APPEND)
@@ -152,7 +152,7 @@ def _check_row(row: Mapping[str, Json], *, is_header: bool) -> None:
         if not has_lists or not isinstance(row.get("number"), int):
             raise ValueError("the exchange is damaged")
         if not all(isinstance(message, dict) for message in messages):
-            raise ValueError("a message of the request is damaged")
+            raise ValueError("a message in the recorded request is not a JSON object")
 
 
 class Recorder(Wrapper):
@@ -188,7 +188,7 @@ class Recorder(Wrapper):
 
 
 class Replay:
-    """A provider that answers requests with the replies in a cassette.
+    """A provider that replays a cassette: it answers each request with the recorded reply.
 
     A request that was not recorded raises a ReplayError, which shows the first difference.
 
@@ -297,7 +297,7 @@ def _describe(fault: Exception) -> str:
 
 
 def request_to_json(request: Request) -> dict[str, Json]:
-    """Return a request as JSON: messages, tools, and the other fields that are not the default."""
+    """Return a request as JSON, without optional fields that have their default values."""
     tools = [to_plain(spec) for spec in request.tools]
     rest = to_json(replace(request, messages=(), tools=()))
     return {**rest, "messages": messages_to_json(request.messages), "tools": tools}

@@ -36,7 +36,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     cassette = "replay a recorded cassette for each model that the test opens by name"
     live = "the test may send requests to real models"
-    cases = "run the test once for each case in a JSONL file in its folder, as its argument `case`"
+    cases = (
+        "run the test once for each case in a JSONL file in the folder of the test, and pass the "
+        "case as the argument `case`"
+    )
     config.addinivalue_line("markers", f"glue_cassette(folder=None, by='order'): {cassette}")
     config.addinivalue_line("markers", f"glue_live: {live}")
     config.addinivalue_line("markers", f"glue_cases(file): {cases}")

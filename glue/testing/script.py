@@ -72,7 +72,7 @@ def say(text: str = "", *, stop: str = "end_turn", thinking: str = "", **options
 
 
 def call(name: str, arguments: Any = None, *, id: str = "", complete: bool = True) -> ToolCall:
-    """Return a call of the tool `name`.
+    """Return a ToolCall of the tool `name`, to put into a scripted reply.
 
     The arguments are encoded as JSON. A string is used unchanged, so that it may be invalid JSON.
     """
@@ -204,7 +204,10 @@ class Script:
 
 
 def shape(messages: Iterable[Message]) -> str:
-    """Return the roles of messages: u user, u+ added by the loop, a assistant, t tool result.
+    """Return the roles of messages as text: "u", "u+", "a" or "t" for each message.
+
+    "u" is a prompt of the user, "u+" is a user message that the loop added, "a" is a message of
+    the assistant, and "t" is a tool result.
 
     >>> shape([UserMessage(content=()), AssistantMessage(content=())])
     'u a'

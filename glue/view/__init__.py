@@ -1,1 +1,1 @@
-"""Transcripts as HTML pages."""
+"""HTML pages that show a transcript, an index of transcripts, or an evaluation."""

@@ -16,7 +16,7 @@ MAX_COLUMNS = 250  # if there are more replies, several share a column
 
 
 def bar(reply: ShownReply, longest: float) -> str:
-    """Return an SVG bar of a reply's time, or "" if the time is unknown or zero.
+    """Return an SVG bar of a reply's time and its tools' time, or "" if both are unknown or zero.
 
     A reply of `longest` seconds fills the whole width.
     """
@@ -93,7 +93,7 @@ def _column(
 
 
 def _sums(replies: Sequence[ShownReply], timed: bool) -> tuple[float, float]:
-    """Return two sums over replies: seconds of model and of tools, or input and output tokens."""
+    """Return the sums of model and tool seconds if `timed`, else of input and output tokens."""
     if timed:
         model = sum(reply.model_seconds or 0.0 for reply in replies)
         return model, sum(reply.tool_seconds or 0.0 for reply in replies)

@@ -64,27 +64,27 @@ def notes(evaluation: Evaluation, page: str = "") -> list[str]:
             f"the judge {evaluation.judge} agrees with the plain checks in {same} of {both} trials"
         )
         lines.append(
-            line if both else "no case has a judge and a plain check: the judge is untested"
+            line if both else "no case has both a judge and a plain check, so the judge is untested"
         )
     notices = Counter((trial.model, trial.notice) for trial in evaluation.trials if trial.notice)
     for (model, notice), number in notices.most_common(_MAX_NOTICES):
         lines.append(f"{model}, {count(number, 'trial')}: {notice}")
     if len(notices) > _MAX_NOTICES:
-        lines.append(f"{count(len(notices) - _MAX_NOTICES, 'other notice')} in the evaluation")
+        lines.append(f"not shown: {count(len(notices) - _MAX_NOTICES, 'other notice')}")
     if evaluation.unfinished:
         lines.append(f"some trials were not run: {evaluation.unfinished}; --resume continues")
     return lines
 
 
 def sentence(pair: Comparison) -> str:
-    """Return a sentence that counts the cases in which the first model did better, and worse.
+    """Return a sentence that counts how often the first model did better and worse than the second.
 
     If the sample is too small to distinguish the two models, the sentence states how many cases
     would be needed.
     """
     names = f"{pair.first} against {pair.second}"
     if not pair.cases:
-        return f"{names}: no case was run on both"
+        return f"{names}: no case in common"
     if not pair.better and not pair.worse:
         return f"{names}: the same score in all {count(pair.cases, 'case')}"
     better, worse = count(len(pair.better), "case"), len(pair.worse)
@@ -137,7 +137,7 @@ def comparison_page(evaluation: Evaluation, title: str) -> str:
 
 
 def _order(evaluation: Evaluation, case: str, trials: Sequence[CaseTrial]) -> int:
-    """Return the sort key of a case: 0 if the models differ, 1 if a trial failed, 2 otherwise."""
+    """Return the sort key of a case: 0 if its scores differ, 1 if a trial failed, else 2."""
     scores = {
         model: sum(trial.score for trial in trials if trial.model == model)
         for model in evaluation.models

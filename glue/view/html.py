@@ -47,14 +47,17 @@ def split(text: str) -> tuple[str, str]:
 
 
 def prose(text: str) -> str:
-    """Render Markdown as HTML; fold the rest of a long text. Links and HTML tags stay text."""
+    """Return the HTML of a Markdown text, with all but the start of a long text folded.
+
+    Links and HTML tags are not rendered; they are shown as text.
+    """
     head, rest = split(text)
     fenced = len(_FENCE.findall(head)) % 2 == 1
     return _fenced(head, False) + _rest(len(text), _fenced(rest, fenced))
 
 
 def _fenced(text: str, inside: bool) -> str:
-    """Render Markdown with fenced code; `inside` is true if the text begins within a fence."""
+    """Return the HTML of Markdown with fenced code. `inside`: the text begins within a fence."""
     out = []
     for piece in _FENCE.split(text)[::2]:
         if piece.strip():
@@ -64,7 +67,7 @@ def _fenced(text: str, inside: bool) -> str:
 
 
 def _blocks(text: str) -> str:
-    """Render headings, lists, quotes, tables and paragraphs; paragraphs keep their line breaks."""
+    """Return the HTML of headings, lists, quotes, tables and paragraphs with their line breaks."""
     out: list[str] = []
     for kind, lines in groupby(text.split("\n"), _kind):
         rows = list(lines)
@@ -116,7 +119,7 @@ def _cells(row: str, tag: str) -> str:
 
 
 def _inline(text: str) -> str:
-    """Escape a text and render its Markdown for code, bold and italics."""
+    """Escape a text, render its Markdown for code, bold and italics, and return the HTML."""
     out, at = [], 0
     for span in _SPAN.finditer(text):
         out += [_marked(text[at : span.start()]), f"<code>{escape(span[2])}</code>"]
@@ -125,7 +128,7 @@ def _inline(text: str) -> str:
 
 
 def _marked(text: str) -> str:
-    """Escape a text that contains no code, and render its Markdown for bold and italics."""
+    """Escape a text without code spans, render its bold and italics, and return the HTML."""
     text = escape(text)
     for pattern, tags in _MARKS:
         text = pattern.sub(tags, text)
@@ -146,7 +149,10 @@ def _pre(text: str, kind: str) -> str:
 
 
 def _rest(size: int, body: str) -> str:
-    """Return the HTML `body` folded, under a title with the text's `size`; "" for no body."""
+    """Return HTML that folds `body` under "show all N characters", or "" if `body` is empty.
+
+    N is `size`, the length of the whole text.
+    """
     return fold("rest", f"show all {size:,} characters", body) if body else ""
 
 

@@ -336,7 +336,7 @@ def page(transcript: Transcript) -> str:
 
 
 def header(transcript: Transcript, blocks: Sequence[Block]) -> str:
-    """Return the HTML above a transcript: the facts, the chart, the instructions and the tools."""
+    """Return the HTML above a transcript: facts (model, cost), chart, instructions and tools."""
     replies = [block for block in blocks if isinstance(block, ShownReply)]
     return fact_list(facts(transcript, blocks)) + strip(replies) + _setting(transcript)
 
@@ -397,7 +397,7 @@ def document(
     aside: str = "",
     style: str = "",
 ) -> str:
-    """Return an HTML page from the template; its policy allows only glue's own script and style.
+    """Return an HTML page whose Content-Security-Policy allows only glue's scripts and styles.
 
     A live page also has the script that talks to its server. `aside` is HTML before the title, and
     `style` is the name of a file with more styles.

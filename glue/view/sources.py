@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from glue.stores.records import Record
     from glue.stores.store import Store
 
-WANTED = "a session file, a cassette, the events of --json, or a JSON list of messages"
+WANTED = "a session file, a cassette, the events that --json printed, or a JSON list of messages"
 
 
 def attempts_of(value: Json) -> tuple[Attempt, ...]:
@@ -59,7 +59,7 @@ def usage_of(value: Json) -> Usage | None:
 
 
 def _numbers(values: Mapping[str, Json], *names: str) -> dict[str, Any]:
-    """Return those `names` of a mapping whose values are numbers; skip NaN and huge numbers."""
+    """Return a dict of those `names` whose `values` are numbers; skip NaN and huge numbers."""
     found: dict[str, Any] = {name: values.get(name) for name in names}
     return {
         name: value
@@ -101,7 +101,7 @@ def read_file(path: Path) -> Transcript:
 
 
 def _read(path: Path, text: str) -> Transcript:
-    """Read a transcript from a cassette, events or messages, depending on the first line."""
+    """Read a cassette, a file of events or a file of messages; its first line decides which."""
     first = _parsed(text.lstrip("\ufeff \t\r\n").split("\n", 1)[0])
     first = first if isinstance(first, Mapping) else {}
     kind = first.get("type")
@@ -138,7 +138,10 @@ def _session(head: Record, messages: Iterable[Message], times: Mapping[str, floa
 
 
 def _messages(path: Path, text: str) -> Transcript:
-    """Read a JSON list of messages, one message per line, or an object with `messages`."""
+    """Return the transcript in a JSON list, in an object with `messages`, or in JSON lines.
+
+    Raise StoreError if the text contains no messages.
+    """
     value = _parsed(text)
     if value is None:
         lines = [_parsed(line) for line in text.split("\n") if line.strip()]
@@ -158,7 +161,7 @@ def _messages(path: Path, text: str) -> Transcript:
 def shown_message(
     message: Message, at: float | None = None, seconds: float | None = None
 ) -> ShownMessage:
-    """Return a message with its times and with the failed attempts that its meta records.
+    """Return a ShownMessage: a message, its times, and the failed attempts listed in its `meta`.
 
     Raise StoreError if a field that must be a string is not; the codec does not check this.
     """
@@ -167,7 +170,8 @@ def shown_message(
             value = getattr(part, each.name)
             if each.type == "str" and not isinstance(value, str):
                 raise StoreError(
-                    f"a message has {json.dumps(value)[:80]} in {each.name!r}, which must be a text"
+                    f"the field {each.name!r} of a message must be a text, "
+                    f"not {json.dumps(value)[:80]}"
                 )
     meta = message.meta if isinstance(message.meta, Mapping) else {}
     message = replace(message, meta=meta or None)
@@ -226,7 +230,7 @@ class EventReader:
         self._children: dict[str, list[Mapping[str, Json]]] = {}
 
     def add(self, event: Mapping[str, Json], at: float | None = None) -> None:
-        """Update `items` for an event in JSON form; `at` is its time, or None if it is unknown."""
+        """Apply an event in JSON form to `items`. `at` is the time of the event, if known."""
         kind = str(event["type"])
         if kind == "prompt" and isinstance(event.get("message"), Mapping):
             self.items.append(shown_message(message_from_json(event["message"]), at))
@@ -281,11 +285,11 @@ class EventReader:
             self._change_reply(running=running | {call_id})
 
     def end(self) -> None:
-        """Clear the running calls of the last reply."""
+        """Record that no call of the last reply is still running."""
         self._change_reply(running=frozenset())
 
     def _mark_waiting(self, call_id: str) -> None:
-        """Add a call to the pending calls in the last reply's meta, as in a stored reply."""
+        """Record a call as pending in the meta of the last reply, as in a stored transcript."""
         if (at := self._last_reply()) is not None:
             message = cast(ShownMessage, self.items[at]).message
             meta = dict(message.meta or {})
@@ -295,7 +299,7 @@ class EventReader:
 
 
 def _child_event(event: Mapping[str, Json]) -> Mapping[str, Json] | None:
-    """Return the event of a sub-agent that a tool update contains, or None if it has none."""
+    """Return the sub-agent's event in a tool update, or None if the update contains none."""
     child = event.get("event")
     return child if isinstance(child, Mapping) and child.get("type") else None
 
@@ -349,7 +353,7 @@ class _Conversation:
     unmatched: bool = False  # the last reply has not been in a request yet
 
     def add_request(self, request: Mapping[str, Json]) -> None:
-        """Add the messages of a recorded request that the conversation does not contain yet."""
+        """Add the messages of a recorded request to `items`, except those added before."""
         for value in request["messages"]:
             message = message_from_json(value)
             if message.id in self.ids:
@@ -361,7 +365,7 @@ class _Conversation:
             self.items.append(shown_message(message))
 
     def add_reply(self, exchange: Mapping[str, Json]) -> None:
-        """Add the reply of a recorded exchange, or a note if the request failed."""
+        """Add the reply of a recorded exchange to `items`, or a note if the request failed."""
         events = exchange["events"]
         attempts = attempts_of([event for event in events if event["type"] == "attempt"])
         done = next((event for event in events if event["type"] == "done"), None)

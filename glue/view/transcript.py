@@ -86,7 +86,10 @@ class ShownReply:
 
     @property
     def calls(self) -> list[tuple[ToolCall, ShownMessage | None]]:
-        """Pairs of a call and its result or None. Results with equal ids are assigned in order."""
+        """Each call with its result, or with None if the call has no result.
+
+        Results with equal ids are assigned in order.
+        """
         left = list(self.results)
         pairs: list[tuple[ToolCall, ShownMessage | None]] = []
         for call in self.message.calls:
@@ -98,16 +101,20 @@ class ShownReply:
 
     @property
     def model_seconds(self) -> float | None:
-        """Seconds that the reply took: measured, or since the message before; None if unknown."""
+        """Seconds that the reply took, or None if unknown.
+
+        If the reply was not measured, this is the time since the message before.
+        """
         if self.shown.seconds is not None:
             return self.shown.seconds
         return _between(self.before, self.shown)
 
     @property
     def tool_seconds(self) -> float | None:
-        """Seconds of the slowest call, or until the last result; None if unknown.
+        """Seconds that the tool calls of the reply took, or None if unknown.
 
-        The time until the last result is used if no call was measured.
+        This is the time of the slowest measured call. If no call was measured, it is the time from
+        the reply to the last result.
         """
         measured = [result.seconds for result in self.results if result.seconds is not None]
         if measured or not self.results:
@@ -124,9 +131,9 @@ Block: TypeAlias = ShownReply | ShownMessage | Note
 
 
 def arrange(items: Sequence[ShownMessage | Note]) -> tuple[Block, ...]:
-    """Group each reply with the results of its calls; add the waiting time to other messages.
+    """Group each reply with the results of its calls, and return the blocks of the transcript.
 
-    The waiting time of a message is `waited`, the seconds since the message before.
+    Other messages get `waited`, the seconds since the message before.
     For example, the items `user, reply with call c1, result of c1, reply` become the blocks
     `user, (reply with call c1, result of c1), reply`.
     """

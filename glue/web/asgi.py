@@ -1,4 +1,4 @@
-"""Imports from Starlette. Without Starlette, importing this module raises ConfigError."""
+"""Import the names of Starlette that glue.web uses; raise ConfigError if one is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Responses for two widespread clients: AG-UI (`@ag-ui/client`) and the Vercel AI SDK (`ai`)."""
+"""Requests and responses of two clients: AG-UI (`@ag-ui/client`) and the Vercel AI SDK (`ai`)."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _start(
     store: Store | None,
     session: str,
 ) -> Events[Any]:
-    """Return the events of a run that answers the last message, or that resumes with `decisions`.
+    """Return the events of a run for the last message or, with `decisions`, of the resumed run.
 
     The run starts when the events are read. Raise ValueError if the request is invalid.
     """
@@ -177,13 +177,14 @@ def _ag_ui_call(given: Mapping[str, Any]) -> ToolCall:
 
 
 def _ag_ui_decision(entry: Mapping[str, Any]) -> Any:
-    """Return the decision, or the result text, with which a client resumes an interrupt.
+    """Return a client's answer to an interrupt: a decision, or the text of a call's result.
 
-    The payload is a boolean, an object such as {"approved": true}, or the result of a call.
+    If the status is not `resolved`, the call is denied. The payload is a boolean, an object such as
+    {"approved": true}, or the result of a call.
     """
     payload = entry.get("payload")
     if entry.get("status") != "resolved":
-        return deny("the user cancelled it")
+        return deny("the user cancelled the call")
     if isinstance(payload, Mapping) and "approved" in payload:
         reason = str(payload.get("reason") or "the user said no")
         return allow() if payload["approved"] is True else deny(reason)
@@ -193,7 +194,10 @@ def _ag_ui_decision(entry: Mapping[str, Any]) -> Any:
 
 
 def _parts(content: Any) -> tuple[Part, ...]:
-    """Convert the content of a client's message: a text, or a list of texts, images and files."""
+    """Convert the content of a client's message to message parts.
+
+    The content is a text, or a list of texts, images and files. Raise ValueError for other content.
+    """
     if isinstance(content, str):
         return (Text(text=content),)
     if not isinstance(content, list):
@@ -219,9 +223,10 @@ def _part(given: Any) -> Part:
 
 
 def _media(url: str, media_type: str, name: str) -> Part:
-    """Return an image or a file for a data URL, or an image that the provider fetches from a URL.
+    """Convert a URL to a part: a data URL to an image or file, any other URL to an image.
 
-    Raise ValueError for a file at another URL, or for data that is not base64.
+    The provider fetches the image from the other URL. Raise ValueError for a file at another URL,
+    or for data that is not base64.
     """
     is_image = media_type.startswith("image/")
     if not url.startswith("data:"):
@@ -238,7 +243,11 @@ def _media(url: str, media_type: str, name: str) -> Part:
 
 
 def _vercel_message(given: Mapping[str, Any]) -> Iterator[Message]:
-    """Convert a UI message; a UI reply may yield several replies and the results of calls."""
+    """Convert a message of the Vercel AI SDK, and yield the messages of glue that it contains.
+
+    A user message yields one message. A reply of the assistant yields a reply for each of its
+    steps, followed by the results of the calls in that step. Any other role yields nothing.
+    """
     role, parts = given.get("role"), _list(given, "parts")
     if role == "user":
         wanted = [part for part in parts if part.get("type") in ("text", "file")]

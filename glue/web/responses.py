@@ -28,7 +28,7 @@ class RunEncoder(Protocol):
     last: str  # the text of the last `data:` line, or "" for none
 
     def event(self, event: Event) -> Iterable[Mapping[str, Any]]:
-        """Return the protocol's messages for an event of the run."""
+        """Return the messages that tell the client about an event of the run."""
 
     def end(self, result: RunResult[Any]) -> Iterable[Mapping[str, Any]]:
         """Return the messages that tell the client the result of the run."""
@@ -82,7 +82,10 @@ async def _cancel_on_hang_up(receive: Receive, scope: anyio.CancelScope) -> None
 
 
 class _PlainEncoder:
-    """Encodes events as the JSON that `--json` prints, then one message with result or error."""
+    """Encodes events as the JSON that `--json` prints, and the end of a run as one last message.
+
+    The last message has the result of the run, or the error that ended it.
+    """
 
     headers: Mapping[str, str] = {}
     last = ""

@@ -151,7 +151,7 @@ class _Guard:
 
 
 class _Site:
-    """The pages and the running prompts of one agent."""
+    """The handlers of the page's requests for one agent, and its running prompts and questions."""
 
     def __init__(self, agent: Agent[Any, Any], store: Store, rules: Permission | None) -> None:
         self.agent, self.store, self.rules = agent, store, rules
@@ -174,7 +174,11 @@ class _Site:
         return HTMLResponse(html, headers={"cache-control": "no-store"})
 
     async def sessions(self, request: Request) -> Response:
-        """Return JSON with the HTML of a list: the newest sessions, or the sessions with a text."""
+        """Return JSON with the HTML of a list of sessions: the newest, or those that match a query.
+
+        The query is the parameter `q` of the URL. A session matches if the search in its messages
+        finds the query, or if its id contains the query.
+        """
         wanted = request.query_params.get("q", "").strip()
         infos = await self.store.list()
         if wanted:
@@ -254,7 +258,10 @@ class _Site:
             return JSONResponse({"error": str(error)}, 400)
         if name in self.running:
             return JSONResponse(
-                {"error": "this conversation is answering a prompt; wait for the end or stop it"},
+                {
+                    "error": "the agent is still answering a prompt in this conversation; "
+                    "wait for the answer or stop the run"
+                },
                 409,
             )
         transcript = await self._read(name)
@@ -282,7 +289,10 @@ class _Site:
             self.questions.pop(key, None)
 
     async def answer(self, request: Request) -> Response:
-        """Pass the user's answer to the permission question of a running prompt."""
+        """Store the user's answer to a permission question, so that the waiting run continues.
+
+        Respond with status 400 if the request is invalid, and 409 if no run waits for the answer.
+        """
         try:
             given = await _body(request)
             key, decision = _text(given, "question"), _decision(given)
@@ -333,7 +343,7 @@ class _Question:
 
 
 class _LivePage:
-    """Encodes a run as changes of the page: articles to insert or replace, texts, questions."""
+    """Encodes the events of a run as messages for the page, such as articles and questions."""
 
     headers: Mapping[str, str] = {}
     last = ""
@@ -380,7 +390,10 @@ class _LivePage:
         yield {"type": "end", "outcome": "failed", "notice": str(error)}
 
     def _changes(self) -> Iterable[Mapping[str, Any]]:
-        """Yield the articles that are new, or that changed since they were sent to the page."""
+        """Yield each article of the transcript that is new or changed, and record it as sent.
+
+        An article is the HTML of one block of the transcript, such as a message.
+        """
         for key, html in articles(arrange(self.reader.items)):
             if self.sent.get(key) != html:
                 self.sent[key] = html

@@ -172,7 +172,7 @@ def test_an_allowed_call_runs_once_in_the_folder_of_its_run(
     assert (ran.code, ran.out) == (0, "The answer is: 1.4 is live\n")
     assert "? deploy 1.4\n  notes:\n    safe\n" in ran.err
     assert (folder / "deployed").read_text() == "1.4\n"
-    assert (again.code, again.err) == (2, "glue: no call waits in session release\n")
+    assert (again.code, again.err) == (2, "glue: no call waits for an answer in session release\n")
     assert paused("sessions", "pending").err == "no call waits for an answer\n"
 
 
@@ -233,7 +233,7 @@ def test_a_file_that_changed_since_is_not_written(cli: Cli) -> None:
     assert "    -one\n" in shown
     assert "    +new\n" in shown
     assert refused.code == 6
-    assert "changed since it was shown" in refused.err
+    assert "changed since the decision was requested" in refused.err
     assert kept == "somebody else wrote this\n"
     assert "-somebody else wrote this" in allowed.err
     assert Path("a.txt").read_text() == "new"
@@ -243,7 +243,10 @@ def test_a_file_that_changed_since_is_not_written(cli: Cli) -> None:
     ("args", "error"),
     [
         (("release",), "is not a terminal; add --allow, --deny REASON or --result TEXT"),
-        (("release", "c9", "--allow"), "no call 'c9' waits in session release; waiting: c1"),
+        (
+            ("release", "c9", "--allow"),
+            "no call 'c9' waits for an answer in session release; waiting calls: c1",
+        ),
         (("release", "--allow", "--deny", "x"), "exclude each other"),
         (("other", "--allow"), "other"),
     ],
@@ -280,7 +283,7 @@ def test_the_agent_that_a_project_store_names_is_not_trusted(cli: Cli) -> None:
     named = cli("sessions", "answer", "r", "--allow", "--agent", "agent.py")
 
     assert refused.code == 2
-    assert f"to use it, add --agent {os.getcwd()}/agent.py" in refused.err
+    assert f"to use this agent, add --agent {os.getcwd()}/agent.py" in refused.err
     assert (named.code, deployed()) == (0, "1.4\n")
 
 

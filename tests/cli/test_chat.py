@@ -303,7 +303,7 @@ def plain(terminal: Tmux) -> Tmux:
         (terminal.folder / "lib").mkdir(exist_ok=True)
         (terminal.folder / "lib" / f"{name}.py").write_text("raise ImportError(__name__)\n")
     terminal.type(f"PYTHONPATH=lib${{PYTHONPATH:+:$PYTHONPATH}} {GLUE} chat agent.py", "Enter")
-    terminal.wait("[chat]' adds them", "\n>")
+    terminal.wait("[chat]' adds", "\n>")
     return terminal
 
 
@@ -729,8 +729,8 @@ def test_a_local_model_whose_template_has_no_tools_is_reported(
     ran = cli("chat", "-m", "ollama:tiny", "--tools", "fs", input="")
     without = cli("chat", "-m", "ollama:tiny", input="")
 
-    assert "the chat template of ollama:tiny has no tools" in ran.err
-    assert "has no tools" not in without.err
+    assert "the chat template of ollama:tiny does not support tools" in ran.err
+    assert "does not support tools" not in without.err
 
 
 def test_an_interrupted_answer_is_shown_once_and_leaves_no_spinner(chat: Tmux) -> None:
@@ -1028,7 +1028,7 @@ def test_a_call_of_an_external_tool_pauses_a_chat_in_a_pipe(cli: Callable[..., A
     assert ran.code == 6
     assert ran.err.splitlines()[-3:] == [
         "paused: 1 call waits in session s; answer with --allow, --deny REASON or --result TEXT:",
-        "  c1: look_up (the caller of resume supplies the result of the call)",
+        "  c1: look_up (this tool is external: pass its result to resume())",
         "    glue sessions answer s c1 --result TEXT",
     ]
 

@@ -122,7 +122,7 @@ def test_the_sandbox_is_named_or_its_absence(cli: Cli, monkeypatch: pytest.Monke
     for name in BACKENDS:
         monkeypatch.setitem(BACKENDS, name, Missing())
 
-    assert line().startswith("--  sandbox        none: commands that you allow can do what you can")
+    assert line().startswith("--  sandbox        none: commands that you allow have all your")
 
 
 class Missing:

@@ -56,14 +56,14 @@ async def test_each_field_shows_its_label_description_choices_and_default() -> N
 
     assert shown.splitlines() == [
         "? git asks: Which branch?",
-        "  (an empty line takes the default, a dot declines)",
+        "  (an empty line takes the default, a dot declines the question)",
         "  name: Of the branch.",
         "  name > ",
         "  count",
         "  count [3] > ",
         "  sure",
         "  sure [y/n] > ",
-        "  this field needs an answer; a dot declines",
+        "  this field needs an answer; a dot declines the question",
         "  sure [y/n] > ",
         "  size",
         "    small, large",

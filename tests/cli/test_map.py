@@ -410,7 +410,9 @@ def test_the_end_names_requests_without_a_reply_and_repeated_notices() -> None:
 
     first, *others = file.getvalue().splitlines()
     assert first.startswith("3 rows: 3 done; 0 tokens in, 0 out, $0.0000; ")
-    lost = "a killed process left 2 requests without a reply; the provider may have charged anyway"
+    lost = (
+        "a killed process left 2 requests without a reply; the provider may have charged for them"
+    )
     assert others == ["glue: 2 rows: left out", f"glue: {lost}"]
 
 
@@ -446,7 +448,7 @@ def test_a_map_with_rows_that_wait_exits_with_6_and_continues_after_the_answer(
 
     assert (ran.code, again.code) == (6, 6)
     assert "line 1: paused: " in ran.err
-    assert "`glue sessions pending row-1 --store out.jsonl.state.db` shows it" in ran.err
+    assert "`glue sessions pending row-1 --store out.jsonl.state.db` shows the calls" in ran.err
     assert "1 done, 1 paused" in ran.err or "1 paused, 1 done" in ran.err
     store = ("--store", "out.jsonl.state.db")
     answered = cli("sessions", "answer", "row-1", "--allow", "--agent", "agent.py", *store)

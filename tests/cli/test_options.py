@@ -316,7 +316,7 @@ def test_a_model_gets_all_tools_of_the_bundles(cli: Cli) -> None:
 
 def test_a_line_about_the_sandbox_warns_if_there_is_none() -> None:
     assert describe_confinement("sandbox: x") == "sandbox: x"
-    assert "read the keys of this program" in describe_confinement("no sandbox")
+    assert "read the provider keys of this program" in describe_confinement("no sandbox")
 
 
 def test_a_denial_without_a_user_names_the_rule_that_may_forbid_the_command(

@@ -68,7 +68,9 @@ def test_prune_names_the_first_skipped_sessions_and_counts_the_others(
 
     assert ran.out == "deleted 0 sessions\n"
     named = ran.err.partition("not deleted: ")[2]
-    assert ran.err.startswith("glue: sessions in use or unreadable, which were not deleted: ")
+    assert ran.err.startswith(
+        "glue: these sessions are in use or unreadable and were not deleted: "
+    )
     assert named.count(", ") == 7
     assert named.endswith(" and 2 more\n")
 

@@ -362,7 +362,7 @@ def test_an_answer_object_is_ascii_on_a_dumb_terminal(
 
 def test_flags_that_contradict_each_other_are_refused(cli: Cli) -> None:
     for flags, fault in (
-        (("--as-curl",), "--as-curl needs --show-wire; add it"),
+        (("--as-curl",), "--as-curl needs --show-wire; add --show-wire"),
         (("--record", "a", "--replay", "b"), "--record and --replay exclude each other"),
         (("-s", "x", "-c"), "--session names a session, --continue takes the most recent"),
         (("-s", ""), "--session needs a name"),

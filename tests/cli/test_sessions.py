@@ -48,7 +48,7 @@ def test_a_session_is_removed_only_with_yes_if_no_user_can_be_asked(stored: Cli)
     refused = stored("sessions", "rm", "first")
 
     assert refused.code == 2
-    assert "--yes removes without asking" in refused.err
+    assert "--yes removes the sessions without asking" in refused.err
     assert stored("sessions", "rm", "-y", "first").code == 0
     assert "first" not in stored("sessions").out
 

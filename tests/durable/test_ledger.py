@@ -108,7 +108,7 @@ async def test_a_refused_request_is_sent_again_after_the_advised_time(
 
     assert (result.text, result.requests, result.attempts) == ("<x>", 1, ())
     assert clock.waited == [7.0]
-    assert caplog.messages == ["script refuses requests; all rows wait 7.0 s"]
+    assert caplog.messages == ["script refuses requests, so all rows wait 7.0 s"]
     assert ledger.gate("script").width == 2  # the reply admits two requests at the same time
 
 

@@ -57,7 +57,7 @@ async def test_a_template_is_filled_from_the_fields_of_a_row() -> None:
             '{"prompt": "x", "attachments": "a.txt"}',
             "line 1: 'attachments' must be a list of file names",
         ),
-        ('{"prompt": "x", "attachments": ["a.txt"]}', "line 1: attachments are read on the"),
+        ('{"prompt": "x", "attachments": ["a.txt"]}', "line 1: only the command line reads"),
         ("\udcff", "line 1: not valid UTF-8"),
     ],
 )

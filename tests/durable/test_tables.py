@@ -208,7 +208,7 @@ def test_a_row_that_lost_too_many_workers_fails(tables: Tables) -> None:
     (row,) = tables.ended("m")
 
     assert (row.outcome, row.id, row.session) == ("failed", 1, "m-1")
-    assert row.error == "given up after losing 6 workers"
+    assert row.error == "the row failed because 6 workers were lost while running it"
 
 
 def test_global_concurrency_limits_the_rows_of_all_workers(tables: Tables) -> None:

@@ -115,7 +115,9 @@ async def test_an_allowed_pending_call_runs_if_its_request_is_the_one_that_was_s
     assert marks == ["state 0"]  # the target is read once
     with pytest.raises(CallDeferred) as later:
         await invoke(look, decided=decided)
-    assert later.value.record["reason"] == "its target has changed since it was shown"
+    assert later.value.record["reason"] == (
+        "the target of the call has changed since the decision was requested"
+    )
 
 
 async def test_a_target_that_fails_after_the_decision_is_an_error_and_the_tool_does_not_run() -> (

@@ -64,7 +64,7 @@ def test_a_long_line_is_cut_at_the_limit() -> None:
 
     assert short.startswith("ü" * 200 + "\n[")
     assert short.endswith("]\n" + "ü" * 100)
-    assert "offset 1 to continue" in short
+    assert "read_file with offset 1]" in short
 
 
 @pytest.mark.usefixtures("spool")

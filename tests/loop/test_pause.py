@@ -262,7 +262,7 @@ async def test_s149_a_file_that_changed_meanwhile_is_not_written(tmp_path: Path)
     assert now.request is not None
     assert "-one" in shown.request.touched.preview  # type: ignore[union-attr]
     assert "-three" in now.request.touched.preview  # type: ignore[union-attr]
-    assert now.reason == "its target has changed since it was shown"
+    assert now.reason == "the target of the call has changed since the decision was requested"
 
     # In another process, in which no tool has read the old file.
     other = Agent(Script("ok"), tools=fs.tools(tmp_path, write=True), permission=DeferAll())
@@ -427,7 +427,7 @@ async def test_s155_a_decision_for_an_unknown_call_names_the_pending_ones(wrong:
     made = agent(calls(call("deploy", id="b")))
     paused = await made.run("go", unwrap=False)
 
-    with pytest.raises(ValueError, match=rf"names '{wrong}'.*pending: b \(deploy 0\)"):
+    with pytest.raises(ValueError, match=rf"contains '{wrong}'.*pending calls: b \(deploy 0\)"):
         await made.resume(paused, decisions={"b": glue.allow(), wrong: glue.allow()})
 
     assert ran == []
@@ -437,7 +437,7 @@ async def test_s155_a_decision_for_an_answered_call_is_refused() -> None:
     made = agent(calls(call("noop", id="n"), call("deploy", id="b")), "ok")
     paused = await made.run("go", unwrap=False)
 
-    with pytest.raises(ValueError, match="names 'n'"):
+    with pytest.raises(ValueError, match="contains 'n'"):
         await made.resume(paused, decisions={"n": glue.allow()})
 
 

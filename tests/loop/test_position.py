@@ -130,7 +130,7 @@ def test_the_prompts_of_a_position_keep_origin_and_order() -> None:
         ([user("q"), reply("a")], "the model has answered"),
         (
             [UserMessage(content=(Text(text="q"),), excluded=True)],
-            "the last run was refused, or its prompt was too long",
+            "the model or its provider refused the last run, or its prompt was too long",
         ),
     ],
 )

@@ -68,7 +68,7 @@ def test_a_price_in_the_environment_that_is_not_a_pair_is_an_error(
 
 @pytest.mark.parametrize("price", [1, (1,), (1, 2, 3), (1, -1), (1, float("inf")), "ab"])
 def test_a_given_price_that_is_not_a_pair_is_an_error(price: Any) -> None:
-    with pytest.raises(ConfigError, match=r"prices must be like .* not 'm'"):
+    with pytest.raises(ConfigError, match=r"prices must be like .*, but the price of 'm' is "):
         known_prices({"m": price})
 
 
@@ -139,7 +139,8 @@ def test_the_error_without_a_price_tells_how_to_set_one() -> None:
     )
     assert str(unpriced("", counted=False)) == (
         "usd_budget cannot be checked: this model does not report how many tokens it used; "
-        "use usd_budget=None (--usd-budget none), or token_budget= instead; "
+        "to run without the budget, use usd_budget=None or --usd-budget none; "
+        "to limit the estimated tokens instead, use token_budget=; "
         "in a test, add usage=glue.Usage(cost=0.01) to each step of the Script"
     )
 
@@ -354,7 +355,8 @@ async def test_s131_a_price_of_zero_is_accepted() -> None:
 @pytest.mark.parametrize("price", [1.0, (1.0,), ("a", "b"), (-1.0, 2.0), (float("nan"), 1.0)])
 async def test_s131_a_price_that_is_not_a_pair_of_numbers_is_refused(price: Any) -> None:
     with pytest.raises(
-        ConfigError, match=r"prices must be like \{'my-model': \(0.1, 0.4\)\}.*not 'script-1': "
+        ConfigError,
+        match=r"prices must be like \{'my-model': \(0.1, 0.4\)\}.*but the price of 'script-1' is ",
     ):
         await Agent(Script("x"), prices={"script-1": price}).run("go")
 

@@ -617,7 +617,8 @@ async def test_every_status_but_2xx_is_an_error(
     error = await failure(HTTP(server.url, engine=engine))
 
     redirect = (
-        f"HTTP {status}: a redirect, which is not followed; set the base URL that it leads to"
+        f"HTTP {status}: the server sent a redirect, which glue does not follow here; "
+        "set the base URL to the target of the redirect"
     )
     assert (error.status, error.kind) == (status, kind)
     assert (str(error) == redirect) == (status < 400)
@@ -1540,8 +1541,8 @@ async def test_the_error_of_a_transport_is_described_in_one_line() -> None:
     silent = await failure(HTTP("http://127.0.0.1:9", transport=Played(TimeoutError())))
     loud = await failure(HTTP("http://127.0.0.1:9", provider="x", transport=Played(OSError("no"))))
 
-    assert str(silent) == "the transport failed at 127.0.0.1:9: TimeoutError"
-    assert str(loud) == "x: the transport failed at 127.0.0.1:9: OSError: no"
+    assert str(silent) == "the transport for 127.0.0.1:9 failed: TimeoutError"
+    assert str(loud) == "x: the transport for 127.0.0.1:9 failed: OSError: no"
 
 
 async def test_an_error_of_glue_in_a_transport_is_raised_unchanged() -> None:

@@ -148,7 +148,7 @@ async def test_a_template_without_tools_is_said_and_tools_go_into_the_prompt(
     await agent.aclose()
 
     notices = [event.text for event in seen if isinstance(event, Notice)]
-    text = "the chat template of this model has no tools; the prompt describes the tools"
+    text = "the chat template of this model does not support tools, so the prompt describes them"
     assert notices == [text]
     assert result.text == "hello"
     bodies = [json.loads(request.body) for request in server.seen[1:]]

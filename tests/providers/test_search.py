@@ -70,7 +70,7 @@ def test_a_provider_without_a_search_gets_the_other_tools_only(name: str) -> Non
     assert body(entry, LOOK, fetch.web_search().spec) == body(entry, LOOK)
     assert wire_class(entry.wire).encoder(
         Request(tools=(LOOK, fetch.web_search().spec)), entry, "m"
-    ).search_notes() == [f"web_search is left out: {name} has no search of its own"]
+    ).search_notes() == [f"web_search is left out of the request: {name} has no search of its own"]
 
 
 def test_a_setting_that_the_provider_does_not_know_is_named() -> None:
@@ -157,7 +157,7 @@ async def test_one_line_says_that_the_search_is_left_out(
     assert result.text == "Hello."
     assert "tools" not in json.loads(server.seen[0].body)
     assert [record.getMessage() for record in caplog.records if record.name == "glue.notes"] == [
-        "groq: web_search is left out: groq has no search of its own"
+        "groq: web_search is left out of the request: groq has no search of its own"
     ]
 
 

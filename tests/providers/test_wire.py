@@ -604,6 +604,8 @@ def test_an_attachment_that_is_only_described_is_noted_and_an_accepted_one_is_no
 
     assert notes() == []
     assert notes(images=(), files=("application/pdf",)) == [
-        "acme-1 takes no image/png and gets a description instead"
+        "acme-1 takes no image/png; a text placeholder was sent instead"
     ]
-    assert notes(files=()) == ["acme-1 takes no application/pdf and gets a description instead"]
+    assert notes(files=()) == [
+        "acme-1 takes no application/pdf; a text placeholder was sent instead"
+    ]

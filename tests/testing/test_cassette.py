@@ -240,7 +240,7 @@ HEADER = '{"type":"cassette","schema":1,"provider":"x"}'
         ('{"type":"exchange","number":1,"events":[],"request":{}}', "the exchange is damaged"),
         (
             '{"type":"exchange","number":1,"events":[],"request":{"messages":[1]}}',
-            "a message of the request is damaged",
+            "a message in the recorded request is not a JSON object",
         ),
         (
             '{"type":"exchange","number":1,"events":{},"request":{"messages":[]}}',

@@ -59,6 +59,6 @@ def test_without_a_repository_there_are_no_git_tools(tmp_path: Path) -> None:
     names = [tool.name for tool in coding.tools(tmp_path)]
 
     assert names == ["read_file", "list_dir", "find_files", "grep", "write_file", "edit_file"]
-    assert "edit_file: Replace text in a file, exactly the quoted text" in coding.prompt(
+    assert "edit_file: Replace exactly the quoted text in a file" in coding.prompt(
         coding.tools(tmp_path)
     )

@@ -89,7 +89,7 @@ def test_a_pdf_of_more_than_32_mib_is_refused() -> None:
 def test_without_an_interpreter_no_pdf_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "")
 
-    with pytest.raises(ToolError, match=r"sys\.executable names none"):
+    with pytest.raises(ToolError, match=r"sys\.executable is not set"):
         read_pdf(pdf("x"))
 
 

@@ -457,7 +457,7 @@ async def test_a_name_without_an_address_is_not_found() -> None:
         raise UnicodeError("label too long")
 
     for resolve, message in (
-        (lambda host, port: [], r"^a\.test was not found: it has no address$"),
+        (lambda host, port: [], r"^a\.test was not found: the name has no IP address$"),
         (fail, r"^a\.test was not found: Name or service not known$"),
         (fail_without_reason, r"^a\.test was not found: the name is not known$"),
     ):
@@ -718,7 +718,7 @@ async def test_a_call_of_the_search_is_an_error_for_the_model() -> None:
     result = await fetch.web_search().invoke(asked, glue.Context(call=asked))
 
     assert result.is_error
-    assert "runs at the provider" in result.text
+    assert "only the provider can run it" in result.text
 
 
 def test_texts_that_a_model_sees(snapshot: SnapshotAssertion) -> None:

@@ -673,9 +673,9 @@ def test_without_a_backend_auto_uses_none_and_require_fails(
     assert open_sandbox("auto", project) is None
     assert open_sandbox(Sandbox(required=False), project) is None
     assert shell.tool(project, questions="writes").confinement == "no sandbox"
-    with pytest.raises(ConfigError, match="no sandbox works here; install bubblewrap"):
+    with pytest.raises(ConfigError, match="no sandbox works on this machine; install bubblewrap"):
         open_sandbox("require", project)
-    with pytest.raises(ConfigError, match="landlock does not work here"):
+    with pytest.raises(ConfigError, match="landlock does not work on this machine"):
         open_sandbox(Sandbox(backend="landlock"), project)
 
 

@@ -129,7 +129,7 @@ async def test_long_output_is_shortened_to_head_and_tail_and_stored(tmp_path: Pa
     assert said.startswith("1\n2\n")
     assert said.endswith("100000\n[exit code 0]")
     assert len(said) < 32_000
-    address = said[said.index("spool:") :].split(":")[1].split()[0]
+    address = said[said.index("spool:") :].split(":")[1].split(";")[0]
     read = next(tool for tool in fs.tools(tmp_path) if tool.name == "read_file")
     assert read(f"spool:{address}", offset=50_000).startswith("50000\n")
 
@@ -182,7 +182,7 @@ async def test_a_command_that_prints_endlessly_is_stopped(
 
     note = await in_stoppable_thread(command.run)
 
-    assert note == f"stopped: it printed more than {shell.KILLED} bytes"
+    assert note == f"stopped, because the command printed more than {shell.KILLED} bytes"
     assert shell.KILLED <= command.seen < shell.KILLED + 1024 * 1024
     assert len(command.head) + len(command.tail) <= shell.KEPT + shell.SHOWN
 

@@ -64,7 +64,7 @@ def test_an_untested_judge_and_missing_trials_are_mentioned() -> None:
     found = evaluation(trial("a", "1", 1.0, judged=1.0), judge="j", unfinished="cancelled")
 
     assert notes(found) == [
-        "no case has a judge and a plain check: the judge is untested",
+        "no case has both a judge and a plain check, so the judge is untested",
         "some trials were not run: cancelled; --resume continues",
     ]
 
@@ -76,7 +76,7 @@ def test_five_notices_are_shown_and_one_more_is_counted() -> None:
         )
 
     assert lines(5) == [f"a, 1 trial: cut {number}" for number in range(5)]
-    assert lines(6) == [*lines(5), "1 other notice in the evaluation"]
+    assert lines(6) == [*lines(5), "not shown: 1 other notice"]
 
 
 def test_notices_of_trials_are_counted_by_model() -> None:
@@ -90,7 +90,7 @@ def test_notices_of_trials_are_counted_by_model() -> None:
 
     assert lines[1] == "a, 3 trials: a stand-in answered"
     assert "b, 1 trial: cut 0" in lines
-    assert lines[-1] == "2 other notices in the evaluation"
+    assert lines[-1] == "not shown: 2 other notices"
 
 
 def test_a_sentence_says_if_the_sample_is_too_small() -> None:
@@ -147,7 +147,7 @@ def test_a_model_that_was_not_run_has_no_figures() -> None:
     _, (_, row) = table(found)
 
     assert row == ["b", "-", "-", "-", "-", "0", "not run"]
-    assert notes(found)[0] == "a against b: no case was run on both"
+    assert notes(found)[0] == "a against b: no case in common"
     assert "not run" in comparison_page(found, "eval")
 
 

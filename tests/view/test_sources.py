@@ -283,12 +283,12 @@ def test_messages_are_read_from_a_list_from_lines_and_from_an_object(
         (b'[{"role": "system"}]', "a message has an unknown role"),
         (
             b'[{"role": "user", "content": [{"type": "text", "text": 5}]}]',
-            """has 5 in 'text', which must be a text""",
+            """the field 'text' of a message must be a text, not 5""",
         ),
         (
             b'[{"role": "user", "content": [{"type": "text", "text": "%s"}], "id": [%s]}]'
             % (b"x", b"1, " * 50 + b"1"),
-            f"has [{'1, ' * 26}1 in 'id', which must be a text",
+            f"the field 'id' of a message must be a text, not [{'1, ' * 26}1",
         ),
         (
             CASSETTE_HEAD + b'{"type": "exchange", "number": 1}',

@@ -145,7 +145,7 @@ async def test_an_ag_ui_interrupt_is_resumed_with_an_approval() -> None:
 @pytest.mark.parametrize(
     ("entry", "expected"),
     [
-        ({"status": "cancelled"}, "the user cancelled it"),
+        ({"status": "cancelled"}, "the user cancelled the call"),
         ({"status": "resolved", "payload": {"approved": False, "reason": "no"}}, "no"),
         ({"status": "resolved", "payload": False}, "the user said no"),
     ],

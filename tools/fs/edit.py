@@ -1,4 +1,4 @@
-r"""Replace text in a file by quotes: a quote must match one place of the file, and no second one.
+r"""Replace quoted text in a file. Each quote must match exactly one place of the file.
 
 A quote may differ from the file in trailing blanks, indentation, line ends and look-alike
 punctuation, and may leave out lines by a line of `...`. The text outside the quote keeps its bytes.
@@ -88,7 +88,7 @@ def read_edits(given: Mapping[str, Any]) -> list[Replacement]:
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """The result of edits: the new content, how the quotes matched, their number, and a diff."""
+    """The result of edits: new content, loosest match, number of replaced places, and a diff."""
 
     content: bytes
     rung: str  # the loosest rung of LADDER that a quote needed
@@ -125,7 +125,7 @@ class _Text:
         return steps.most_common(1)[0][0] if steps else 0
 
     def span(self, first: int, last: int) -> tuple[int, int]:
-        """Return the positions where line `first` starts and where line `last` ends.
+        """Return the positions in the text of the start of line `first` and the end of line `last`.
 
         The newline of line `last` is outside the span.
         """
@@ -177,17 +177,18 @@ def refuse_placeholder(new: str, known: str) -> None:
     for line in new.split("\n"):
         if len(line) < 200 and PLACEHOLDER.fullmatch(line.strip()) and line.strip() not in known:
             raise ToolError(
-                f"new contains a placeholder, {line.strip()[:80]!r}; "
+                f"the new text contains a placeholder, {line.strip()[:80]!r}; "
                 "write out the text that belongs there"
             )
 
 
 def _locate(flat: _Text, given: Replacement) -> tuple[int, list[Span]]:
-    """Return the index in LADDER of the first matcher that finds `given.old`, and the spans found.
+    """Find `given.old`. Return the index in LADDER of the matcher that found it, and the spans.
 
-    If no matcher in LADDER finds the quote, but `_elided` does, the index is len(LADDER). Raise
-    ToolError if nothing is found, if several places are found and `replace_all` is not set, or if
-    the old or new text is invalid.
+    The matchers are tried in order, and the first that finds the quote counts. If no matcher in
+    LADDER finds the quote, but `_elided` does, the index is len(LADDER). Raise ToolError if nothing
+    is found, if several places are found and `replace_all` is not set, or if the old or new text is
+    invalid.
     """
     if not given.old:
         raise ToolError("old is empty; quote the text to be replaced, or use write_file")
@@ -197,7 +198,7 @@ def _locate(flat: _Text, given: Replacement) -> tuple[int, list[Span]]:
     if old.endswith("\n") and new and not new.endswith("\n"):
         new += "\n"  # a quote of whole lines is replaced by whole lines; no two lines are joined
     if old == new:
-        raise ToolError("old and new are the same; nothing to do")
+        raise ToolError("old and new are the same, so the edit would change nothing")
     refuse_placeholder(new, flat.text)
     if any("\ud800" <= char <= "\udfff" for char in new):
         raise ToolError(
@@ -221,7 +222,7 @@ def _locate(flat: _Text, given: Replacement) -> tuple[int, list[Span]]:
 
 
 def _elided(flat: _Text, old: str, new: str) -> list[Span]:
-    """Return the spans to replace for a quote with `...` lines; [] if the match is not certain.
+    """Return the spans to replace if `...` lines in a quote omit lines, or [] if in doubt.
 
     The quote "a\n...\nz" with the new text "b\na\n...\nz" means all lines from "a" to "z".
     Both texts must have the same `...` lines, and the lines next to each `...` must be the same in
@@ -267,7 +268,10 @@ def _is_whole_lines(flat: _Text, at: int, text: str) -> bool:
 
 
 def _extend_deletion(flat: _Text, span: Span) -> Span:
-    """Return a span, extended to whole lines if it deletes all text of the lines it touches."""
+    """Return a span, extended to whole lines if it is a deletion that leaves only blanks.
+
+    So no empty line remains.
+    """
     start, end, new = span
     if new or flat.text[end - 1 : end] == "\n":
         return span
@@ -287,15 +291,15 @@ def _exact(flat: _Text, old: str, new: str) -> list[Span]:
         before = [flat.text[flat.text.rfind("\n", 0, at) + 1 : at] for at in places]
         if any(blanks and not blanks.strip(" \t") for blanks in before):
             raise ToolError(
-                "old leaves out the indentation of its line, so the indentation of the new lines "
-                "is not clear; quote the whole line:\n"
+                "the text in old leaves out the indentation of its line, so the indentation of "
+                "the new lines is not clear; quote the whole line:\n"
                 + _numbered(flat, [flat.line_at(at) for at in places[:5]])
             )
     return [(at, at + len(old), new) for at in places]
 
 
 def _typographic(flat: _Text, old: str, new: str) -> list[Span]:
-    """Return the spans that match a quote, whatever the kind of quotation marks, dashes, spaces.
+    """Return the spans that match a quote, treating all quotation marks, dashes and spaces alike.
 
     Characters that the edit does not change stay as they are in the file.
     """
@@ -308,9 +312,10 @@ def _typographic(flat: _Text, old: str, new: str) -> list[Span]:
 
 
 def _keep_characters(block: list[str], wanted: list[str], lines: list[str]) -> str:
-    """Return the new text; the parts that the edit does not change are copied from the file.
+    """Return the new text, but with the characters of the file in parts that stay unchanged.
 
     `block` has the lines of the file, `wanted` the lines of the quote, and `lines` the new lines.
+    If there are too many lines to compare, return the new lines as `_plain_like` returns them.
     """
     made: list[str] = []
     lines = _plain_like(block, wanted, lines)
@@ -334,7 +339,7 @@ def _keep_characters(block: list[str], wanted: list[str], lines: list[str]) -> s
 
 
 def _plain_like(block: list[str], wanted: list[str], lines: list[str]) -> list[str]:
-    """Return the new lines, without the typographic characters that the model wrote by mistake.
+    """Return the new lines with plain characters for mistaken typographic characters.
 
     If the quote has “ where the file has ", the model probably means " where the new lines have “.
     A typographic character that the replaced lines of the file contain is not a mistake.
@@ -374,7 +379,7 @@ def _by_lines(flat: _Text, old: str, new: str, key: Callable[[str], str]) -> lis
 def _rewrite(
     flat: _Text, wanted: list[str], block: list[str], new: str, old: str, key: Callable[[str], str]
 ) -> str | None:
-    """Return the new text, indented like the file; None if the indentation is not certain.
+    """Return the new text with the indentation of the file, or None if it is not certain.
 
     `wanted` has the lines of the quote, `block` the lines of the file that they match. Lines that
     the edit keeps are taken from the file.
@@ -427,7 +432,11 @@ def _indent(line: str) -> str:
 def _reindent(
     flat: _Text, lines: list[str], wanted: list[str], block: list[str]
 ) -> list[str] | None:
-    """Return the new lines, indented like the file; None if the indentation is not certain."""
+    """Return the new lines with the indentation of the file, or None if it is not certain.
+
+    `lines` are the new lines, `wanted` those of the quote, and `block` the lines of the file that
+    the quote matches apart from their indentation.
+    """
     pairs = [
         (_indent(quoted), _indent(own))
         for quoted, own in zip(wanted, block, strict=True)
@@ -454,7 +463,7 @@ def _reindent(
 def _map_indentations(
     flat: _Text, known: Mapping[str, str], others: set[str]
 ) -> dict[str, str] | None:
-    """Return the file's indentation for each one in `others`, as a dict; None if not certain.
+    """Return a dict from `others` to indentations of the file, or None if they are not certain.
 
     `others` has the indentations that only the new text has. `known` is a dict from each
     indentation of the quote to that of the file. Three rules are tried, in this order:
@@ -497,7 +506,7 @@ def _map_indentations(
 
 
 def _has_same_steps(flat: _Text, quoted: str, own: str, others: set[str]) -> bool:
-    """Return whether one known pair of indentations is enough to map all of `others`.
+    """Return whether one known pair of indentations is enough to convert all of `others`.
 
     The caller knows only one indentation of the quote (`quoted`) and of the file (`own`). They show
     how far the quote was moved, but not how wide its steps are. If both are indented with blanks,
@@ -543,7 +552,7 @@ def _common_prefix(one: str, other: str) -> int:
 
 
 def _without_overlaps(spans: list[Span]) -> Iterator[Span]:
-    """Yield the spans in order of position; leave out a span that overlaps the one before."""
+    """Yield the spans in order of position, but skip spans that overlap a yielded span."""
     end = -1
     for span in sorted(spans):
         if span[0] >= end:
@@ -552,7 +561,7 @@ def _without_overlaps(spans: list[Span]) -> Iterator[Span]:
 
 
 def _apply(text: str, flat: _Text, spans: list[Span]) -> str:
-    """Return the original text with the spans replaced.
+    """Return the original text with each span replaced by the new text of the span.
 
     The positions of the spans are positions in `flat`, in which each "\\r\\n" is a "\\n".
     """
@@ -620,7 +629,7 @@ def _diff(flat: _Text, spans: list[Span]) -> str:
 
 
 def _join_by_line(flat: _Text, spans: list[Span]) -> Iterator[Span]:
-    """Yield the spans; join spans that share a line, so that the diff shows the line once."""
+    """Yield changed spans, with spans on one line joined, so that a diff shows the line once."""
     start, end, news = 0, 0, list[str]()
     for first, last, new in spans:
         if news and flat.line_at(first) == flat.line_at(max(end - 1, start)):

@@ -147,8 +147,8 @@ class Pager:
             raise ToolError(f"offset {self.offset} is past the end: {self.what} has {count} lines")
         if self.skip:
             raise ToolError(
-                f"line {self.offset} is shorter than {self.start} bytes; "
-                "use start only for a longer line"
+                f"line {self.offset} is shorter than {self.start} bytes, "
+                "so start is past its end; leave out start"
             )
         lines = re.findall(rb"[^\n]*\n|[^\n]+$", self.kept[: self.cap])
         if len(self.kept) > self.cap and not lines[-1].endswith(b"\n"):
@@ -162,7 +162,7 @@ class Pager:
                     hint = f"line {self.offset} is cut; continue with offset {self.offset + 1}"
                     return begun, self.offset, hint
                 more = f"continue with offset {self.offset} and start {self.start + len(begun)}"
-                return begun, self.offset, f"line {self.offset} is longer: {more}"
+                return begun, self.offset, f"line {self.offset} is longer than this page: {more}"
         content = b"".join(lines[: self.limit])
         last = self.offset + min(len(lines), self.limit) - 1
         hint = f"continue with offset {last + 1}" if len(content) < len(self.kept) else ""
@@ -196,13 +196,13 @@ def count_lines(content: bytes) -> int:
 
 
 def show_name(name: str) -> str:
-    """Return a file name for a message; quote an unusual name as JSON, so that it is one line."""
+    """Return a name to show in a message: unchanged or, if unusual, quoted as JSON on one line."""
     plain = name.isprintable() and name == name.strip() and not name.startswith(('"', "["))
     return name if plain else json.dumps(name)
 
 
 def suggest(near: Iterable[str]) -> str:
-    """Return the end of an error message, such as "; did you mean a.py?", or "" without names."""
+    """Return a hint with the given names, such as "; did you mean a.py?", or "" for no names."""
     names = " or ".join(map(show_name, near))
     return f"; did you mean {names}?" if names else ""
 
@@ -267,8 +267,9 @@ def write(
     mark: Mark | None = None,
     is_new: bool = False,
 ) -> tuple[bool, Mark]:
-    """Write a file atomically and create its folders; return whether it is new, and its mark.
+    """Write a file atomically, create its folders, and return whether it is new, and its Mark.
 
+    The mark differs after each write, so that a later write can detect changes; see `mark_of`.
     A link that stays below the root is followed, and the file that it names is replaced.
 
     Args:
@@ -334,7 +335,9 @@ def _target(
         kind = file_kind(old.st_mode)
         raise UnsafePath(f"{shorten(path)} is a {kind}, not a regular file; nothing was written")
     if is_new:
-        raise ToolError(f"{shorten(path)} was created meanwhile; nothing was written; read it")
+        raise ToolError(
+            f"{shorten(path)} was created meanwhile; nothing was written; read the file"
+        )
     if mark is not None and mark_of(old) != mark:
         raise ToolError(f"{shorten(path)} changed meanwhile; nothing was written; read it again")
     if not old.st_mode & 0o222:

@@ -70,7 +70,7 @@ class _Permit:
         self.shown: dict[str, list[tuple[str, str]]] = {}
 
     def target(self, given: Mapping[str, Any]) -> PermissionTarget:
-        """Return the permission target of a write, and record the state of the file at this time.
+        """Record the state of the file to write, and return the permission target of the write.
 
         The target contains a diff for the user, unless the edit is not possible.
         """
@@ -92,7 +92,7 @@ class _Permit:
             return found
 
     def guard(self, path: str, content: bytes, mark: Mark | None) -> Guard:
-        """Return a function that raises an error if a write goes to a file that was not shown.
+        """Return a function that raises UnsafePath if a path is not the file shown to the user.
 
         Raise ToolError if another program changed the file after it was shown. The function gets
         the resolved path, which may lead to another file because a folder became a link. If no
@@ -118,7 +118,7 @@ class _Permit:
 
 
 def _digest(content: bytes, mark: Mark | None) -> str:
-    """Return a short hash of the content of a file, or of the mark if the content is empty."""
+    """Return a short hash of a file's content, or of its `Mark` if the content is empty."""
     return hashlib.sha256(content or repr(mark).encode()).hexdigest()[:16]
 
 
@@ -231,7 +231,7 @@ def functions(
         if len(found) > limit:
             text.append(f"[the first {limit}; narrow the pattern or the path for more]")
         if budget.stopped:
-            text.append(f"[stopped early, {budget.stopped}: narrow the path]")
+            text.append(f"[the search stopped early ({budget.stopped}): narrow the path]")
         if budget.skipped:
             text.append(f"[{budget.skipped} folders could not be entered]")
         return "\n".join(text)
@@ -309,8 +309,7 @@ def functions(
         replace_all: bool = False,
         edits: Sequence[QuotedEdit] = (),
     ) -> str:
-        """Replace text in a file, exactly the quoted text and nothing else;
-        returns the lines removed and added.
+        """Replace exactly the quoted text in a file, and return the removed and added lines.
 
         Args:
             path: relative to the root
@@ -401,12 +400,12 @@ def _show_picture(file: BufferedReader, kind: str, path: str) -> list[Part]:
     pixels = picture_size(data)
     title = f"{show_name(path)}: {kind}, {size} bytes" + (f", {pixels} pixels" if pixels else "")
     if size > MAX_PICTURE:
-        return [Text(text=f"[{title}; too large to show: at most {MAX_PICTURE} bytes]")]
+        return [Text(text=f"[{title}; too large to show: the limit is {MAX_PICTURE} bytes]")]
     return [Text(text=f"[{title}]"), Image(media_type=kind, data=data)]
 
 
 def _spooled(path: str) -> BufferedReader | None:
-    """Open the stored result of another tool; return None if the path is an ordinary file.
+    """Open the result of another tool that is stored under `path`, or return None if none is.
 
     The loop shortens long results and tells the model to read the rest with read_file.
     """
@@ -454,7 +453,7 @@ def _similar_paths(root: Root, path: str) -> list[str]:
 def _read_existing(
     root: Root, path: str, blocklist_guard: Guard | None
 ) -> tuple[bytes, Mark | None]:
-    """Return the content and the mark of a file that a write will replace.
+    """Return the content and the Mark (for example, size and time) of a file to replace.
 
     The content is b"" if the file is missing, too large, or cannot be read. The mark is None if the
     file is missing or may not be resolved.

@@ -36,7 +36,7 @@ def grep(
     The worker starts without site-packages and without the environment variables of this process.
     """
     if not sys.executable:
-        raise ToolError("grep needs a Python interpreter, and sys.executable names none")
+        raise ToolError("grep needs a Python interpreter, but sys.executable is not set")
     limits = {"seconds": seconds - 0.4, "memory": MEMORY}
     order = json.dumps({**query, **limits, "fd": root.fd, "spellings": root.spellings})
     finished = run(
@@ -55,7 +55,9 @@ def grep(
     )
     notes = messages
     if finished.reason == "deadline":
-        notes.append(f"stopped after {seconds:g} s: simplify the pattern or narrow the path")
+        notes.append(
+            f"the search was stopped after {seconds:g} s: simplify the pattern or narrow the path"
+        )
     elif finished.code == REFUSED and not finished.reason:
         raise ToolError("\n".join(messages))
     elif finished.code and not finished.reason:

@@ -1,4 +1,4 @@
-"""Plain functions that open or name a file below a root."""
+"""Functions that open a file below a root or return its path, and refuse paths outside."""
 
 from __future__ import annotations
 
@@ -26,31 +26,32 @@ def safe_open(
 
 
 def safe_join(root: Root | str | os.PathLike[str], path: str) -> str:
-    """Return the absolute path of a file below a root, with every link and `..` resolved.
+    """Return the absolute path of a file, or raise `UnsafePath` if it leads outside the root.
+
+    Every link and `..` in the path is resolved.
 
     >>> safe_join("/srv/project", "docs/../src/main.py")  # doctest: +SKIP
     '/srv/project/src/main.py'
 
-    Raise `UnsafePath` if the path leads outside. The file need not exist. Use the result in
-    messages and in other libraries. To open a file, call `safe_open`: another process may replace
-    a folder by a link between the two calls.
+    The file need not exist. Use the result in messages and in other libraries. To open a file,
+    call `safe_open`: another process may replace a folder by a link between the two calls.
     """
     with _opened(root) as opened, opened.place(path) as place:
         if not opened.spellings:
             raise UnsafePath(
-                "the absolute path of the root is not known: the root was moved or deleted while it"
-                " was opened, or was opened by its descriptor"
+                "the absolute path of the root is not known, because the root was moved or deleted"
+                " while glue opened it, or because it was opened by a file descriptor"
             )
         return os.path.normpath(os.path.join(opened.spellings[0], place.path))
 
 
 def relative_path(root: Root | str | os.PathLike[str], path: str) -> str:
-    """Return the path of a file relative to a root, with every link and `..` resolved.
+    """Return the path of a file relative to a root, or raise `UnsafePath` if it leads outside.
+
+    Every link and `..` in the path is resolved. The file need not exist.
 
     >>> relative_path("/srv/project", "docs/../src/main.py")  # doctest: +SKIP
     'src/main.py'
-
-    Raise `UnsafePath` if the path leads outside. The file need not exist.
     """
     with _opened(root) as opened, opened.place(path) as place:
         return place.path

@@ -100,7 +100,7 @@ class Blocklist:
     def merge(
         self, other: Blocklist | Iterable[str] = (), *, allow: Iterable[str] = ()
     ) -> Blocklist:
-        """Return a block list that blocks the files of this list and of `other`, except `allow`.
+        """Return a block list with the patterns of this list and `other`, and unblock `allow`.
 
         A pattern in `other` that starts with `!` is a ValueError, because it could unblock files
         that this list blocks.
@@ -118,7 +118,7 @@ class Blocklist:
             if pattern.startswith("!"):
                 raise ValueError(
                     f"the pattern {pattern!r} would unblock files;"
-                    f" if you want that, pass allow=[{pattern[1:]!r}]"
+                    f" to unblock them, pass allow=[{pattern[1:]!r}]"
                 )
         exceptions = [f"!{pattern.removeprefix('!')}" for pattern in allow]
         return Blocklist((*self.patterns, *new, *exceptions))
@@ -151,7 +151,7 @@ class Blocklist:
 
 @lru_cache(maxsize=64)
 def _screen(patterns: tuple[str, ...]) -> tuple[re.Pattern[str], tuple[Glob, ...]]:
-    """Return a regular expression for all patterns without `/`, and a glob for each with `/`.
+    """Return a regular expression for the patterns without `/`, and globs for the other patterns.
 
     A path that neither the expression nor a glob matches is not blocked. Slashes at the ends of a
     pattern do not count. `**` becomes a glob. Patterns with `!` are left out, since they unblock.

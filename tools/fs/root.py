@@ -199,7 +199,7 @@ class Root:
     def place(
         self, path: str, *, links: bool = True, final: bool = True, guard: Guard | None = None
     ) -> Iterator[ResolvedPath]:
-        """Resolve a path below the root, and keep its descriptors open during a `with` block.
+        """Resolve a path below the root. Its file descriptors stay open during the `with` block.
 
         Args:
             path: relative to the root, or absolute and below the root. An OSError names this path.
@@ -271,7 +271,7 @@ def _proc_device() -> int | None:
 def stat_or_none(
     path: str, parent: int | None = None, *, follow: bool = False
 ) -> os.stat_result | None:
-    """Return the stat result of a file, or None if it cannot be read; `follow` follows links."""
+    """Return the stat result of a file, or None if stat fails. Links are followed if `follow`."""
     try:
         return os.stat(path, dir_fd=parent, follow_symlinks=follow)
     except (OSError, ValueError):
@@ -356,7 +356,8 @@ class _Walk:
             raise UnsafePath(
                 f"{shorten(self.path)} leads through more than {MAX_LINKS} links"
                 if self.follows
-                else f"{shorten(self.path)} leads through a link, which is not followed here"
+                else f"{shorten(self.path)} leads through a link, "
+                "and this operation follows no links"
             )
         self.links_left -= 1
         if (below := self.root.below(target)) is None:

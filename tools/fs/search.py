@@ -92,14 +92,14 @@ def search(query: dict[str, Any]) -> list[str]:
     if searcher.withheld:
         notes.append(f"{searcher.withheld} files are on the block list and were not searched")
     if budget.stopped:
-        notes.append(f"stopped early, {budget.stopped}: narrow the path")
+        notes.append(f"the search stopped early ({budget.stopped}): narrow the path")
     if budget.skipped:
         notes.append(f"{budget.skipped} unreadable entries were skipped")
     return notes
 
 
 class Searcher:
-    """A search: its compiled pattern, the number of hits left to print, and withheld files."""
+    """A search in files. It counts the hits left to print, and the files on the block list."""
 
     def __init__(self, query: dict[str, Any], budget: walk.Budget) -> None:
         pattern = query["pattern"]
@@ -124,7 +124,7 @@ class Searcher:
         self.budget = budget
 
     def search_file(self, parent: int, names: tuple[str, ...], required: bool = False) -> None:
-        """Print the hits of one file.
+        """Search one file, and print its matching lines with their context.
 
         If the file cannot be read, raise an error if `required` is set, otherwise count the file.
         """
@@ -164,7 +164,10 @@ class Searcher:
                 yield f"{name}{mark}{number + shown}{mark} {self.clip(lines[shown])}"
 
     def clip(self, line: str) -> str:
-        """Return a line for display; of a long line, only the part around its first match."""
+        """Return a line for display. Cut a long line to the part around its first match.
+
+        A long line without a match is cut to its beginning.
+        """
         if len(line) <= LINE:
             return line
         found = self.line.search(line)

@@ -21,7 +21,7 @@ def read_file(
     blocklist: Blocklist | None = None,
     pictures: bool = True,
 ) -> Tool[..., Any]:
-    """Return the tool read_file of a directory; the arguments are those of `fs.tools`.
+    """Return the tool read_file, which reads files below `root`. Options: see `fs.tools`.
 
     >>> read_file(".").name
     'read_file'
@@ -32,35 +32,35 @@ def read_file(
 def list_dir(
     root: Root | str | os.PathLike[str], *, blocklist: Blocklist | None = None
 ) -> Tool[..., Any]:
-    """Return the tool list_dir of a directory; the arguments are those of `fs.tools`."""
+    """Return the tool list_dir, which lists folders below `root`. Options: see `fs.tools`."""
     return _single("list_dir", root, blocklist=blocklist)
 
 
 def find_files(
     root: Root | str | os.PathLike[str], *, blocklist: Blocklist | None = None
 ) -> Tool[..., Any]:
-    """Return the tool find_files of a directory; the arguments are those of `fs.tools`."""
+    """Return the tool find_files, which finds files below `root`. Options: see `fs.tools`."""
     return _single("find_files", root, blocklist=blocklist)
 
 
 def grep(
     root: Root | str | os.PathLike[str], *, blocklist: Blocklist | None = None
 ) -> Tool[..., Any]:
-    """Return the tool grep of a directory; the arguments are those of `fs.tools`."""
+    """Return the tool grep, which searches files below `root`. Options: see `fs.tools`."""
     return _single("grep", root, blocklist=blocklist)
 
 
 def write_file(
     root: Root | str | os.PathLike[str], *, blocklist: Blocklist | None = None
 ) -> Tool[..., Any]:
-    """Return the tool write_file of a directory; each call of the tool asks for permission."""
+    """Return the tool write_file, which writes below `root`; each call asks for permission."""
     return _single("write_file", root, blocklist=blocklist)
 
 
 def edit_file(
     root: Root | str | os.PathLike[str], *, blocklist: Blocklist | None = None
 ) -> Tool[..., Any]:
-    """Return the tool edit_file of a directory; each call of the tool asks for permission."""
+    """Return the tool edit_file, which edits below `root`; each call asks for permission."""
     return _single("edit_file", root, blocklist=blocklist)
 
 

@@ -37,7 +37,10 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class WalkEntry:
-    """An entry of a directory; its descriptor `parent` is open only until the walk continues."""
+    """An entry that a walk found in a directory. Use `parent` only before the walk continues.
+
+    `parent` is a file descriptor, and the walk may close it when it continues.
+    """
 
     parent: int  # descriptor of its directory
     names: tuple[str, ...]
@@ -98,7 +101,10 @@ def _below(
 
 
 def scan(fd: int, budget: Budget) -> Iterator[tuple[str, str]]:
-    """Yield the name and kind of each entry of a directory until the budget is spent."""
+    """Count each entry of a directory in `budget`, and yield its name and kind.
+
+    Stop if the budget has no entries or no time left.
+    """
     with os.scandir(fd) as found:
         for entry in found:
             budget.entries -= 1

@@ -78,7 +78,7 @@ def diff_branch(
     excludes: Iterable[str] = (),
     blocklist: Blocklist | None = None,
 ) -> Tool[..., Any]:
-    """Return the tool git_diff_branch alone; the arguments are those of `tools`.
+    """Return only the tool git_diff_branch. `tools` describes the arguments.
 
     >>> diff_branch(".", "main", excludes=["*.lock"]).name
     'git_diff_branch'
@@ -89,7 +89,7 @@ def diff_branch(
 def log_branch(
     root: str | os.PathLike[str], base: str | None = None, *, bases: Iterable[str] = ()
 ) -> Tool[..., Any]:
-    """Return the tool git_log_branch alone; the arguments are those of `tools`.
+    """Return only the tool git_log_branch. `tools` describes the arguments.
 
     >>> log_branch(".", "main").name
     'git_log_branch'
@@ -104,7 +104,7 @@ def show(
     excludes: Iterable[str] = (),
     blocklist: Blocklist | None = None,
 ) -> Tool[..., Any]:
-    """Return the tool git_show alone; the arguments are those of `tools`."""
+    """Return only the tool git_show. `tools` describes the arguments."""
     return _show(_Checkout(root, None, (), includes, excludes, blocklist))
 
 
@@ -115,7 +115,7 @@ def blame(
     excludes: Iterable[str] = (),
     blocklist: Blocklist | None = None,
 ) -> Tool[..., Any]:
-    """Return the tool git_blame alone; the arguments are those of `tools`."""
+    """Return only the tool git_blame. `tools` describes the arguments."""
     return _blame(_Checkout(root, None, (), includes, excludes, blocklist))
 
 
@@ -126,7 +126,10 @@ def status(
     includes: Iterable[str] = (),
     excludes: Iterable[str] = (),
 ) -> Tool[..., Any]:
-    """Return the tool git_status alone, which needs `trust=True`: see `tools`."""
+    """Return the tool git_status alone; raise ValueError unless `trust` is True.
+
+    `tools` explains why the caller must trust the repository.
+    """
     return _status(_Checkout(root, None, (), includes, excludes, None, _trusted(trust)))
 
 
@@ -138,15 +141,18 @@ def diff_worktree(
     excludes: Iterable[str] = (),
     blocklist: Blocklist | None = None,
 ) -> Tool[..., Any]:
-    """Return the tool git_diff_worktree alone, which needs `trust=True`: see `tools`."""
+    """Return the tool git_diff_worktree alone; raise ValueError unless `trust` is True.
+
+    `tools` explains why the caller must trust the repository.
+    """
     return _diff_worktree(_Checkout(root, None, (), includes, excludes, blocklist, _trusted(trust)))
 
 
 def _trusted(trust: bool) -> bool:
     if trust is not True:
         raise ValueError(
-            "this tool reads the work tree, for which git may start programs that the repository"
-            " names; pass trust=True for your own checkout only"
+            "git_status and git_diff_worktree read the work tree, and git may then start programs"
+            " from the repository's configuration; pass trust=True for your own checkout only"
         )
     return trust
 
@@ -234,7 +240,10 @@ class _Checkout:
         return await in_stoppable_thread(work)
 
     async def diff(self, path: str, offset: int, named: str) -> str:
-        """Return a page of the changes since a base."""
+        """Return one page of the diff between HEAD and the commit where it left its base branch.
+
+        `named` is the base branch, or "" for the default base.
+        """
 
         def job(repo: Repo) -> str:
             head, origin = repo.resolve("HEAD"), self.origin(repo, named)
@@ -250,7 +259,11 @@ class _Checkout:
         return await self.within(job)
 
     async def log(self, path: str, limit: int, offset: int, whole: bool, named: str) -> str:
-        """Return a page of the commits since a base, newest first."""
+        """Return one page of the commits that HEAD has and its base branch lacks, newest first.
+
+        `named` is the base branch, or "" for the default base. If `whole` is set, the commits of
+        the base branch are listed too.
+        """
 
         def job(repo: Repo) -> str:
             count, skip = max(1, min(limit, 500)), max(offset, 1) - 1
@@ -280,7 +293,10 @@ def _no_commits(skip: int, path: str, whole: bool) -> str:
     if path:
         if whole:
             return f"no commit changes {show_name(path)}"
-        return f"no commit of the branch changes {show_name(path)}; whole=true shows all"
+        return (
+            f"no commit of the branch changes {show_name(path)};"
+            " whole=true includes the commits of the base"
+        )
     return "no commits: the base contains all commits of the branch"
 
 
@@ -363,8 +379,8 @@ def _show(checkout: _Checkout) -> Tool[..., Any]:
 
     @tool(max_output=None, read_only=True, kind="read")
     async def git_show(revision: str, path: str = "", offset: int = 1) -> str:
-        """Show a file as it was at a revision,
-        or, without a path, a commit with its message and changes.
+        """Show a file as it was at a revision.
+        Without a path, show a commit with its message and changes.
 
         Args:
             revision: a commit, branch, tag or HEAD, also with ~N or ^

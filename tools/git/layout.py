@@ -96,8 +96,8 @@ class Layout:
             if not ref.startswith("refs/") or BAD.search(ref):
                 raise _unsafe(f"a symbolic ref leads to {shorten(ref)}, which is not a ref")
         raise _unsafe(
-            f"{MAX_JUMPS} symbolic refs in a row lead to {shorten(ref)}; so many are not followed: "
-            "give a full hash"
+            f"{MAX_JUMPS} symbolic refs in a row lead to {shorten(ref)}, and glue does not "
+            "follow so many; give a full hash"
         )
 
     def head_branch(self) -> str:
@@ -153,7 +153,10 @@ def _open_directory(parent: int, name: str) -> int:
 
 
 def _open_git_directories(root: Root, path: str, stack: ExitStack) -> tuple[Root, Root]:
-    """Open the git directory of a checkout, and the directory that all its worktrees share."""
+    """Open and return the git directory of a checkout and the directory that its worktrees share.
+
+    `stack` closes both. They are the same directory unless the checkout is a linked worktree.
+    """
     found = stat_or_none(".git", root.fd)
     if found is not None and stat.S_ISREG(found.st_mode):
         return _open_linked(root, path, found, stack)
@@ -175,7 +178,7 @@ def _open_git_directories(root: Root, path: str, stack: ExitStack) -> tuple[Root
 def _open_linked(
     root: Root, path: str, gitfile: os.stat_result, stack: ExitStack
 ) -> tuple[Root, Root]:
-    """Open the git directory that a .git file names, and the directory that worktrees share.
+    """Open the git directory that a .git file names, and the shared git directory; return both.
 
     The git directory must name this checkout in turn; otherwise the .git file could name the
     repository of another user.
@@ -190,11 +193,11 @@ def _open_linked(
         named = WORKTREE.search(read_small(own, "config", MAX_CONFIG) or b"")
         checkout = _join(target, named[1].strip().strip(b'"')) if named is not None else ""
         if not is_same_file(stat_or_none(checkout), os.stat(path)):
-            raise _unsafe(f"{NOT_BACK}; only linked worktrees and submodules are read")
+            raise _unsafe(f"{NOT_BACK}; only linked worktrees and submodules may have a .git file")
         return own, own
     back = _join(target, read_small(own, "gitdir", MAX_LINE) or b"\0")
     if not is_same_file(stat_or_none(back), gitfile):
-        raise _unsafe(f"{NOT_BACK}; only linked worktrees and submodules are read")
+        raise _unsafe(f"{NOT_BACK}; only linked worktrees and submodules may have a .git file")
     common = stack.enter_context(_open_outside(_join(target, shared or b"\0")))
     _check_worktree(common, own, os.path.basename(os.path.realpath(target)))
     return own, common

@@ -144,9 +144,9 @@ class ObjectReader:
             return entries
 
     def compare(self, one: str, other: str, until: float) -> None:
-        """Raise GitError if a folder that differs between two trees is damaged or forged.
+        """Read every folder that differs between two trees, which checks the hash of the folder.
 
-        Every such folder is read, which checks its hash.
+        Raise GitError if a folder is missing, damaged or forged, or if too many folders differ.
         """
         pairs: list[tuple[str, str]] = [(one, other)]
         seen = set(pairs)
@@ -159,7 +159,7 @@ class ObjectReader:
                     seen.add(pair)
                     pairs.append(pair)
             if len(seen) > MAX_PAIRS:
-                raise GitError("too many folders differ for a comparison", kind="too_large")
+                raise GitError("too many folders differ between the two trees", kind="too_large")
 
     def _folders(self, sha: str, until: float) -> dict[str, str]:
         """Return a dict from folder names to hashes for a tree; {} if `sha` is empty."""
@@ -205,9 +205,9 @@ class ObjectReader:
         return GitObject(sha, kind, content)
 
     def _fill(self, name: str, until: float) -> None:
-        """Wait for a block of git's output and append it to the buffer.
+        """Read the next block of git's output, waiting if necessary, and append it to the buffer.
 
-        Raise GitError at the deadline, or if the output ends.
+        Raise GitError at the deadline, if `stop` is set, or if the output ends.
         """
         assert self._child is not None
         assert self._child.stdout is not None

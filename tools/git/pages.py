@@ -174,7 +174,7 @@ def blame_page(repo: Repo, revision: str, path: str, first: int, last: int) -> s
 
 
 def describe(commit: GitCommit) -> str:
-    """Return a commit as one line, with the rest of its message indented below."""
+    """Return a commit as text: hash, date, author, subject; below, the rest of the message."""
     first, _, rest = commit.message.partition("\n")
     text = f"{commit.sha[:12]} {commit.date[:10]} {commit.author}: {first}"
     return text + "".join(f"\n    {line}" for line in rest.strip().split("\n") if rest.strip())

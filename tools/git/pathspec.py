@@ -48,7 +48,7 @@ def _specs(pattern: str, magic: str) -> list[str]:
 
 
 class Scope:
-    """The files that patterns include and exclude, as pathspecs for git and as a check of paths.
+    """The files that patterns include and exclude. Git gets `pathspec`; `covers` checks a path.
 
     >>> scope = Scope(["src"], ["*.lock"])
     >>> scope.covers("src/app/main.py"), scope.covers("src/poetry.lock"), scope.covers("README.md")

@@ -99,7 +99,7 @@ def run_git(
 
 
 def _with_pathspec(args: Sequence[str], pathspec: Sequence[str]) -> list[str]:
-    """Return the arguments of a command with pathspecs after `--`.
+    """Return the arguments of a git command, followed by `--` and the pathspecs.
 
     Raise GitError for a form of pathspec that `build_pathspec` and `literal_pathspec` do not make.
     """
@@ -108,13 +108,16 @@ def _with_pathspec(args: Sequence[str], pathspec: Sequence[str]) -> list[str]:
     for spec in pathspec:
         if not KNOWN.match(spec):
             raise GitError(
-                f"{spec!r} is not a pathspec of build_pathspec or literal_pathspec", kind="usage"
+                f"{spec!r} was not made by build_pathspec or literal_pathspec", kind="usage"
             )
     return [*args, "--", *pathspec]
 
 
 def _folders_outside(home: str) -> list[str]:
-    """Return the absolute folders of PATH outside the checkout; git finds filters there (LFS)."""
+    """Return the folders of PATH that are absolute and outside the checkout.
+
+    Git searches these folders for the programs of filters, such as git-lfs.
+    """
     inside = os.path.realpath(home) + "/"
     folders = filter(os.path.isabs, os.environ.get("PATH", "").split(os.pathsep))
     return [folder for folder in folders if not os.path.realpath(folder).startswith(inside)]

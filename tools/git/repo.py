@@ -176,9 +176,9 @@ class Repo:
         return full
 
     def base_branch(self) -> str:
-        """Return the first main branch that exists: head of origin, main, master, trunk, develop.
+        """Return the name of the main branch: origin/HEAD, or else main, master, trunk or develop.
 
-        Raise GitError if no such branch exists.
+        The first branch that exists is returned. Raise GitError if no such branch exists.
         """
         for name in ("refs/remotes/origin/HEAD", "main", "master", "trunk", "develop"):
             if self.layout.find(name) is not None:
@@ -255,7 +255,8 @@ class Repo:
     def spare_memory(self, job: Callable[[], ResultT]) -> ResultT:
         """Call `job` and return its result; if git runs out of memory, call `job` once more.
 
-        The second time, and for all later commands, git treats large files as binary.
+        The second time, and for all later commands, git treats large files as binary. If it does so
+        already, raise the error.
         """
         try:
             return job()
@@ -283,7 +284,7 @@ class Repo:
         return [change for change in binary if change.old_sha in large or change.new_sha in large]
 
     def list_tree(self, rev: str, path: str = "", *, recursive: bool = True) -> list[TreeEntry]:
-        """Return the files of a commit, or only the files below `path`.
+        """Return a TreeEntry for each file of a commit, or only for the files below `path`.
 
         If `recursive` is false, return only the direct entries of the folder, subfolders included.
         """
@@ -385,7 +386,7 @@ class Repo:
         ignore_case: bool = False,
         limit: int = 200,
     ) -> list[GrepHit]:
-        """Return up to `limit` lines of text files in a commit that match a regular expression.
+        """Return up to `limit` lines that match a regular expression, from text files of a commit.
 
         The expression is an extended one, as of `grep -E`. The search ends after 5 seconds with an
         error.
@@ -423,7 +424,7 @@ class Repo:
         seconds: float | None = None,
         feed: bytes = b"",
     ) -> bytes:
-        """Run a git command on the objects and return its output; raise GitError if it fails.
+        """Run a git command on the repository's objects; return its output, or raise GitError.
 
         Args:
             args: the command and its arguments; commits must be full hashes.
@@ -453,7 +454,10 @@ class Repo:
 
     @contextmanager
     def _advice_for_partial_clone(self) -> Iterator[None]:
-        """Add advice to a GitError in a `with` block if the clone is partial and lacks objects."""
+        """If the clone is partial, add advice on missing objects to a GitError in the `with` block.
+
+        Only errors of the kinds "failed" and "missing" are changed.
+        """
         try:
             yield
         except GitError as error:
@@ -538,7 +542,7 @@ class Repo:
 
 
 def _binary_lines(change: FileChange) -> bytes:
-    """Return the lines of a patch that git prints for a changed binary file."""
+    """Return the lines with which a patch of git reports that a binary file has changed."""
     old, new = (each.encode("utf-8", "surrogateescape") for each in (change.old_path, change.path))
     before = b"/dev/null" if change.status == "A" else b"a/" + old
     after = b"/dev/null" if change.status == "D" else b"b/" + new
@@ -550,14 +554,15 @@ def _tree_path(path: str) -> str:
     parts = path.rstrip("/").split("/")
     if not path or "\0" in path or any(part in ("", ".", "..") for part in parts):
         raise GitError(
-            f"{shorten(path)} is not a path in a tree; give it relative to the top, without '..'",
+            f"{shorten(path)} is not a path in a tree; give a path from the top folder of the "
+            "repository, without '..'",
             kind="usage",
         )
     return path.rstrip("/")
 
 
 def _argument(arg: str) -> str:
-    """Return an argument for git; raise GitError if it cannot be passed to a process."""
+    """Return an argument for git unchanged; raise GitError if no process can receive it."""
     try:
         os.fsencode(arg)
     except UnicodeEncodeError:

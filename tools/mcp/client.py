@@ -56,9 +56,9 @@ class Servers:
         }
 
     async def prompt(self, text: str) -> Any:
-        """Return the content of the prompt that a text names, or the text if it names no prompt.
+        """Return the content of the prompt in a text such as `/server:prompt arguments`.
 
-        A text such as `/server:prompt arguments` names a prompt.
+        If the text does not name a prompt of a connected server, return the text itself.
         """
         name, _, rest = text.strip()[1:].partition(" ")
         found = self.prompts.get(name) if text.strip().startswith("/") else None

@@ -44,10 +44,12 @@ class OAuth:
             raise ConfigError(f"grant must be browser or client_credentials, not {self.grant!r}")
         secret = self.client_secret or self.private_key
         if self.grant == "client_credentials" and not (self.client_id and secret):
-            raise ConfigError("client_credentials needs a client_id and a secret or a private key")
+            raise ConfigError(
+                "client_credentials needs a client_id, and also a client_secret or a private_key"
+            )
         if secret and not self.client_id:
             name = "client_secret" if self.client_secret else "private_key"
-            raise ConfigError(f"a {name} needs a client_id: add the id of the client")
+            raise ConfigError(f"a {name} needs a client_id: set client_id, or clientId in mcp.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +161,10 @@ def _server(where: str, name: str, given: Any, environ: Mapping[str, str]) -> Se
 
 
 def _kind(value: Any) -> str:
-    """Return the JSON type of a value for a message; the value itself may contain a secret."""
+    """Return the JSON type of a value as words for an error message, such as "a list".
+
+    The message must not contain the value, because it may be a secret.
+    """
     kinds = {
         dict: "an object",
         list: "a list",

@@ -79,7 +79,7 @@ class ServerPrompt:
         self.hint = " ".join(f"<{name}>" for name in self.arguments)
 
     async def get(self, rest: str = "") -> list[Part]:
-        """Return the content of the prompt, filled in with the words of `rest`.
+        """Ask the server to fill in the prompt with the words of `rest`, and return its content.
 
         Each argument of the prompt gets one word, in order; the last argument gets all words left.
         """
@@ -150,7 +150,7 @@ class ServerConnection:
         return f"({server}) could not be connected: {why}{self._last_words()}"
 
     def _missing_file(self) -> str:
-        """Return the part of an error message that names the missing folder or program."""
+        """Return the end of an error message: which folder, command or interpreter is missing."""
         command, folder = self.config.command, self.config.cwd or "."
         if not os.path.isdir(folder):
             return f"the folder {folder!r} (cwd) does not exist"
@@ -163,7 +163,7 @@ class ServerConnection:
         return f"the command {command!r} does not exist; install it, or correct the name"
 
     def _last_words(self) -> str:
-        """Return the end of an error message: why the connection was closed, and the last output.
+        """Return the end of an error message: the reason of the disconnection, and the last output.
 
         Return "" if neither is known.
         """
@@ -173,7 +173,7 @@ class ServerConnection:
 
     @property
     def stderr(self) -> str:
-        """The end of the standard error output of the server."""
+        """The last output of the server on standard error, as text without escape sequences."""
         return clean(self._transport.output.tail.decode("utf-8", "replace"))
 
     def report_hidden(self, tool: str) -> None:
@@ -189,7 +189,9 @@ class ServerConnection:
             logger.warning("%s", message)
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
-        """Connect to the server, and restart it when it ends, at most `backoff.attempts` times.
+        """Connect to the server; restart it if it ends, up to `backoff.attempts` times in a row.
+
+        A connection that lasted longer than STABLE_SECONDS resets the count of restarts.
 
         One task does all of this, because the SDK opens and closes cancel scopes in the task.
         """
@@ -270,15 +272,19 @@ class ServerConnection:
             await self._list(client)
         except MCPError as error:  # keep the tools of the last list
             logger.warning(
-                "MCP server %s did not list its tools again: %s", self.name, error.message
+                "the tools and prompts of MCP server %s could not be read again, so the earlier "
+                "lists are kept: %s",
+                self.name,
+                error.message,
             )
         if self.on_change is not None and before != [tool.spec for tool in self.tools]:
             self.on_change(self)
 
     async def _subscribe(self, client: Client) -> None:
-        """Subscribe to changes of tools and resources, and again whenever the list of URIs changes.
+        """Subscribe to changes of tools and of the resources in `_subscriptions` until cancelled.
 
-        Servers of the newer protocol send such notifications only on request.
+        If `_subscriptions` changes, subscribe again. Servers of the newer protocol send such
+        notifications only on request.
         """
         while True:
             self._resubscribe = anyio.Event()
@@ -300,7 +306,9 @@ class ServerConnection:
                     else:
                         self._report_update(str(uri))
         except (MCPError, SubscriptionLost, TimeoutError) as error:
-            logger.debug("MCP server %s does not report changes: %s", self.name, error)
+            logger.debug(
+                "MCP server %s does not report changes of tools and resources: %s", self.name, error
+            )
 
     async def subscribe(self, uri: str) -> None:
         """Ask the server to report changes of a resource; each report calls `on_update`."""
@@ -353,7 +361,10 @@ class ServerConnection:
         self._wake.set()
 
     async def _list(self, client: Client) -> None:
-        """Read the server's lists of tools, resources and prompts, and store tools and prompts."""
+        """Read the server's lists of tools, resources and prompts; set `tools` and `prompts`.
+
+        If the server has resources, `tools` also contains the tools that list and read them.
+        """
         capabilities = client.server_capabilities
         known = self._chosen(await self._pages_of(client.list_tools, "tools"))
         names = prefix_names(self.name, known)
@@ -371,7 +382,7 @@ class ServerConnection:
         self.prompts = tuple(ServerPrompt(self, given) for given in prompts)
 
     def _chosen(self, listed: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-        """Return the listed tools that the configuration includes, by name.
+        """Return the listed tools that the configuration includes, as a dict with names as keys.
 
         Of tools with the same name, the first is used. Log names that are listed twice, and
         patterns of the configuration that match no tool.
@@ -394,7 +405,7 @@ class ServerConnection:
                 if not any(matches_text(name, pattern) for name in known):
                     self._warn_once(
                         f"the pattern {pattern!r} in {key} matches no tool of MCP server "
-                        f"{self.name}; correct or remove the pattern; its tools: {there}"
+                        f"{self.name}; correct or remove the pattern; the server has: {there}"
                     )
         if not include and not exclude:
             return known
@@ -406,20 +417,20 @@ class ServerConnection:
         }
 
     async def _templates(self, client: Client) -> list[dict[str, Any]]:
-        """Return the server's templates of resources; [] if it does not support the request."""
+        """Return the server's resource templates, or [] if the server answers with an error."""
         try:
             return await self._pages_of(client.list_resource_templates, "resource_templates")
         except MCPError:
             return []
 
     def _tool(self, full: str, given: Mapping[str, Any]) -> Tool[..., Any] | None:
-        """Return a tool that calls a tool of the server, or None if its definition is invalid."""
+        """Return a glue tool for a server's tool, or None if the server's definition is invalid."""
         name, mark = given["name"], definition_hash(given)
         is_hidden = clean_all(given.get("description") or "") != (given.get("description") or "")
         if is_hidden:
             self._warn_once(
-                f"hidden characters were removed from descriptions of MCP server {self.name}, "
-                f"first of the tool {shown_names([name])}"
+                f"hidden characters were removed from the description of the tool "
+                f"{shown_names([name])} of MCP server {self.name}"
             )
 
         async def call(context: Context[Any], arguments: dict[str, Any]) -> ToolResult:
@@ -446,9 +457,9 @@ class ServerConnection:
         if self._pins.has_changed(name, mark):
             tool.action = f"mcp-changed:{full}@{mark[:8]}"
             self._warn_once(
-                f"the tool {name} of MCP server {self.name} has changed since it was used; "
-                "rules and remembered answers no longer cover it; allow "
-                f"{tool.action!r} if you trust the new definition"
+                f"the tool {name} of MCP server {self.name} has changed since it was used, "
+                "so rules and remembered answers no longer cover it; if you trust the new "
+                f"definition, allow {tool.action!r}"
             )
         return tool
 
@@ -478,7 +489,7 @@ class ServerConnection:
         return tool_result(_dump(result))
 
     async def _with_pages(self, send: Callable[[Client], Awaitable[Any]], name: str) -> Any:
-        """Return the response to a request; if the server first wants pages opened, ask the user.
+        """Send a request and return the response; ask the user to open pages that the server needs.
 
         The server may refuse the first request until the user has opened pages in the browser.
         The request is then sent again. Raise ToolError if the user does not open one of the pages.
@@ -607,7 +618,7 @@ class ServerConnection:
         raise AssertionError("unreachable")
 
     def _lose(self) -> None:
-        """Mark the connection as lost, so that requests wait until `run` has opened another one."""
+        """Mark the connection as lost, so that requests wait until `run` has connected again."""
         if self._client is not None:
             self._client = None
             self._ready = anyio.Event()
@@ -620,7 +631,7 @@ class ServerConnection:
         return types.ListRootsResult(roots=roots)
 
     def _caller(self) -> RunningCall | None:
-        """Return the call that caused a message of the server, or None if that is not certain.
+        """Return the call that caused a message of the server, or None if the call is not certain.
 
         Over HTTP the transport knows the call. A message of a process does not name its call; if
         all running calls belong to one session, the newest call is returned.
@@ -633,7 +644,10 @@ class ServerConnection:
 
     @asynccontextmanager
     async def _waiting_for_user(self, running: RunningCall | None) -> AsyncIterator[None]:
-        """Suspend the time limit of a call while the user answers a question."""
+        """Suspend the time limit of a call while the user answers a question, then restart it.
+
+        The call then has the full time again. If `running` is None, no time limit changes.
+        """
         scope = running.scope if running is not None else None
         if scope is not None:
             scope.deadline = math.inf
@@ -644,12 +658,12 @@ class ServerConnection:
                 scope.deadline = anyio.current_time() + self.timeout
 
     async def _elicit(self, context: Any, params: Any) -> Any:
-        """Answer a question of the server with `elicit`, or by the permission policy without it."""
+        """Answer a question of the server with `elicit` if set, else with the permission policy."""
         running = self._caller()
         if running is None and len(self._calls) > 1:
             self._warn_once(
                 f"glue declined a question of MCP server {self.name}: calls of several sessions "
-                "are running, and the question does not name its call"
+                "are running, and the server did not name the call of the question"
             )
             return types.ElicitResult(action="decline")
         asking = running.context if running is not None else None
@@ -714,7 +728,11 @@ class ServerConnection:
     async def _pages_of(
         self, list_page: Callable[..., Awaitable[Any]], field: str
     ) -> list[dict[str, Any]]:
-        """Return the items of all pages of a list, from the attribute `field` of each page."""
+        """Return the items of all pages of a list. If the list is too long, cut it and warn.
+
+        The attribute `field` of a page contains its items. At most MAX_PAGES pages are read, and at
+        most MAX_ITEMS items are returned. The warning is logged once.
+        """
         found: list[dict[str, Any]] = []
         cursor: str | None = None
         for _ in range(MAX_PAGES):
@@ -745,7 +763,7 @@ def error_line(error: BaseException) -> str:
 
 
 def prefix_names(server: str, tools: Iterable[str]) -> dict[str, str]:
-    """Return a dict from tool names that every provider accepts to the server's own names.
+    """Return a dict with a name that every provider accepts -> the server's name of the tool.
 
     >>> prefix_names("git hub", ["list.issues"])
     {'git_hub__list_issues': 'list.issues'}

@@ -84,7 +84,7 @@ def _without_binary(value: Any, shown: set[str]) -> Any:
 
 
 def _is_same(text: str, structured: Any) -> bool:
-    """Return whether a text is the JSON of structured content.
+    """Return whether a text part of a result is the same as its structured content.
 
     Servers often wrap a plain value: the text is "3", the structured content {"result": 3}.
     """

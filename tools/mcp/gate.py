@@ -79,7 +79,7 @@ def description(given: Mapping[str, Any], otherwise: str) -> str:
 
 
 def checked_schema(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of tool parameters, with cleaned descriptions.
+    """Return the schema of tool parameters without hidden characters in its descriptions.
 
     Raise ValueError if the schema is invalid, too large, or has hidden characters in a name or a
     value.
@@ -110,9 +110,10 @@ def _clean_schema(value: Any) -> Any:
 
 
 def _is_plain(schema: Any) -> bool:
-    """Return whether a schema has only simple keywords and is certainly valid.
+    """Return True if a schema uses only basic keywords, all with valid values.
 
-    jsonschema then need not check it, which saves time for servers with thousands of tools.
+    Then jsonschema need not check the schema, which saves time for servers with thousands of tools.
+    False does not mean that the schema is invalid.
     """
     if isinstance(schema, bool):
         return True
@@ -142,7 +143,10 @@ def definition_hash(given: Mapping[str, Any]) -> str:
 
 
 class Pins:
-    """The hashes of the tool definitions that were used, in one file for each server."""
+    """The hash of each tool's definition at its last call, in one file for each MCP server.
+
+    If the current definition has another hash, the server has changed the tool since then.
+    """
 
     def __init__(self, config: ServerConfig, folder: Path | None = None) -> None:
         identity = json.dumps([config.url, config.command, config.args, config.cwd])
@@ -154,11 +158,14 @@ class Pins:
             self._known = {str(tool): str(mark) for tool, mark in dict(found).items()}
 
     def has_changed(self, tool: str, mark: str) -> bool:
-        """Return whether a tool was used before with another definition."""
+        """Return whether the definition of a tool has changed since its last call.
+
+        `mark` is the hash of the current definition. If the tool was never called, return False.
+        """
         return self._known.get(tool, mark) != mark
 
     def pin(self, tool: str, mark: str) -> None:
-        """Store the hash of a tool definition, in memory and if possible in the file."""
+        """Store the hash of a tool definition in memory, and in `path` if it can be written."""
         if self._known.get(tool) == mark:
             return
         self._known[tool] = mark

@@ -30,7 +30,7 @@ MAX_VALUES = 100  # suggestions for an argument, the most that the protocol allo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Library:
-    """The prompts and resources that a server offers: instructions, files and sessions.
+    """The prompts of an MCP server, and its resources: the instructions, files and sessions.
 
     Args:
         instructions: the instructions of the agent.
@@ -49,7 +49,7 @@ class Library:
         return bool(self.instructions or self.root or self.store is not None)
 
     def prompts(self) -> list[types.Prompt]:
-        """Return the prompts; the description of each lists its versions."""
+        """Return the prompts, each with a description that lists the versions of the prompt."""
         version = types.PromptArgument(name="version", description="Such as v1.", required=False)
         return [
             types.Prompt(
@@ -111,7 +111,9 @@ class Library:
         if self.root:
             found.append(
                 types.ResourceTemplate(
-                    uri_template=FILES + "{+path}", name="file", description="A file by its path."
+                    uri_template=FILES + "{+path}",
+                    name="file",
+                    description="A file of the root folder.",
                 )
             )
         if self.store is not None:
@@ -126,7 +128,7 @@ class Library:
         return found
 
     async def read(self, uri: str) -> types.ReadResourceResult:
-        """Return the content of a resource; raise MCPError if it does not exist."""
+        """Return the content of a resource of this server; raise MCPError if it does not exist."""
         if uri == INSTRUCTIONS and self.instructions:
             return _text(uri, self.instructions, "text/plain")
         if uri.startswith(FILES) and self.root:
@@ -156,7 +158,10 @@ class Library:
             return types.ReadResourceResult(contents=[found])
 
     async def complete(self, reference: Any, name: str, value: str) -> types.CompleteResult:
-        """Return suggestions for an argument: versions, paths, sessions beginning with `value`."""
+        """Return suggestions that begin with `value`: prompt versions, file paths or session ids.
+
+        `reference` names the prompt or the resource template that the argument belongs to.
+        """
         values: Iterable[str] = ()
         if getattr(reference, "type", "") == "ref/prompt":
             catalog = next((each for each in self.catalogs if each.name == reference.name), None)
@@ -172,7 +177,11 @@ class Library:
         return types.CompleteResult(completion=completion)
 
     async def _paths(self) -> list[str]:
-        """Return the paths of the first 1000 files below the root, without those not in UTF-8."""
+        """Return the paths of at most 1000 files below the root, relative to the root.
+
+        Files that .gitignore excludes, and paths that are not UTF-8, are left out. Without a
+        root, return [].
+        """
         if not self.root:
             return []
         find = fs.find_files(self.root).function

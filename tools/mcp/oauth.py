@@ -94,7 +94,7 @@ def sign_in(config: ServerConfig) -> Iterator[OAuthClientProvider]:
 
 
 def _with_credentials(config: ServerConfig, oauth: OAuth, tokens: TokenFile) -> OAuthClientProvider:
-    """Return the OAuth provider of the SDK that signs in by a client secret or a private key."""
+    """Return an OAuth provider that signs in with a client secret, or else with a private key."""
     shared: dict[str, Any] = {"scope": oauth.scope or None, "issuer": oauth.issuer or None}
     with warnings.catch_warnings():
         # Without an issuer, the MCP server names the authorization server; see docs/mcp.md.
@@ -135,7 +135,10 @@ def _with_browser(
         )
 
     async def redirect(url: str) -> None:
-        print(f"sign in to the MCP server {config.name}: {clean(url)}", file=sys.stderr)
+        print(
+            f"to sign in to the MCP server {config.name}, open this page: {clean(url)}",
+            file=sys.stderr,
+        )
         callback.listen()
         # Not awaited: some browsers run in the terminal until the user leaves them.
         threading.Thread(
@@ -197,7 +200,10 @@ class _Callback:
         self._server.server_close()
 
     def listen(self) -> None:
-        """Forget earlier requests, and answer new ones; call this before the browser is started."""
+        """Discard earlier requests, and start to answer requests in a thread, if not started yet.
+
+        Call this before the browser is started.
+        """
         self._queries.clear()
         self._arrived, self._schedule = anyio.Event(), caller()
         if self._thread is None:

@@ -19,7 +19,7 @@ MAX_MESSAGE = 2_000  # characters of a question
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question of a server: a form with `schema`, or a page to open with `url`.
+    """A question of an MCP server to the user: a form (`schema`) or a web page to open (`url`).
 
     `finished` is set when the server reports that the user has finished the page.
     """
@@ -35,7 +35,9 @@ class Question:
 
     @property
     def origin(self) -> str:
-        """The scheme and host of the page, such as `https://example.com`.
+        """The scheme, host and port of the page to open, such as `https://example.com:8443`.
+
+        Without a port in the address, the text ends with the host.
 
         The host is written in ASCII, so that a letter of another script cannot imitate it.
         """
@@ -74,7 +76,7 @@ def read_question(server: str, params: Any, context: Context[Any] | None) -> Que
 
 
 def completed(question: Question, answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer to a form, with default values for omitted fields.
+    """Return `answer` with the default values of the form for the fields that it omits.
 
     Raise ValidationError if the answer does not match the schema of the form.
     """
@@ -90,7 +92,7 @@ def completed(question: Question, answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def ask_policy(question: Question, context: Context[Any] | None) -> dict[str, Any] | None:
-    """Return an answer that agrees to a form, or None if the permission policy does not allow it.
+    """Ask the permission policy to agree to a form. Return the answer, or None if it is refused.
 
     The action is `mcp-question:SERVER`, which no rule about tools covers. The answer has the
     value true for every required field. Return None too if there is no policy, if a required field

@@ -15,7 +15,7 @@ from glue.tools.mcp.sdk import types
 
 
 async def sample(server: str, params: Any, context: Context[Any] | None) -> Any:
-    """Ask the model of a run for a reply to messages of an MCP server, and return the reply.
+    """Send an MCP server's messages to the model of the calling run, and return the reply.
 
     The permission policy decides about the action `mcp-sampling:SERVER`. The request counts in the
     budget of the run. Raise ToolError if the request is refused.

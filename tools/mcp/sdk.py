@@ -1,4 +1,4 @@
-"""The names of the MCP SDK that glue uses.
+"""All imports from the MCP SDK. Other modules import the names of the SDK from this module.
 
 Importing this module loads the SDK, which is an optional dependency and takes about half a second.
 So `glue.tools.mcp` imports this module, and the modules that use it, only to connect to a server.

@@ -77,7 +77,9 @@ def policy(agent: Agent[Any, Any], allow: Iterable[str], deny: Iterable[str] = (
 
     If the agent has no policy, calls that no rule allows are denied.
     """
-    own = agent.settings.permission or DenyAll("start `glue mcp` with --allow NAME to allow it")
+    own = agent.settings.permission or DenyAll(
+        "start `glue mcp` with --allow NAME to allow the tool"
+    )
     rules = Rules(allow=allow, deny=deny, otherwise=own)
     rules.check(agent.settings.tools or ())
     return rules
@@ -399,7 +401,10 @@ def _content(result: ToolResult) -> list[types.ContentBlock]:
 
 
 def nearest(name: str, known: Iterable[str], most: int = 10) -> str:
-    """Return a hint for an unknown name: all known names, similar names or, if none, a number."""
+    """Return a hint for an unknown tool: all tools, similar names, or the number of tools.
+
+    All tools are listed if there are at most `most`. The number is returned if no name is similar.
+    """
     from difflib import get_close_matches  # slow to load, and only needed for an error message
 
     names = sorted(known)

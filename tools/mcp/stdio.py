@@ -27,7 +27,7 @@ class ServerOutput:
     """The output of a server process that is not a message: stderr and invalid lines."""
 
     def __init__(self) -> None:
-        self.tail = b""  # the end of standard error
+        self.tail = b""  # the last bytes of standard error
         self.noise = 0  # lines of standard output that are not messages
         self.fault = ""  # why the output is no longer read
 

@@ -85,7 +85,7 @@ class ServerTransport:
             self.expired = True
         if status in (401, 403) and not self.config.oauth:
             self.hint = (
-                f"HTTP {status}: the server wants credentials, or other credentials; "
+                f"HTTP {status}: the server requires credentials, or refused the given ones; "
                 'set "headers": {"Authorization": "Bearer ..."} or "oauth": true'
             )
 

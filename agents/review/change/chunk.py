@@ -151,10 +151,10 @@ def _span(start: int, count: int) -> str:
 
 
 def _above(hunk: Hunk, head: str, low: int) -> range:
-    """Return the numbers of the lines above a hunk that belong to the function around the hunk.
+    """Return the numbers of up to CONTEXT lines above a hunk, in the function around the hunk.
 
-    There are at most CONTEXT lines, none before line `low`, and none if no function contains the
-    first change of the hunk.
+    No line is before line `low`. The range is empty if no function contains the first change of the
+    hunk.
     """
     first = min(hunk.touched, default=hunk.new_start)
     outer = _smallest([one for one in functions(head) if one.start <= first <= one.end])
@@ -163,10 +163,10 @@ def _above(hunk: Hunk, head: str, low: int) -> range:
 
 
 def _below(hunk: Hunk, head: str, high: int) -> range:
-    """Return the numbers of the lines below a hunk that belong to the function around the hunk.
+    """Return the numbers of up to CONTEXT lines below a hunk, in the function around the hunk.
 
-    There are at most CONTEXT lines, all before line `high`, and none if no function contains the
-    last change of the hunk.
+    All lines are before line `high`. The range is empty if no function contains the last change of
+    the hunk.
     """
     last = max(hunk.touched, default=hunk.new_start)
     inner = _smallest([one for one in functions(head) if one.start <= last <= one.end])
@@ -190,7 +190,7 @@ def coverage(
     *,
     analysed: Mapping[str, str] | None = None,
 ) -> Coverage:
-    """Return how much of each hunk was read: by the model, or by an analyser if `analysed` is set.
+    """Return the coverage: whether each hunk was read in full, in part, or not at all.
 
     `shown` are the chunks that the model was given. `reason` is recorded for hunks that are not in
     them, or only in part. For a review without a model, `analysed` maps each file that an analyser
@@ -244,7 +244,10 @@ def _kind(path: str) -> str:
 
 
 def _without_hunks(file: FileDiff) -> HunkCoverage:
-    """Return the coverage of a file without hunks, such as a renamed or a binary file."""
+    """Return the HunkCoverage of a file without hunks, such as a renamed or a binary file.
+
+    The file is skipped if it is binary or cannot be reviewed. Otherwise it counts as read in full.
+    """
     if file.odd:
         return HunkCoverage(path=file.path, hunk=0, state="skipped", reason=file.odd)
     if file.binary:

@@ -48,7 +48,7 @@ class PathFilter:
     ignored: tuple[str, ...] = ()
 
     def narrow(self, rules: Config) -> Config:
-        """Return the settings with `paths` instead of `include`, and `ignored` added to `exclude`.
+        """Return `rules` with `paths` as their `include`, and with `ignored` added to `exclude`.
 
         If `paths` is empty, `include` stays as it is.
         """
@@ -110,7 +110,7 @@ def collect_range(
     only: PathFilter | None = None,
     alternates: bool = False,
 ) -> Bundle:
-    """Return the bundle of a range of commits.
+    """Return the bundle of the change between the two commits that `range_` names.
 
     `a..b` is the change from a to b. `a...b` is the change from the merge base of a and b to b.
     `a` means `a..HEAD`. `alternates` allows a repository that uses the objects of another
@@ -133,8 +133,9 @@ def from_diff(
     change: ReviewedChange | None = None,
     rules: Config | None = None,
 ) -> Bundle:
-    """Return the bundle of a diff. Files that the settings `rules` leave out are in `skipped`.
+    """Return the Bundle of a diff. Files that `rules` excludes are listed in `skipped` instead.
 
+    `rules` contains the settings of `.glue/review.toml`.
     `head` maps paths to texts after the change. Of a modified file that is not in `head`, only the
     hunks are known.
     """
@@ -218,7 +219,7 @@ def _size(changed: FileChange) -> int:
 
 
 def _settings(repo: Repo, base: str) -> tuple[Config, dict[str, Any]]:
-    """Return the Config at the commit `base`, and the fields `config` and `guidelines` of a Bundle.
+    """Return the Config at the commit `base`, and a dict of the Bundle's config and guidelines.
 
     `config` is the content of the config file. `guidelines` are the texts of the guideline files
     and of `.glue/dismissed`.
@@ -256,8 +257,9 @@ def _diff(
 ) -> bytes:
     """Return the diff without the files in `skipped`; add files that are too large to `skipped`.
 
-    If git refuses because the diff is too large, the diff is read file by file. Then a file is too
-    large if its part is larger than an eighth of MAX_DIFF, or no longer fits into MAX_DIFF bytes.
+    If git refuses because the diff is too large, or if the paths to exclude are longer than 256 KiB
+    in all, the diff is read file by file. Then a file is too large if its part is larger than an
+    eighth of MAX_DIFF, or no longer fits into MAX_DIFF bytes.
     """
     left_out = {out.path for out in skipped}
     kept = [file for file in changed if file.path not in left_out]
@@ -296,7 +298,7 @@ def _diff(
 
 
 def _with_texts(diff: bytes, read: Callable[[FileDiff], bytes | None], **fields: Any) -> Bundle:
-    """Return the bundle of a diff, with the texts of its files before and after the change.
+    """Parse a diff and return a Bundle with the texts of its files before and after the change.
 
     `read` returns the content of a modified file after the change, or None if it cannot be read.
     The text before the change is computed by undoing the hunks. The bundle has no texts of binary
@@ -362,7 +364,7 @@ def collect_dirty(
 
 
 def _untracked(root: str, rules: Config, skipped: list[SkippedFile]) -> bytes:
-    """Return the diff of the untracked files; add those that are left out to `skipped`.
+    """Add untracked files to `skipped` if they are left out, and return the diff of the others.
 
     Files that are excluded, too large or not text are left out, and all after MAX_UNTRACKED files.
     """
@@ -393,9 +395,9 @@ def _untracked(root: str, rules: Config, skipped: list[SkippedFile]) -> bytes:
 
 
 def _work_file(root: str, path: str, config: Config) -> bytes | None:
-    """Return the first MAX_BLOB bytes of a text file in the work tree, or None if it is not read.
+    """Return the first MAX_BLOB bytes of a text file in the work tree, or None.
 
-    It is not read if it may contain secrets, cannot be read, is a link, or has a NUL byte.
+    Return None if the file may contain secrets, cannot be read, is a link, or has a NUL byte.
     """
     try:
         # A link is not followed: it could lead to a file that may contain secrets.

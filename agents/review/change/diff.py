@@ -226,7 +226,7 @@ def _ascii(value: bytes) -> str:
 
 
 def _side(line: bytes) -> bytes:
-    """Return the name in a --- or +++ line.
+    """Return the file name in a --- or +++ line of a diff.
 
     A tab ends the name: git writes one after a name with spaces, other programs before a date.
     """
@@ -234,7 +234,7 @@ def _side(line: bytes) -> bytes:
 
 
 def _split_names(names: bytes) -> tuple[bytes, bytes, bool]:
-    """Return the two names in `a/x b/x`, and whether they have prefixes such as `a/`.
+    """Return both names of a `diff --git a/x b/x` line, and whether they have prefixes like `a/`.
 
     Names may contain spaces. The two names are equal except for the prefixes, because a renamed
     file has other headers with its names.
@@ -267,7 +267,7 @@ def _unquote(value: bytes) -> bytes:
 
 
 def before(head: str, file: FileDiff) -> str:
-    """Return the text of a file before the change: `head`, in which the hunks are undone."""
+    """Return the text of a file before a change. `head` is its text after the change."""
     lines = _lines(head)
     out: list[str] = []
     at = 0  # number of processed lines of `head`
@@ -280,7 +280,7 @@ def before(head: str, file: FileDiff) -> str:
 
 
 def side(file: FileDiff, kind: Literal["+", "-"]) -> str:
-    """Return the whole text of a file, put together from its hunks.
+    """Return the whole text of an added or deleted file, put together from its hunks.
 
     `kind` is "+" for the text of an added file, "-" for the text of a deleted one.
     """

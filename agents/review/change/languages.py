@@ -84,9 +84,9 @@ def is_generated(path: str, text: str = "") -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function in a source file: its name, and the numbers of its first, header and last line.
+    """A function in a source file: its name, and the line numbers of its start, header and end.
 
-    The first line is that of the first decorator, if there is one.
+    The start is the line of the first decorator, if the function has one, else the header.
     """
 
     name: str
@@ -103,7 +103,10 @@ def opens_block(line: str) -> bool:
 
 
 def block_end(rows: list[str], start: int) -> int:
-    """Return the number of the last line of a block, found by indentation; `start` is the first."""
+    """Return the number of the last line of the block that begins at line `start`.
+
+    The end of the block is found by indentation.
+    """
     depth = indentation(rows[start - 1])
     last = start
     for at in range(start, len(rows)):
@@ -157,7 +160,10 @@ def _functions(rows: list[str]) -> Iterator[Function]:
 
 
 def _decorated(rows: list[str], header: int) -> int:
-    """Return the line number of the first decorator above a header, or `header` if it has none."""
+    """Return the line number of a function's first decorator, or `header` if it has none.
+
+    `header` is the line number of the line that defines the function.
+    """
     start, depth = header, indentation(rows[header - 1])
     for at in range(header - 1, max(header - 20, 0), -1):
         row = rows[at - 1]

@@ -1,1 +1,1 @@
-"""The third stage of a review: the verdict, the forges, and reports in other formats."""
+"""The third stage of a review: make the report, compute the verdict, and post the findings."""

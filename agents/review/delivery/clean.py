@@ -85,7 +85,10 @@ _RULE = re.compile(r"^[ \t]*(?:[-=_*][ \t]*){3,}$|^[ \t]*=+[ \t]*$|^[ \t]*-+[ \t
 
 
 def line(text: str, limit: int = 300) -> str:
-    """Return the text as one inert line of at most `limit` characters, for a log or a terminal."""
+    """Return the text on one line, cut to `limit` characters, for a log or a terminal.
+
+    The line contains no control characters, and a CI runner does not read it as a command.
+    """
     text = one_line(text, drop=True)
     text = text.replace("##[", "# #[")
     if text.startswith("::"):
@@ -94,7 +97,7 @@ def line(text: str, limit: int = 300) -> str:
 
 
 def plain(text: str) -> str:
-    """Return the text as plain text in which no renderer finds a link, a mention or an HTML tag.
+    """Return the text with its links, mentions and HTML tags made inert, so that none is rendered.
 
     References to issues and commands are made inert too. Code spans are kept, and characters of
     Markdown are not escaped.
@@ -105,12 +108,15 @@ def plain(text: str) -> str:
 
 
 def prose(text: str) -> str:
-    """Return the text as one inert line of Markdown without bold text, for use in a title."""
+    """Return the text as one line of inert Markdown without the markers of bold text.
+
+    The line is used in titles and in lists of a comment.
+    """
     return _inert_rows(_inline(one_line(text, drop=True), "").replace("**", ""))
 
 
 def code(text: str, known: str = "") -> str:
-    """Return the text as an inline code span, which backticks in the text cannot end.
+    """Return the text as an inline code span. Backticks inside the text do not close the span.
 
     An empty text stays empty. If the text occurs in `known`, the text of the change, its HTML tags
     that load nothing are kept.
@@ -123,7 +129,7 @@ def code(text: str, known: str = "") -> str:
 
 
 def fence(text: str, language: str = "", known: str = "") -> str:
-    """Return the text as a fenced code block, which fences in the text cannot end.
+    """Return the text as a fenced code block. A fence inside the text does not close the block.
 
     A `language` that is not known is left out. Lines that occur in `known`, the text of the change,
     keep their HTML tags that load nothing.
@@ -189,7 +195,10 @@ def _close_cut(cut: str) -> str:
 
 
 def _row(row: str, known: str) -> str:
-    """Return one line of Markdown outside of fences, made inert; "" for a line such as `---`."""
+    """Return an inert copy of a Markdown line that is not inside a code fence.
+
+    Return "" for a rule such as `---` and for a heading without text.
+    """
     if _RULE.match(row):
         return ""
     if heading := _HEADING.match(row):
@@ -203,7 +212,7 @@ def _row(row: str, known: str) -> str:
 
 
 def _start(text: str) -> str:
-    """Return a line with a backslash if Markdown would read its start as a heading or a list."""
+    """Return a line, with a backslash added if its start is a heading or a list in Markdown."""
     if text[:1] in ("#", "+", "=", "-", ":"):
         return "\\" + text
     if match := re.match(r"(\d{1,9})([.)])(?=\s|$)", text):
@@ -219,7 +228,7 @@ def _inline(text: str, known: str) -> str:
 def _set_aside(
     pattern: re.Pattern[str], text: str, marks: str = "\ue000\ue001"
 ) -> tuple[str, list[str]]:
-    """Replace each match of `pattern` with a placeholder; return the result and the replaced texts.
+    """Replace each match of `pattern` with a placeholder; return the new text and the old texts.
 
     The text of a match is its last group, or the whole match if the pattern has no group.
     Nothing in a match is then mistaken for a link. `clean_text` has removed these private
@@ -235,7 +244,7 @@ def _set_aside(
 
 
 def _restore(text: str, replacements: Iterable[str], marks: str = "\ue000\ue001") -> str:
-    """Replace the placeholders of `_set_aside` with `replacements`, in order of their numbers."""
+    """Replace each placeholder of `_set_aside` with the replacement that has its number."""
     shown = list(replacements)
     return re.sub(f"{marks[0]}(\\d+){marks[1]}", lambda match: shown[int(match.group(1))], text)
 
@@ -295,7 +304,10 @@ def _inert(text: str) -> str:
 
 
 def _inert_rows(text: str) -> str:
-    """Return the text with a space in each line that a forge or a CI runner reads as a command."""
+    """Insert a space into each command in the text, so that no forge or CI runner obeys it.
+
+    Return the changed text. A command is a line such as "/merge" or "::error::", or "##[...]".
+    """
     text = _COMMAND.sub(r"\1/ ", text)
     text = _WORKFLOW.sub(r"\1: ", text)
     return text.replace("##[", "# #[")
@@ -324,13 +336,14 @@ def _address(match: re.Match[str]) -> str:
 
 
 def has_mention(code: str) -> bool:
-    """Return whether a line of code has a name after "@" that is not a decorator: a mention."""
+    """Return whether a line of code may mention a user: an "@name" that is not a decorator."""
     return not all(_DECORATOR.match(code, match.start()) for match in _MENTION.finditer(code))
 
 
 def _inert_code(text: str, *, is_known: bool) -> str:
-    """Return code whose links, mentions, commands and HTML tags have no effect if shown as prose.
+    """Make the links, mentions, commands and HTML tags in code inert, and return the code.
 
+    They then have no effect, even if a forge shows the code as prose.
     If `is_known` (the code occurs in the change), HTML tags that load nothing are kept.
     """
     text = _URL.sub(

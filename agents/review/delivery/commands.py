@@ -59,7 +59,7 @@ class Command:
 
     @property
     def review(self) -> bool:
-        """Return whether the command asks for a review and was not refused."""
+        """Return whether the command starts a review (/review or /ask) and was not refused."""
         return self.name in ("review", "ask") and not self.refused
 
 
@@ -160,11 +160,11 @@ def reply(command: Command, line: str = "") -> str:
 
 
 def respond(environ: Mapping[str, str], *, sleep: Callable[[float], None] = time.sleep) -> Command:
-    """Reply to the command in the event of this CI job, and return the command.
+    """Reply to the comment with a command, such as /ignore, that started this CI job.
 
-    Return an empty Command if the event contains no command. If the role of the user does not
-    suffice for the command, nothing is posted, and `refused` of the returned command has the
-    reason.
+    Return the command, or an empty Command if the event contains no command. A command that a
+    review answers gets no reply here. If the role of the user does not suffice for the command,
+    nothing is posted, and `refused` of the returned command has the reason.
     """
     place = find_pull_request(environ)
     command = read(place.event)

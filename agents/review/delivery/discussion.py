@@ -39,11 +39,11 @@ def with_discussion(
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[ReviewedChange, str]:
-    """Return a change with its newest comments and the issues that it closes, and a note.
+    """Return `change` with its newest comments and the issues it closes, and a note for the user.
 
-    The note is for the user. It states that comments or issues are left out because they address a
-    reviewer, or why the discussion was not read; else it is "". A failure is not an error, because
-    a review does not need the discussion.
+    The note states that comments or issues are left out because they address a reviewer, or why
+    the discussion was not read. Otherwise it is "". A failure is not an error, because a review
+    does not need the discussion.
     """
     if not place.forge or change.number is None:
         return change, ""

@@ -94,7 +94,7 @@ def acceptance(item: Item) -> str:
     if item.finding.acceptance:
         return clean.line(clean.plain(item.finding.acceptance), 300)
     fingerprint = item.finding.fingerprint
-    return f"`glue review` no longer reports the id {fingerprint}, and the tests pass."
+    return f"`glue review` no longer reports the finding {fingerprint}, and the tests pass."
 
 
 def fields(body: str, kind: str) -> dict[str, str] | None:

@@ -66,7 +66,8 @@ def deliver(forge: Forge, bundle: Bundle, done: PostResult) -> None:
     head, _ = forge.tips()
     if head != report.change.head_sha:
         done.problem = (
-            f"the head moved to {head[:12]} since the change was collected; collect again"
+            f"the head moved to {head[:12]} after the change was collected, so nothing was posted; "
+            "review the change again"
         )
         return
     known = forge.known()
@@ -217,7 +218,7 @@ def _comment_on_files(
 
 
 def _sticky(forge: Forge, report: Report, done: PostResult) -> None:
-    """Add or update the sticky comment of this account, and delete further ones of this account.
+    """Add or update the sticky comment of this account, and delete duplicates of the comment.
 
     An existing comment is edited only if its marker changes and the review is conclusive. A clean
     report does not add a comment.
@@ -247,7 +248,7 @@ def _sticky(forge: Forge, report: Report, done: PostResult) -> None:
 
 
 def sticky_comments(forge: Forge) -> list[Comment]:
-    """Return the sticky comments of this account, the oldest first; usually at most one."""
+    """Return the sticky comments of this account, usually one or none, the oldest first."""
     return [comment for comment in forge.comments() if comment.body.startswith(outputs.STICKY)]
 
 
@@ -300,7 +301,7 @@ def publish(
     sleep: Callable[[float], None] = time.sleep,
     transport: Transport | None = None,
 ) -> Published:
-    """Apply the gate to a review, post the findings that pass, and return the result.
+    """Post the findings that pass the gate, and return the report, the verdict and the delivery.
 
     Args:
         environ: the variables of the CI job, with the token.
@@ -387,9 +388,9 @@ def format_requests(requests: Iterable[ForgeRequest], base: str = "") -> str:
 
 
 def _check_same_pull_request(place: PullRequestRef, bundle: Bundle) -> PullRequestRef:
-    """Return `place`, whose missing fields are taken from the bundle.
+    """Return `place` with its missing fields taken from the bundle, or raise ConfigError.
 
-    Raise ConfigError if the bundle has the number or the head of a different pull request: an
+    Raise the error if the bundle has the number or the head of a different pull request: an
     untrusted job may have written the bundle.
     """
     change = bundle.change
@@ -403,12 +404,12 @@ def _check_same_pull_request(place: PullRequestRef, bundle: Bundle) -> PullReque
         place = replace(place, number=change.number)
     if change.number is not None and place.number is not None and place.number != change.number:
         raise ConfigError(
-            f"the bundle belongs to pull request {change.number}, the job to {place.number};"
-            " collect the change again"
+            f"the bundle belongs to pull request {change.number},"
+            f" but the CI job runs for {place.number}; collect the change again"
         )
     if place.head and place.head != change.head_sha:
         raise ConfigError(
             f"the bundle belongs to head {change.head_sha[:12] or 'none'},"
-            f" the job to {place.head[:12]}; collect the change again"
+            f" but the CI job runs for {place.head[:12]}; collect the change again"
         )
     return place

@@ -57,7 +57,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The result of a review without secrets and hidden characters, to show to people.
+    """The result of a review, redacted and without hidden characters, to show to people.
 
     Each output format still has to escape the texts.
     """
@@ -110,7 +110,7 @@ def build(
     given: Iterable[Dismissal] = (),
     config: Config | None = None,
 ) -> Report:
-    """Return the report of a review: its findings that may be posted, without secrets.
+    """Return the redacted report of a review: the findings that may be posted.
 
     Findings that the gate refuses are left out. Dismissed findings are listed as dismissed; `given`
     are the dismissals in comments. If the gate refuses the model's whole review, only findings of
@@ -252,10 +252,10 @@ def valid_sha(text: str) -> str:
 
 
 def _folded(item: Item, config: Config, shown: int) -> Item:
-    """Return the item, marked as folded if the settings allow no comment on its line.
+    """Return the item, marked for a folded section if the settings allow no inline comment for it.
 
-    Its finding is too mild or too uncertain, or `shown`, the number of inline comments so far, has
-    reached the limit.
+    This is so if the finding is too mild or too uncertain, or if `shown`, the number of inline
+    comments so far, has reached the limit. The folded sections are in the sticky comment.
     """
     mild = SEVERITIES.index(item.finding.severity) > SEVERITIES.index(config.min_severity)
     unsure = CONFIDENCES.index(item.finding.confidence) > CONFIDENCES.index(config.min_confidence)
@@ -275,10 +275,10 @@ def _commentable(finding: Finding, file: FileDiff | None) -> bool:
 
 
 def _placed(finding: Finding, bundle: Bundle) -> Finding:
-    """Return the finding with `line` set to the line on which its quote is found.
+    """Return the finding with `line` set to the line of its quote, or None if it is not found.
 
-    The line number in a saved file is not trusted. `line` becomes None if the quote is not found
-    or the forge accepts no comment there. A finding without a quote keeps its line.
+    The line number in a saved file is not trusted. `line` also becomes None if the forge accepts no
+    comment there. A finding without a quote keeps its line if the forge accepts a comment there.
     """
     if finding.quote.strip():
         finding = anchor(finding, bundle.files, bundle.head) or replace(
@@ -355,7 +355,10 @@ def _harmless(code: str, finding: Finding, bundle: Bundle, redactor: Redactor) -
 
 
 def read_word(report: Report) -> str:
-    """Return the word for what the review did with the change: "read in full" or "analysed"."""
+    """Return "read in full", or "analysed" if the report has neither a model nor codes.
+
+    Without a model, only analysers and rules have looked at the change.
+    """
     return "read in full" if report.model or report.codes else "analysed"
 
 
@@ -409,7 +412,7 @@ def decide(
     require_coverage: float | None = None,
     problem: str | None = None,
 ) -> ReviewVerdict:
-    """Return the verdict of a report.
+    """Return the verdict on a report, with the reasons for which the review does not pass.
 
     Args:
         fail_on: the lowest severity that fails; with None or "never" findings do not fail.

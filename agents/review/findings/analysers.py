@@ -1,4 +1,4 @@
-"""Findings without a model: ruff if it is installed, SARIF and RDJSON files, and our own rules.
+"""Findings without a model: of ruff if installed, of SARIF and RDJSON files, and of `rules`.
 
 Only results that are new between base and head are reported; they are compared by the flagged code,
 not by its line. ruff runs on copies of both sides in a temporary folder. It sees no file of the
@@ -72,7 +72,7 @@ class Result:
 
 
 def deterministic(bundle: Bundle, *, disable: tuple[str, ...] = ()) -> tuple[Finding, ...]:
-    """Return the findings of our rules and of ruff, the most severe first.
+    """Return the findings of `rules` and of ruff, the most severe first.
 
     Findings of the rules in `disable` are left out.
     """
@@ -118,7 +118,7 @@ def find_ruff() -> str:
 
 
 def ruff(bundle: Bundle) -> tuple[Finding, ...]:
-    """Return findings for the new results of ruff in changed Python files; none without ruff."""
+    """Run ruff on changed Python files. Return its new results as findings, or () without ruff."""
     changed = _checked_by_ruff(bundle)
     program = find_ruff() if changed else ""
     if not program:
@@ -242,7 +242,7 @@ _CHANGING = frozenset(
 
 
 def _is_shared(text: str, line: int, before: str) -> bool:
-    """Return whether a function changes, stores or returns the mutable default of its parameter.
+    """Return whether a function changes, assigns or returns the mutable default of its parameter.
 
     The default value is on line number `line` of `text`, and `before` is the text of that line in
     front of the value. Return False if the text does not parse.
@@ -265,7 +265,7 @@ def _is_shared(text: str, line: int, before: str) -> bool:
 
 
 def _keeps(node: ast.AST, name: str) -> bool:
-    """Return whether a statement or expression changes, stores or returns the variable `name`."""
+    """Return whether a node changes, assigns, returns or yields the value of variable `name`."""
 
     def is_name(value: ast.AST | None) -> bool:
         return isinstance(value, ast.Name) and value.id == name
@@ -318,14 +318,17 @@ def handed_in(
             f" {elsewhere} elsewhere"
         )
     if logs:
-        notes.append(f"new in this change: {count(len(findings), 'result')} of other tools")
+        notes.append(f"results of other tools that are new in this change: {len(findings)}")
     suffixes = {path: PurePosixPath(path).suffix for path in changed}
     analysed = {path: tools[suffix] for path, suffix in suffixes.items() if suffix in tools}
     return HandedIn(findings=findings, analysed=analysed, notes=tuple(notes))
 
 
 def _load(form: str, path: str) -> list[Result]:
-    """Return the results in a file; raise ConfigError if it is too large or not in that format."""
+    """Return the results of a tool in the file `path`, which has the format `form`.
+
+    Raise ConfigError if the file is too large or does not have this format.
+    """
     raw = Path(path).read_bytes()
     if len(raw) > MAX_BYTES:
         raise ConfigError(f"{path} is larger than {MAX_BYTES // 1024**2} MB, the limit for results")
@@ -410,7 +413,7 @@ def _severity(level: str, rule: str, properties: Mapping[str, Any]) -> Severity:
 
 
 def _plain_path(uri: str, base: str = "") -> str:
-    """Return a file URI or path as a path with `/`; if it is relative, as one below `base`."""
+    """Return a file URI or path as a path with `/`. Put `base` in front of a relative path."""
     path = re.sub(r"^file:(?://[^/]*)?", "", unquote(uri)).replace("\\", "/")
     if re.match(r"/[A-Za-z]:/", path):
         path = path[1:]  # file:///C:/src
@@ -422,7 +425,7 @@ def _plain_path(uri: str, base: str = "") -> str:
 
 
 def _located(results: list[Result], bundle: Bundle, root: str) -> list[Result]:
-    """Return the results with absolute paths made relative to the top of the checkout.
+    """Return the results with paths relative to the checkout, or unchanged if its top is unknown.
 
     A tool may have run in another folder, such as that of another CI job. Then the top of its
     checkout is the folder that contains all its files and in which a changed file is found. If
@@ -448,7 +451,9 @@ def _located(results: list[Result], bundle: Bundle, root: str) -> list[Result]:
 def new_findings(
     head: Iterable[Result], base: Iterable[Result], bundle: Bundle, *, compared: bool
 ) -> Iterator[Finding]:
-    """Yield findings for results that the base does not have, at most PER_FILE per rule and file.
+    """Yield a finding for each result of an analyser for the head that the base does not have.
+
+    For each rule and file, at most PER_FILE findings are yielded.
 
     Two results are the same if the same rule flags the same code, on any line. If `compared` is
     False, the results for the base are unknown, and only results on added lines are new.
@@ -488,20 +493,24 @@ def _order(result: Result) -> tuple[str, int, int]:
 
 
 def _before(bundle: Bundle, path: str) -> str:
-    """Return the text before the change of the file that is now `path`, or "" if it is unknown."""
+    """Return the text that a file had before the change, or "" if the text is unknown.
+
+    `path` is the path of the file after the change, which may have renamed it.
+    """
     file = bundle.file(path)
     return bundle.base.get((file.old_path or path) if file else path, "")
 
 
 def _taken(left: Counter[tuple[str, str]], mark: tuple[str, str]) -> bool:
-    """Subtract 1 from `left[mark]`, and return whether the count was above 0 before."""
+    """Subtract 1 from `left[mark]`, even if it is 0; return whether it was above 0 before."""
     left[mark] -= 1
     return left[mark] >= 0
 
 
 def _marks(result: Result, text: str) -> tuple[tuple[str, str], tuple[str, str]]:
-    """Return two keys to find a result on the other side: by whole lines, and by flagged code.
+    """Return two keys of a result, to find the same result in the base or in the head.
 
+    The first key contains the whole lines of the result, the second only the flagged code.
     Each key begins with the rule. The keys do not depend on layout, quotes and comments.
     """
 

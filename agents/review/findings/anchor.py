@@ -104,9 +104,10 @@ def anchor(finding: Finding, files: Sequence[FileDiff], head: Mapping[str, str])
 
 
 def anchor_at_line(finding: Finding, files: Sequence[FileDiff]) -> Finding | None:
-    """Return the finding on the line that the model named, or None if no hunk has that line.
+    """Place a finding on the line that the model named; return None if no hunk has that line.
 
-    This is the last resort if a quote is missing or not found.
+    The returned finding quotes that line. For a blank line, return None. This is the last resort
+    if a quote is missing or not found.
     """
     path = resolve_path(finding.path, files)
     file = next((file for file in files if file.path == path), None)
@@ -119,7 +120,7 @@ def anchor_at_line(finding: Finding, files: Sequence[FileDiff]) -> Finding | Non
 
 
 def resolve_path(path: str, files: Sequence[FileDiff]) -> str:
-    """Return the path of the changed file that a model means by `path`.
+    """Return the path of the changed file that a model means by `path`, or else `path` itself.
 
     Models leave out folders, use the old name, or add quotation marks, `a/` or `./`. If no file or
     several files match, `path` is returned unchanged.
@@ -148,7 +149,7 @@ def locate(
     head: Mapping[str, str],
     claimed: int | None = None,
 ) -> QuotePlace | None:
-    """Return the place of a quote, or None if it is not found, or short and ambiguous.
+    """Return the place of a quote, or None if no place is found or a short quote is ambiguous.
 
     The quote is searched for in the hunks of the file `path`, in its deleted lines, in the hunks
     of other files, and in the rest of the file, in this order. Then the most similar line counts.
@@ -174,7 +175,10 @@ def _find(
     head: Mapping[str, str],
     claimed: int | None,
 ) -> QuotePlace | None:
-    """Return the place of the lines `wanted`, one variant of a quote, or None if not found."""
+    """Return the place of the lines `wanted` in the diff or the file, or None if not found.
+
+    `wanted` is one of the variants of a quote that `_readings` yields.
+    """
     if file is not None:
         for kinds in (" +", "-", " -", " +-"):
             if place := _in_hunks(wanted, file, claimed, kinds):
@@ -249,7 +253,7 @@ def _rows(hunk: Hunk, kinds: str = " +-") -> list[_Row]:
 
 
 def _remaining(hunk: Hunk, at: int) -> int | None:
-    """Return the number of the first remaining line below a deleted line, else above it.
+    """Return the number of the nearest line that remains below a deleted line, or else above it.
 
     Return None if no line of the hunk remains. `at` is the index of the deleted line.
     """
@@ -295,7 +299,7 @@ def _nearest(spans: list[list[_Row]], claimed: int | None) -> list[_Row]:
 
 
 def _matches(wanted: tuple[str, ...], rows: list[_Row]) -> list[list[_Row]]:
-    """Return every place where the lines `wanted` follow each other in `rows`, as lists of rows.
+    """Return a list of rows for each place where `rows` contains the lines `wanted` in sequence.
 
     The first of the wanted lines may begin within a row, and the last one may end within a row.
     Rows without text are passed over.
@@ -318,8 +322,8 @@ def _matches(wanted: tuple[str, ...], rows: list[_Row]) -> list[list[_Row]]:
 def _short(wanted: str, file: FileDiff, claimed: int | None) -> QuotePlace | None:
     """Return the place of a short quote, or None if the quote is ambiguous or not found.
 
-    `wanted` is the quote without white space. It must be unique in the hunks, or near `claimed`,
-    the line number that the model gave.
+    `wanted` is the quote without white space. It must be unique in the hunks or in their changed
+    lines, or near `claimed`, the line number that the model gave.
     """
     rows = [row for hunk in file.hunks for row in _rows(hunk)]
     whole = [row for row in rows if row.plain == wanted]
@@ -386,11 +390,11 @@ def _likeness(wanted: str, text: str) -> float:
 def _inside(
     place: QuotePlace, files: Sequence[FileDiff], head: Mapping[str, str], claimed: int | None
 ) -> QuotePlace:
-    """Return a place in the body if `place` is the header of a function or class, else `place`.
+    """If `place` is the header of a function or class, return a line of its body, else `place`.
 
     A model that quotes the line `def total(prices):` means a line of the body: the line number in
-    its report, else the first changed line. `place` is returned unchanged also if
-    the report names no line of the body and the header is new or no line of the body has changed.
+    its report, else the first changed line. `place` is also returned unchanged if the report names
+    no line of the body, and either the header is new or no line of the body has changed.
     """
     file = next((file for file in files if file.path == place.path), None)
     rows = head.get(place.path, "").split("\n")
@@ -437,9 +441,9 @@ def fault(finding: Finding, bundle: Bundle) -> str:
     above, below = lines[start - 2] if start > 1 else "", lines[end] if end < len(lines) else ""
     filled = [line.strip() for line in new if line.strip()]
     if len(filled) > 1 and len(filled[0]) > 4 and filled[0] == above.strip():
-        return "the suggestion repeats the line above it"
+        return "the suggestion repeats the line above the replaced lines"
     if len(filled) > 1 and len(filled[-1]) > 4 and filled[-1] == below.strip():
-        return "the suggestion repeats the line below it"
+        return "the suggestion repeats the line below the replaced lines"
     return _parses(finding.path, head, "\n".join([*lines[: start - 1], *new, *lines[end:]]))
 
 

@@ -109,9 +109,11 @@ def unique(findings: Sequence[Finding]) -> tuple[tuple[Finding, ...], tuple[Find
 
 
 def _named(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield every finding with its fingerprint, a digest of the rule or category and the code.
+    """Yield every finding with its fingerprint, a digest of the quoted code and the rule.
 
-    The fingerprint depends neither on the path nor on the line, so it survives renames and moves.
+    The category replaces a missing rule. Such a fingerprint depends neither on the path nor on the
+    line, so it survives renames and moves. The fingerprint of a finding without quoted code is a
+    digest of the rule, the path and the title instead.
     If the same code occurs several times in a file, a number in the order of lines is appended.
     """
     seen: Counter[tuple[str, str]] = Counter()
@@ -133,7 +135,9 @@ def _position(finding: Finding) -> tuple[str, int, str]:
 def match(
     findings: Sequence[Finding], known: Sequence[PostedFinding], bundle: Bundle
 ) -> dict[int, PostedFinding]:
-    """Return the earlier comment on each finding that has one: index in `findings` -> comment.
+    """Match findings to earlier comments. Return a dict: index in `findings` -> comment.
+
+    A finding without an earlier comment is not in the dict.
 
     A finding and a comment match if they are about the same code, or about near lines in similar
     words. Each comment is used for at most one finding.
@@ -293,7 +297,7 @@ def _digest(*parts: str) -> str:
 
 @dataclass(frozen=True)
 class EarlierReview:
-    """A review that `--save` stored, and the change that it read."""
+    """A review that `--save` stored, with the bundle of the change that was reviewed."""
 
     bundle: Bundle
     run: ReviewRun
@@ -365,7 +369,10 @@ def carried(bundle: Bundle, earlier: EarlierReview) -> tuple[Finding, ...]:
 
 
 def joined(bundle: Bundle, earlier: EarlierReview, now: Coverage) -> Coverage:
-    """Return the coverage `now`, in which hunks that the earlier review read count as covered."""
+    """Return the coverage `now` plus the hunks that the earlier review read in full.
+
+    These hunks count as fully covered, and their reason names the head of the earlier review.
+    """
     sha = earlier.bundle.change.head_sha[:12] or "an earlier head"
     entries = {(entry.path, entry.hunk): entry for entry in now.hunks}
     for file in bundle.files:

@@ -86,10 +86,10 @@ ABOUT = 0.50  # share of the names in a summary that must occur in the context
 def judge(
     run: ReviewRun, bundle: Bundle, *, language: str = "en", examples: Sequence[str] = ()
 ) -> ReviewRun:
-    """Return the run without findings that must not be posted, and without an unsound summary.
+    """Return the run with only the findings that may be posted, and with its summary if it may be.
 
-    Refused findings are moved to `dropped`, each with its code. If
-    the returned run has `codes`, nothing that the model wrote may be posted.
+    Refused findings are moved to `dropped`, each with its code. A refused summary is replaced by
+    "". If the returned run has `codes`, nothing that the model wrote may be posted.
     """
     kept: list[Finding] = []
     dropped = list(run.dropped)
@@ -130,10 +130,10 @@ def judge(
 
 
 def unresolved(dropped: Iterable[Finding], accepted: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Return the refused findings that the model did not correct and report again.
+    """Return the refused findings that no accepted finding corrects, without repeats.
 
-    Duplicates, findings beyond the limit, and findings that the second look dropped do not count as
-    refused. `accepted` are the findings that the gate accepted.
+    Duplicates, findings beyond the limit, findings of rules, and findings that the second look
+    dropped do not count as refused. `accepted` are the findings that the gate accepted.
     """
     refused: list[Finding] = []
     for finding in dropped:
@@ -147,12 +147,12 @@ def unresolved(dropped: Iterable[Finding], accepted: Sequence[Finding]) -> tuple
 
 
 def meaning(code: str) -> str:
-    """Return the meaning of a code of the gate in plain words, or the code if it is not known."""
+    """Return the meaning of a refusal code such as "transport.cut", or the code if it has none."""
     return _MEANINGS.get(code) or _MEANINGS.get(code.partition(".")[0]) or code
 
 
 def tally(refused: Iterable[Finding]) -> str:
-    """Return the number of refused reports with the reasons, or "" if there are none.
+    """Return a text with the number of refused reports and the reasons, or "" for no reports.
 
     For example: "2 reports of the model were refused: the quoted code is not in the change (2)".
     """
@@ -166,7 +166,7 @@ def tally(refused: Iterable[Finding]) -> str:
 
 
 def by_severity(findings: Iterable[Finding]) -> str:
-    """Return the number of findings of each severity, such as "1 high, 2 low"; "" without any."""
+    """Return a text such as "1 high, 2 low" that counts findings by severity, or "" for none."""
     severities = Counter(finding.severity for finding in findings)
     counts = [(name, severities[name]) for name in SEVERITIES]
     return ", ".join(f"{number} {name}" for name, number in counts if number)
@@ -222,7 +222,7 @@ def finding_code(
 def summary_codes(
     text: str, shown: str = "", *, language: str = "en", examples: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Return the codes of the reasons to refuse a summary; none if it may be posted.
+    """Return the codes of the reasons to refuse a summary, or () if it may be posted.
 
     `shown` is the text of the change, which the summary must be about.
     """
@@ -283,7 +283,7 @@ def _texts(run: ReviewRun) -> Iterable[str]:
 def text_codes(
     text: str, *, language: str = "en", examples: Iterable[str] = (), whole: bool = True
 ) -> tuple[str, ...]:
-    """Return the codes of all reasons to refuse a text; none if it may be posted.
+    """Return the codes of all reasons to refuse a text, or () if the text may be posted.
 
     If `whole`, the text must not stop in the middle of a sentence; a title may. `examples` are
     texts of the prompt that a model must not repeat.
@@ -450,7 +450,7 @@ def context(bundle: Bundle) -> str:
 
 
 def names(text: str, *, loose: bool = False) -> list[str]:
-    """Return the names that a text has in backticks, except keywords and those in fenced code.
+    """Return the names that a text has in backticks. Skip fenced code and programming keywords.
 
     `loose` adds words outside of backticks that look like names, such as `camelCase`.
     """

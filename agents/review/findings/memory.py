@@ -1,4 +1,4 @@
-"""Memory: decisions of a repository on earlier findings, in the committed file `.glue/dismissed`.
+"""Memory: decisions of people on earlier findings, in the committed file `.glue/dismissed`.
 
 Each line is a fingerprint, a label, the place, the title and a reason. People can read and edit it:
 
@@ -26,19 +26,19 @@ MAX_PROMPT = 8_000  # characters of decisions in a prompt, the newest ones
 ID = r"([0-9a-f]{8,20}(?:-\d{1,4})?)\b[ \t:]*(.*)$"
 _ROW = re.compile(rf"^{ID}", re.IGNORECASE)
 _INTRODUCTION = (
-    "People judged these findings of earlier reviews. Do not report again what means the same as a"
-    " wrong or arguable one, unless the code differs in what its reason rests on. Findings like the"
-    " right ones are wanted."
+    "People judged these findings of earlier reviews. Do not report again a finding with the same"
+    " meaning as a wrong or arguable finding, unless the code differs in a fact on which the reason"
+    " for that judgement depends. Findings like the right ones are wanted."
 )
 HEADER = (
-    "# Decisions on findings of `glue review`: fingerprint, right, arguable or wrong, place, title,"
-    " reason.\n"
+    "# Decisions on findings of `glue review`. Each line: fingerprint, label (right, arguable or"
+    " wrong), place, title, reason.\n"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastDecision:
-    """A decision in `.glue/dismissed`, on one finding or, if `id` is "", on a kind of finding."""
+    """A decision in `.glue/dismissed` on one finding, or on a kind of finding if `id` is ""."""
 
     id: str = ""
     label: Label = "wrong"
@@ -46,7 +46,7 @@ class PastDecision:
 
 
 def decisions(bundle: Bundle) -> Iterator[PastDecision]:
-    """Yield the decisions in `.glue/dismissed` at the merge-base."""
+    """Yield the decisions on findings in the file `.glue/dismissed` of the merge-base."""
     for row in bundle.guidelines.get(DISMISSED_FILE, "").splitlines():
         row = row.strip()
         if match := _ROW.match(row):
@@ -80,7 +80,7 @@ def section(bundle: Bundle) -> str:
 
 
 def line(finding: Finding, label: Label, reason: str) -> str:
-    """Return the line of `.glue/dismissed` for a decision on a finding."""
+    """Return a new line for `.glue/dismissed` that records a decision on a finding."""
     parts = (finding.path, finding.title, reason)
     text = ": ".join(one_line(part, drop=True) for part in parts if part)
     return f"{finding.fingerprint} {label} {text}\n"

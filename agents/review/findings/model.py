@@ -59,7 +59,7 @@ AGAIN = (
 
 @dataclass(slots=True)
 class ReviewCallbacks:
-    """Callbacks of a running review.
+    """Functions through which a running review reports its progress and its result so far.
 
     `on_progress` is called with one line of text for each step. The review sets `partial_result`
     to a function that returns the result so far, in case the review is interrupted.
@@ -223,10 +223,11 @@ class _Attempt:
     async def second_look(
         self, judged: ReviewRun, drafted: ReviewRun, mode: SecondLookMode
     ) -> ReviewRun:
-        """Check the model's findings in `judged`, and return `drafted` with those that stand.
+        """Check the model's findings in `judged`; return `drafted` with only the kept findings.
 
         `judged` is the draft after the gate, so findings that the gate refused are left out too.
-        Findings that stand may be corrected or merged.
+        Kept findings may be corrected or merged. Findings of rules are not checked.
+        If there is no finding to check, return `drafted` unchanged.
         """
         reported = [finding for finding in judged.findings if not finding.rule]
         rest = tuple(finding for finding in judged.findings if finding.rule)
@@ -272,9 +273,10 @@ class _Attempt:
         )
 
     def _named_code(self, number: int, finding: Finding) -> list[str]:
-        """Return the code that finding number `number` names.
+        """Return the functions and changelog lines that the body of a finding names.
 
-        If the review is recorded, the code is added to the run file; a replay reads it from there.
+        If the review is recorded, store them in the run file under `number`. A replay reads them
+        from the run file.
         """
         if self.record is not None and self.replay:
             return self.record.named.get(f"{self.index}/{number}", [])
@@ -284,7 +286,7 @@ class _Attempt:
         return named
 
     def drafted(self) -> ReviewRun:
-        """Return the result of the review so far, before the gate."""
+        """Return the result of the review so far, before the gate decides what is published."""
         draft, last = self.draft, self.last
         missing = "the review stopped early" if self.codes else "budget spent"
         return ReviewRun(
@@ -470,7 +472,7 @@ async def review(
 
 
 def _better(old: ReviewRun, new: ReviewRun) -> ReviewRun:
-    """Return `new`, or `old` if `new` failed and `old` is the sound review of another provider.
+    """Return `new`, or `old` if `new` failed and `old`, by an earlier provider, did not fail.
 
     If `new` was cut off after the model reported findings, it is returned without codes, as sound
     but not finished.

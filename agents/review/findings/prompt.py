@@ -32,7 +32,7 @@ def instructions(version: str = "") -> str:
 
 
 def examples() -> tuple[str, ...]:
-    """Return the examples of all versions of the review prompt, which no review may repeat."""
+    """Return the example in each version of the review prompt. No finding may repeat an example."""
     catalog = Catalog("glue.prompts:review")
     texts = (catalog.get(version).text for version in catalog.versions())
     return tuple(text.partition("## Example")[2].strip() for text in texts)

@@ -1,4 +1,4 @@
-"""Read the reports of a model in the forms that models write.
+"""Read the findings that a model reported, even if their fields have unexpected names or values.
 
 Models rename fields, write severities in capitals or as numbers, and send JSON in a fence or under
 another key. Such a report is read as it was meant; only a report without text is refused.
@@ -142,7 +142,10 @@ def _text(value: object) -> str:
 
 
 def _code(value: object) -> str | None:
-    """Return the code in a value of a report, without a fence around it; None if it has none."""
+    """Return a field of a report as code without its Markdown fence, or None if it is not text.
+
+    The field is a string, or an object with the string as its "code", "text" or "new".
+    """
     if isinstance(value, Mapping):
         value = next((value[name] for name in ("code", "text", "new") if name in value), None)
     if not isinstance(value, str):
@@ -152,14 +155,14 @@ def _code(value: object) -> str | None:
 
 
 def _path(text: str) -> tuple[str, int | None]:
-    """Return the path and the line number in a text such as "`a.py`:12"; None without a number."""
+    """Return path and line number of a text such as "`a.py`:12"; the number is None if missing."""
     path = text.strip().strip("`").strip()
     match = _PATH_LINE.fullmatch(path)
     return (match["path"].strip("`"), int(match["line"])) if match else (path, None)
 
 
 def _line(value: object) -> int | None:
-    """Return the first line number in a value such as 12, "L12-15" or [12, 15]; None if none."""
+    """Return the first line number in a value such as 12, "L12-15" or [12, 15], or None."""
     if isinstance(value, bool):
         return None
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -172,9 +175,10 @@ def _line(value: object) -> int | None:
 
 
 def read_severity(value: object) -> Severity:
-    """Return the severity for a word in any spelling or a number; "medium" if it is not recognised.
+    """Return the severity that a word or a number means, or "medium" for any other value.
 
-    Numbers up to 1 are shares, up to 5 are steps, and up to 10 are CVSS scores.
+    Upper and lower case are the same, and the most severe of several words counts. A number up to 1
+    is a share unless it is an int. Other numbers up to 5 are steps, and up to 10 are CVSS scores.
     """
     words = re.findall(r"[a-z]+\d?|[⛔🚨🔴🟠🟡🔵]", str(value).lower())
     known = [_SEVERITIES[word] for word in words if word in _SEVERITIES]
@@ -194,7 +198,10 @@ def read_severity(value: object) -> Severity:
 
 
 def read_confidence(value: object) -> Confidence:
-    """Return the confidence for a word in any spelling or a number; "medium" if not recognised."""
+    """Return the confidence that a word or a number means, or "medium" for any other value.
+
+    Upper and lower case are the same. True means "high", and False means "low".
+    """
     if isinstance(value, bool):
         return "high" if value else "low"
     words = re.findall(r"[a-z]+", str(value).lower())
@@ -291,7 +298,7 @@ def _values(text: str) -> Iterator[Any]:
 
 
 def _python(text: str) -> list[Any]:
-    """Return a list with the value of a Python literal, or [] if the text is not a literal.
+    """Return `[value]` if the text is a Python list or dict with single quotes, or else [].
 
     Some models write such literals instead of JSON.
     """
@@ -305,7 +312,10 @@ def _python(text: str) -> list[Any]:
 
 
 def _review_in(value: Any, depth: int = 0) -> WrittenReview | None:
-    """Return the review in a JSON value; None if it has neither reports nor an empty list."""
+    """Return the review that a JSON value contains, or None if the value contains no review.
+
+    An empty list is a review without reports.
+    """
     if isinstance(value, list):
         if value and not any(map(_is_report, value)):
             return None
@@ -353,7 +363,7 @@ def _call_in(value: Mapping[str, Any]) -> WrittenReview | None:
 
 
 def _is_report(value: object) -> bool:
-    """Return whether a JSON value has a place and a text, like a report."""
+    """Return whether a JSON value has a place and a text, as a report of a finding must have."""
     if not isinstance(value, Mapping):
         return False
     keys = {_key(name) for name, item in value.items() if item not in (None, "")}

@@ -41,9 +41,10 @@ _CALLED_TEST = re.compile(r"\s*(?:it|test|specify)\w*\W+[\"'`](?P<name>[^\"'`\n]
 
 @dataclass(frozen=True, slots=True)
 class ExistingTest:
-    """A test of the repository, with the numbers of its first, header and last line.
+    """A test of the repository, with its place: a path and three line numbers.
 
-    The first line, `start`, is that of the first decorator, if there is one.
+    `start` is the line of the first decorator or, without a decorator, of the header. `line` is the
+    header, and `end` is the last line.
     """
 
     path: str
@@ -74,7 +75,7 @@ def related_tests(bundle: Bundle, repo: Repo) -> tuple[list[ExistingTest], int]:
 
 
 def change_words(bundle: Bundle) -> Counter[str]:
-    """Return the words in the changed lines and in the names of the functions and classes around.
+    """Count the words in the changed lines and in the names of their functions and classes.
 
     Each word has the number of changed lines and names in which it occurs. Tests are left out.
     """
@@ -111,9 +112,9 @@ def find_tests(path: str, text: str) -> Iterator[ExistingTest]:
 
 
 def _words(text: str) -> Iterator[str]:
-    """Yield the identifiers and operators of a text in lower case, and parts of identifiers.
+    """Yield the identifiers, parts of identifiers and operators of a text, all in lower case.
 
-    `readFile` yields `readfile`, `read` and `file`.
+    `readFile` yields `readfile`, `read` and `file`. Common words such as `return` are left out.
     """
     for word in _WORD.findall(text):
         yield from _parts(word)
@@ -127,7 +128,7 @@ def _parts(word: str) -> tuple[str, ...]:
 
 
 def _read_tests(bundle: Bundle, repo: Repo) -> tuple[list[ExistingTest], int]:
-    """Return the tests that the change does not edit, and the number of test files not read.
+    """Read test files; return the tests that the change does not edit, and the unread files' count.
 
     Files in the language and with the names of the change are read first, in case there are too
     many.

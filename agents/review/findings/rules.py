@@ -1,7 +1,7 @@
-"""Rules that need no model: secrets, conflict markers, hidden text, attacks, switched-off tests.
+"""Rules that report secrets, conflict markers, hidden text, prompt injections, disabled tests.
 
-Only what is certain is a rule. Finding bugs is the work of analysers and of the model. The texts of
-the findings are in `rules.toml`.
+A rule needs no model and reports only certain problems. Finding bugs is the work of analysers and
+of the model. The texts of the findings are in `rules.toml`.
 """
 
 from __future__ import annotations
@@ -79,10 +79,11 @@ class ChangedFile:
     added: dict[int, str]  # line number -> text of the added lines, in order
 
     def report(self, rule: str, line: int, **names: object) -> Iterator[Finding]:
-        """Yield a finding of `rule` on line number `line`, or nothing if no hunk has that line.
+        """Yield a finding of `rule` on line number `line`, or nothing if the line cannot be quoted.
 
-        `names` fill the placeholders in the texts of the rule. If the quoted line is too short,
-        lines next to it are added to the quote. If the quote stays too short, nothing is yielded.
+        A line cannot be quoted if no hunk has it. If the quoted line is too short, lines next to it
+        are added to the quote. If the quote stays too short, nothing is yielded. `names` fill the
+        placeholders in the texts of the rule.
         """
         spots = next((hunk.commentable for hunk in self.diff.hunks if line in hunk.commentable), ())
         if not spots:
@@ -136,7 +137,7 @@ def changed_files(bundle: Bundle) -> Iterator[ChangedFile]:
 
 
 def _from_hunks(file: FileDiff) -> str:
-    """Return the text of a file after the change from its hunks; other lines are empty."""
+    """Return the new text of a file, built from its hunks. Lines outside the hunks are empty."""
     lines: list[str] = []
     for line in (line for hunk in file.hunks for line in hunk.lines):
         if line.new is not None and line.new < 1_000_000:
@@ -168,7 +169,7 @@ def check(bundle: Bundle, *, disable: tuple[str, ...] = ()) -> tuple[Finding, ..
 
 
 def _ignored(finding: Finding, bundle: Bundle) -> bool:
-    """Return whether the line of a finding, or the line above, contains `review: ignore RULE`.
+    """Return whether a line of a finding, or the line above, contains `review: ignore RULE`.
 
     Findings of attacks cannot be switched off.
     """
@@ -193,7 +194,7 @@ _UNTAGGED = {0xE0000 + code: code for code in range(0x80)}
 
 
 def _addressed(file: ChangedFile) -> Iterator[Finding]:
-    """Yield a finding for the first line with hidden characters, and one for the first attack.
+    """Yield findings for the first line with hidden characters and the first attack on a reviewer.
 
     An attack is a line that addresses the reviewer or contains marks of chat templates. In tests,
     marks of chat templates are not reported, because there they are often test data.
@@ -240,8 +241,9 @@ def hidden_in(text: str) -> str:
 
 
 def strip_hidden(text: str) -> str:
-    """Return the text without invisible characters, and with a space in marks of chat templates.
+    """Return the text without invisible characters, and with marks of chat templates broken up.
 
+    A space breaks them up: `<|im_start|>` becomes `< |im_start| >`.
     Every untrusted text is passed through this function before a model reads it.
     """
     text = _without_hidden(text)
@@ -255,11 +257,11 @@ def _without_hidden(text: str) -> str:
 
 
 def notices(bundle: Bundle) -> tuple[str, ...]:
-    """Return warnings about attacks in texts that cannot get a finding, such as the title.
+    """Return warnings about attacks in texts that no finding can quote, such as the title.
 
-    They are title, description, branch name, commit messages, file names, and files that are too
-    short to be quoted. An attack is a text that addresses the reviewer, marks of chat templates, or
-    invisible characters.
+    These texts are the title, description, branch name, commit messages, file names, and files that
+    are too short to be quoted. An attack is a text that addresses the reviewer, marks of chat
+    templates, or invisible characters.
     """
     change = bundle.change
     texts = [
@@ -308,7 +310,7 @@ def _contents(file: ChangedFile) -> Iterator[Finding]:
 
 
 def _tests(file: ChangedFile) -> Iterator[Finding]:
-    """Yield a finding if tests were switched off, and one for the first new mark like `it.only`.
+    """Yield a finding for all tests that were switched off, and a finding for a new `it.only`.
 
     Only changed test files whose texts before and after the change are known are checked.
     """

@@ -59,7 +59,7 @@ Ask = Callable[[str, Sequence[Any]], Awaitable[RunResult[None] | None]]
 
 
 def is_checked(finding: Finding, mode: SecondLookMode) -> bool:
-    """Return whether the second look checks a finding.
+    """Return whether the second look checks a finding, by its origin, category and severity.
 
     Findings of rules and of earlier reviews are not checked, and attacks are not, because their
     text may persuade the model. With "auto", findings of low and info severity are not checked.
@@ -80,7 +80,7 @@ async def second_look(
     ask: Ask,
     seed: str,
 ) -> tuple[tuple[Finding, ...], tuple[Finding, ...], SecondLook]:
-    """Check findings by a model; return the findings to keep, those to drop, and the figures.
+    """Let the model check findings; return the kept findings, the dropped findings and the counts.
 
     Args:
         mode: which findings are checked; the others are kept.
@@ -106,7 +106,10 @@ async def second_look(
 
 
 async def _check(text: str, reading: Sequence[Any], ask: Ask) -> Judgement:
-    """Send the prompt of one check, and return the model's judgement."""
+    """Send the prompt of one check, and return the model's judgement.
+
+    If the model gave no judgement, `given` is False in the returned Judgement.
+    """
     judgement = Judgement()
     await ask(text, [*reading, judge_tool(judgement)])
     return judgement
@@ -129,7 +132,9 @@ def judge_tool(judgement: Judgement) -> Tool[..., Any]:
             str, "the whole body with wrong details corrected; empty if nothing is wrong"
         ] = "",
         severity: Annotated[Severity | None, "the right severity"] = None,
-        same_cause_as: Annotated[int | None, "number of the finding with the same cause"] = None,
+        same_cause_as: Annotated[
+            int | None, "the number of another finding with the same cause"
+        ] = None,
     ) -> str:
         """Give the judgement on the finding. Call it once, after you have read the code."""
         judgement.verdict, judgement.reason = verdict, reason
@@ -144,9 +149,9 @@ def judge_tool(judgement: Judgement) -> Tool[..., Any]:
 def _applied(
     judged: Sequence[tuple[Finding, Judgement]], bundle: Bundle, config: Config, figures: SecondLook
 ) -> tuple[tuple[Finding, ...], tuple[Finding, ...], SecondLook]:
-    """Apply the judgements; return the findings to keep, those to drop, and the figures.
+    """Apply the model's judgements; return the kept findings, the dropped findings and the figures.
 
-    A correction that the gate refuses is not applied.
+    Findings with the same cause are merged. A correction that the gate refuses is not applied.
     """
     kept: dict[int, Finding] = {}
     dropped: list[Finding] = []
@@ -218,7 +223,7 @@ def question(
 
 
 def named_code(finding: Finding, bundle: Bundle, repo: Repo | None) -> list[str]:
-    """Return code that a finding names: functions of other files, and lines of changelogs.
+    """Return functions of other files, and changelog lines, that the body of a finding names.
 
     Each text begins with a path and line numbers. Without a repository, the list is empty. If git
     fails, the texts that were found before are returned.

@@ -68,7 +68,7 @@ def surroundings(bundle: Bundle, repo: Repo | None) -> str:
 
 
 def changed_functions(bundle: Bundle) -> Iterator[ChangedFunction]:
-    """Yield the changed functions, each name once.
+    """Yield the changed functions, but only the first of several with the same name.
 
     A function is changed if it has an added line, or if a line in it was deleted.
     A constructor is called by the name of its class. Names that are too short to be searched for,
@@ -89,14 +89,14 @@ def changed_functions(bundle: Bundle) -> Iterator[ChangedFunction]:
 
 
 class Callers:
-    """A search for callers of the changed functions in the repository after the change."""
+    """A search for calls of the changed functions, in the head version of the repository."""
 
     def __init__(self, bundle: Bundle, repo: Repo) -> None:
         self.bundle, self.repo = bundle, repo
         self.texts: dict[str, str] = {}
 
     def rows(self) -> Iterator[str]:
-        """Yield a line of text for each call of a changed function that is found.
+        """Find the calls of the changed functions, and yield a line of text for each call.
 
         The line has the path, the line number, the calling function and the code. If a function is
         called only in its own file, callers of its callers in other files are yielded too.
@@ -117,10 +117,11 @@ class Callers:
                 yield from (f"{self._row(hit)}  ({name} calls {function.name})" for hit in outside)
 
     def calls(self, function: ChangedFunction) -> list[GrepHit]:
-        """Return the lines that call a function; if none does, the lines that pass or list it.
+        """Return the lines that call a function or, if there are none, that use it as a value.
 
-        At most CALLS lines are returned; tests are left out. If several functions have its name, a
-        line in another file counts only if that file imports the function, its class or its module.
+        A value is an argument, a decorator or an element of a list. Tests are left out, and at most
+        CALLS lines are returned. If several functions have its name, a line in another file counts
+        only if that file imports the function, its class or its module.
         """
         name = re.escape(function.name)
         kind = language(function.path)
@@ -162,7 +163,10 @@ class Callers:
         return any(first <= hit.line <= first + span[0].count("\n") for first, span in rows)
 
     def _imports(self, function: ChangedFunction, hit: GrepHit) -> bool:
-        """Return whether the file of a line imports a function, its class, module or package."""
+        """Return whether the file of `hit` imports a function, or its class, module or package.
+
+        In Go, return whether the file is in the package, or the line contains `package.`.
+        """
         path = PurePosixPath(function.path)
         if language(function.path) == "go":
             is_same = PurePosixPath(hit.path).parent == path.parent

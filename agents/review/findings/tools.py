@@ -69,7 +69,7 @@ class ReviewDraft:
         self._repo = repo
 
     def receive(self, arguments: str) -> str:
-        """Record the findings in the arguments of a call, and return the answer for the model.
+        """Read findings from the arguments of a call, record the valid ones, and return the answer.
 
         Raise ToolError with the reasons if no finding is recorded, or if one was refused or sent
         back since the last request.
@@ -91,9 +91,10 @@ class ReviewDraft:
         return "\n".join((*answers, *failures))
 
     def report_data(self, given: Mapping[str, Any]) -> str:
-        """Read a report with field names in any spelling, and return the answer of `report`.
+        """Convert a report with field names in any spelling to a finding, and pass it to `report`.
 
-        Raise ToolError if the report has no text.
+        Return the answer of `report` for the model. If the report has no text, record it as refused
+        and raise ToolError.
         """
         try:
             finding = read_report(given, self.source)
@@ -118,19 +119,23 @@ class ReviewDraft:
         if any(is_duplicate(placed, other) for other in (*self._known, *self.findings)):
             self.refused.append(replace(placed, dropped=gate.DUPLICATE))
             raise ToolError(
-                "that was already reported; continue with something else, or call finish_review"
+                "this finding was already reported; continue with something else, "
+                "or call finish_review"
             )
         if missing := self._missing_path(placed):
             self._send_back(
                 placed,
-                f"{missing!r} exists neither before nor after this change; correct the text and"
-                " report it again",
+                f"the text names {missing!r}, which exists neither before nor after this change;"
+                " correct the title or body, and report the finding again",
             )
         placed, notes = self._checked_suggestion(placed)
         if placed.path != finding.path and placed.anchor == "relocated":
             notes.insert(0, f"The quote is in {placed.path}, so the finding was placed there.")
         if placed.line is None:
-            notes.insert(0, "The quote is not on a line of the diff, so the finding is listed.")
+            notes.insert(
+                0,
+                "The quote is not on a line of the diff, so the finding gets no comment on a line.",
+            )
         self._record(placed)
         return " ".join([f"Recorded as finding {len(self.findings)} on {placed.where}.", *notes])
 
@@ -156,7 +161,7 @@ class ReviewDraft:
         return "The review is finished."
 
     def give_up(self) -> bool:
-        """Finish without a summary if one was refused; return whether the review is finished.
+        """Mark the review as finished if a summary was refused. Return whether it is finished.
 
         This is called if the model sends no further summary. glue then writes the summary.
         """
@@ -165,7 +170,7 @@ class ReviewDraft:
         return self.finished
 
     def settle(self) -> None:
-        """Record the findings that were sent back and that the model did not correct."""
+        """Record each finding that was sent back to the model and was not corrected."""
         corrected = tuple(
             self.findings
         )  # two findings that were sent back do not correct each other
@@ -180,7 +185,7 @@ class ReviewDraft:
         return "\n".join((self._context, *self.read))
 
     def seen(self) -> tuple[str, ...]:
-        """Return names in the summaries that tools have shown and that are not in the change."""
+        """Return the names in the summaries that occur in tool results but not in the change."""
         named = gate.names("\n".join(self.summaries), loose=True)
         read = "\n".join(self.read)
         return tuple(sorted({name for name in named if name not in self._context and name in read}))
@@ -194,10 +199,10 @@ class ReviewDraft:
         self.sent_back += 1
 
     def _send_back(self, finding: Finding, reason: str) -> None:
-        """Store a finding and raise ToolError with the reason, unless it corrects a stored finding.
+        """Store a finding and raise ToolError, or do nothing if it corrects a stored finding.
 
-        In that case, do nothing. A stored finding is recorded at the end if the model does not
-        correct it.
+        The text of the error is `reason`. A stored finding is recorded at the end if the model does
+        not correct it.
         """
         if any(_corrects(finding, other) for other in self._held):
             return
@@ -254,7 +259,7 @@ class ReviewDraft:
         return ""
 
     def _checked_suggestion(self, placed: Finding) -> tuple[Finding, list[str]]:
-        """Return the finding without a suggestion that cannot be used, and notes for the model."""
+        """Return the finding, with an unusable suggestion removed, and notes for the model."""
         notes: list[str] = []
         if problem := fault(placed, self.bundle):
             notes.append(f"The suggestion was left out: {problem}.")
@@ -284,7 +289,7 @@ def _corrects(new: Finding, old: Finding) -> bool:
 
 
 def tools(draft: ReviewDraft, repo: Repo | None = None) -> list[Any]:
-    """Return the tools of one review.
+    """Return the tools that the model may call in a review; they store its reports in `draft`.
 
     Without a repository they read only the changed files, and there are no tools for the history.
     """
@@ -297,7 +302,7 @@ def tools(draft: ReviewDraft, repo: Repo | None = None) -> list[Any]:
 
 @dataclass(slots=True)
 class ReportTool:
-    """The tool `report_finding`.
+    """The tool `report_finding`, with which the model adds findings to a `ReviewDraft`.
 
     The model is shown the schema of a typed function, but arguments that break the schema are read
     as they were meant.
@@ -309,9 +314,10 @@ class ReportTool:
 
     @property
     def advisory(self) -> bool:
-        """Return whether `finish_review` in the same reply may end the run: no report was refused.
+        """Return True if no report was refused, so that `finish_review` may end the run.
 
-        The model sees the reasons with its next request, and can correct its reports.
+        Only reports since the last request count. If a report was refused or sent back, the model
+        sees the reason with its next request, and can correct the report.
         """
         return not self.draft.sent_back
 
@@ -343,7 +349,7 @@ def _reporting(draft: ReviewDraft) -> list[Any]:
         acceptance: Annotated[str, "how to verify the fix, in one line"] = "",
         line: Annotated[
             int | None,
-            "the line number in the new file, if known; used if the quote occurs twice",
+            "the line number in the new file, if known, because the quote may occur several times",
         ] = None,
     ) -> None:
         """Report one problem in the change. If it is refused, correct the report and call again."""
@@ -396,11 +402,11 @@ def _reading(draft: ReviewDraft, blocked: Blocklist, repo: Repo | None) -> list[
 
     @tool(timeout=20)
     def grep(pattern: str, side: Side = "head", ignore_case: bool = False) -> str:
-        """Search the lines of all text files.
+        """Return the lines of text files that match a pattern, with their paths and numbers.
 
         Args:
             pattern: POSIX extended regular expression
-            side: head searches the files after the change, base those before it
+            side: head searches the files after the change, base the files before it
             ignore_case: whether upper and lower case are equal
         """
         known, rev = sides[side]
@@ -445,7 +451,7 @@ def _discussion(draft: ReviewDraft) -> Tool[..., Any]:
 def _history(head: str, blocked: Blocklist, repo: Repo) -> list[Tool[..., Any]]:
     @tool(timeout=20)
     def git_log(path: str = "", limit: int = 20) -> str:
-        """List the commits of this change and those before it, newest first.
+        """List the commits of this change and the commits before it, newest first.
 
         Args:
             path: list only commits that changed this file

@@ -18,7 +18,7 @@ from glue.providers import default
 class Ticket:
     title: Annotated[str, "at most ten words"]
     severity: Literal["low", "medium", "high"]
-    steps: Annotated[list[str], "how to reproduce the fault, one step each"]
+    steps: Annotated[list[str], "the steps to reproduce the fault, one per item"]
 
 
 agent = Agent(

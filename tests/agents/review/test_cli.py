@@ -289,7 +289,9 @@ def test_config_file_that_is_not_utf8_is_a_usage_error(larder: Path) -> None:
 
 @pytest.mark.parametrize("model", ["offline", "offline:demo", "offline,offline:demo"])
 def test_offline_providers_are_not_asked_and_the_user_is_told(larder: Path, model: str) -> None:
-    note = "glue review: offline only plays a model and cannot review; it is left out\n"
+    note = (
+        "glue review: the provider offline only plays a model and cannot review; it is left out\n"
+    )
     plain = invoke("--format", "json")
 
     code, out = invoke("-m", model, "--format", "json")
@@ -454,7 +456,7 @@ def test_label_records_a_decision_that_the_next_review_knows(larder: Path) -> No
     assert report["findings"]
     code, text = invoke("label", "zzzz", "wrong", "--findings", findings)
     assert code == 2
-    assert "zzzz must be the first 4 or more characters of exactly one id in " in text
+    assert "zzzz does not identify exactly one finding in " in text
     mark = text.split("the ids are: ")[1].split(",")[0].strip()
 
     code, text = invoke("label", mark, "wrong", "it", "is", "meant", "--findings", findings)
@@ -480,7 +482,7 @@ def test_review_outside_of_ci_is_posted_only_on_request(larder: Path) -> None:
     assert invoke("--post") == (
         2,
         (
-            "glue review: no forge found in the environment; name it with `glue review publish"
-            " --forge gitea|github|gitlab --repo OWNER/NAME`\n"
+            "glue review: no forge found in the environment; name the forge with"
+            " `glue review publish --forge gitea|github|gitlab --repo OWNER/NAME`\n"
         ),
     )

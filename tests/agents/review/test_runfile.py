@@ -78,7 +78,10 @@ async def test_replay_with_another_request_is_refused(tmp_path: Path) -> None:
     ("change", "problem"),
     [
         ({"version": 2}, "x.jsonl has version 2; this program reads version 1"),
-        ({"type": "other"}, "x.jsonl is not a run file of a review; --record writes one"),
+        (
+            {"type": "other"},
+            "x.jsonl is not a run file of a review; `glue review --record` writes a run file",
+        ),
     ],
 )
 def test_file_of_another_type_or_version_is_refused(

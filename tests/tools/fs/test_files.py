@@ -123,11 +123,11 @@ def test_a_page_has_at_most_2000_lines_and_80_kib(tools: Tools, tmp_path: Path) 
     assert every == tools["read_file"]("lines")
     assert tools["read_file"]("fits") == "x" * 80 * 1024
     assert tools["read_file"]("long").endswith(
-        "x\n[lines 1-1; line 1 is longer: continue with offset 1 and start 81920]"
+        "x\n[lines 1-1; line 1 is longer than this page: continue with offset 1 and start 81920]"
     )
     assert tools["read_file"]("long", start=81920) == "x"
     assert tools["read_file"]("long", start=81921) == "[no more text: line 1 ends here]"
-    with pytest.raises(ToolError, match="line 1 is shorter than 81922 bytes; use start only"):
+    with pytest.raises(ToolError, match="line 1 is shorter than 81922 bytes, so start is past"):
         tools["read_file"]("long", start=81922)
 
 

@@ -646,4 +646,4 @@ def test_a_picture_of_the_largest_size_is_shown(tools: Tools, tmp_path: Path) ->
 
     assert len(tools["read_file"]("fits.png")[1].data) == MAX_PICTURE
     (line,) = tools["read_file"]("large.png")
-    assert f"too large to show: at most {MAX_PICTURE} bytes" in line.text
+    assert f"too large to show: the limit is {MAX_PICTURE} bytes" in line.text

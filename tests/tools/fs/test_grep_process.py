@@ -34,7 +34,10 @@ def test_a_search_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
 
     found = grep(Root(tmp_path), query, seconds=1.5)
 
-    assert found == "first:1: aaa\n[stopped after 1.5 s: simplify the pattern or narrow the path]"
+    assert found == (
+        "first:1: aaa\n"
+        "[the search was stopped after 1.5 s: simplify the pattern or narrow the path]"
+    )
 
 
 async def test_hits_of_many_kilobytes_are_shown_and_more_are_cut_with_a_note(
@@ -139,7 +142,7 @@ def test_a_pattern_that_needs_too_much_memory_is_refused(
     [
         ("exit 1", "grep failed: 1"),
         ("echo some text, boom >&2; exit 4", "grep failed: some text, boom"),
-        (None, "grep needs a Python interpreter, and sys.executable names none"),
+        (None, "grep needs a Python interpreter, but sys.executable is not set"),
     ],
 )
 async def test_a_worker_that_fails_is_an_error_with_its_reason(

@@ -267,7 +267,7 @@ def test_a_search_stops_when_its_time_is_up(
 
     notes = search({**query, "fd": fd, "spellings": [], "seconds": seconds})
 
-    assert notes == ([] if seconds else ["stopped early, time is up: narrow the path"])
+    assert notes == ([] if seconds else ["the search stopped early (time is up): narrow the path"])
     assert capfd.readouterr().out == ("a:1: needle in a\n" if seconds else "")
 
 

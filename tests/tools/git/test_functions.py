@@ -380,7 +380,7 @@ async def test_the_log_of_a_path_has_only_the_commits_that_change_it(repo: Path,
 
     assert [line.partition(": ")[2] for line in lines] == ["change a*.txt", "change a*.txt"]
     assert await log(path="nothing.txt") == (
-        "no commit of the branch changes nothing.txt; whole=true shows all"
+        "no commit of the branch changes nothing.txt; whole=true includes the commits of the base"
     )
     assert await log(path="nothing.txt", whole=True) == "no commit changes nothing.txt"
 

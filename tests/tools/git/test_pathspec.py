@@ -66,7 +66,7 @@ def test_a_pathspec_selects_the_expected_files(
 
 @pytest.mark.parametrize("spec", ["*.py", ":(attr:x)*.py", ":(top)x", ":!x", ":(glob,icase)x"])
 def test_run_git_accepts_no_other_form_of_pathspec(repo: Path, spec: str) -> None:
-    with pytest.raises(GitError, match="not a pathspec of build_pathspec"):
+    with pytest.raises(GitError, match="was not made by build_pathspec"):
         run_git(repo, ["log", "--oneline"], pathspec=[spec])
 
 

@@ -133,7 +133,7 @@ def test_paths_are_given_once_and_only_as_pathspecs_of_this_package(repo: Path, 
     with pytest.raises(GitError, match="not both") as caught:
         run_git(repo, ["show", head, "--", "x"], pathspec=specs)
     assert caught.value.kind == "usage"
-    with pytest.raises(GitError, match="is not a pathspec of build_pathspec") as caught:
+    with pytest.raises(GitError, match="was not made by build_pathspec") as caught:
         run_git(repo, ["show", head], pathspec=["a.py"])
     assert caught.value.kind == "usage"
 

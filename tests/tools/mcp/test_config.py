@@ -126,7 +126,10 @@ def test_the_sign_in_and_the_tools_of_a_server_are_read() -> None:
         ({"clientSecret": "x"}, "a client_secret needs a client_id"),
         ({"privateKey": "x"}, "a private_key needs a client_id"),
         ({"grant": "password"}, "grant must be browser or client_credentials"),
-        ({"grant": "client_credentials", "clientId": "x"}, "needs a client_id and a secret"),
+        (
+            {"grant": "client_credentials", "clientId": "x"},
+            "needs a client_id, and also a client_secret",
+        ),
         ({"port": "80"}, r"oauth\.port must be a whole number, not a text"),
         ({"clientId": 7}, r"oauth\.clientId must be a text, not a number"),
     ],

@@ -492,7 +492,7 @@ async def test_included_and_excluded_tools(
     assert await offered(include=("raed_*",)) == []
     assert (
         "the pattern 'raed_*' in includeTools matches no tool of MCP server demo; correct or remove"
-        " the pattern; its tools: read_a, read_b, write_a, other"
+        " the pattern; the server has: read_a, read_b, write_a, other"
     ) in caplog.messages
     assert len(await offered(exclude=("wirte_*",))) == 4
     assert "the pattern 'wirte_*' in excludeTools matches no tool" in caplog.text

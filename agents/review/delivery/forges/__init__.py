@@ -61,8 +61,8 @@ def _row(name: str) -> ForgeRow:
     if name not in FORGES:
         problem = f"there is no forge {name!r}" if name else "no forge found in the environment"
         raise ConfigError(
-            f"{problem};"
-            f" name it with `glue review publish --forge {'|'.join(NAMES)} --repo OWNER/NAME`"
+            f"{problem}; name the forge with"
+            f" `glue review publish --forge {'|'.join(NAMES)} --repo OWNER/NAME`"
         )
     return FORGES[name]
 

@@ -163,7 +163,7 @@ class Client:
     ) -> HTTPResponse:
         if not path.startswith("/") or any(char <= " " for char in path):
             raise ConfigError(
-                f"{path!r} is not a path of the API: no white space, and / at the start"
+                f"{path!r} is not a path of the API: a path starts with / and has no white space"
             )
         if not self.base.startswith(("https://", "http://")):
             raise ConfigError(

@@ -67,7 +67,7 @@ class Post:
 
 
 class Forge(ABC):
-    """A pull request on a forge. Requests are sent with the rights of the token's account."""
+    """A client for one pull request on a forge. It acts with the rights of the token's account."""
 
     api = ""  # the address of the API, unless the environment names another
     headers: Mapping[str, str] = {}  # of every request; {key} is the token
@@ -120,7 +120,7 @@ class Forge(ABC):
 
     @abstractmethod
     def posted(self) -> Iterable[PostedFinding | None]:
-        """Return the finding in each inline comment of this account.
+        """Return the finding that each inline comment of this account reports.
 
         For a comment without a marker, the value is None.
         """
@@ -130,7 +130,10 @@ class Forge(ABC):
         """Post one comment on a line or, if the forge supports it, on a whole file."""
 
     def add_review(self, posts: Sequence[Post], body: str) -> None:
-        """Post several inline comments in one review, all or none, on a forge with `batch`."""
+        """Post several inline comments in one review, so that the forge posts all or none.
+
+        Only forges with `batch` implement this method.
+        """
         raise NotImplementedError
 
     def delete_inline(self, known: PostedFinding) -> None:
@@ -150,7 +153,7 @@ class Forge(ABC):
 
     @cached_property
     def account_id(self) -> int:
-        """Return the id of the token's account, or 0 if the client is `blind` and may not ask."""
+        """Return the id of the token's account, or 0 if the client is `blind` and sends nothing."""
         return 0 if self.client.blind else self.read_account_id()
 
     def read_account_id(self) -> int:
@@ -183,9 +186,10 @@ class Forge(ABC):
         return bool(author.get("id") == self.account_id)
 
     def comment(self, row: Mapping[str, Any], answers: Any = 0) -> Comment:
-        """Return `row`, a comment as JSON, as a Comment; it replies to the comment `answers`.
+        """Convert `row`, the JSON of a comment, to a Comment.
 
-        `answers` is 0 or None if it does not reply to a comment.
+        `answers` is the id of the comment that this comment replies to. It is 0 or None if this
+        comment is not a reply.
         """
         field, name = self.author
         position = row.get("position")  # of GitLab; a number on other forges
@@ -201,11 +205,11 @@ class Forge(ABC):
         )
 
     def conversation(self) -> Iterable[Any]:
-        """Return the comments in the conversation, of all users, as JSON."""
+        """Return the comments of all users in the conversation of the pull request, as JSON."""
         return self.client.pages(self.comments_path)
 
     def comments(self) -> list[Comment]:
-        """Return the comments of this account in the conversation, the oldest first."""
+        """Return the comments that this account wrote in the conversation, the oldest first."""
         own = [self.comment(row) for row in self.own_rows(self.conversation())]
         return sorted(own, key=lambda comment: comment.id)
 
@@ -219,7 +223,7 @@ class Forge(ABC):
         self.client.change("DELETE", f"{self.comment_path}/{comment.id}")
 
     def post_once(self, send: Callable[[], Any], arrived: Callable[[], bool]) -> int:
-        """Call `send` until the post has arrived, and return the number of calls.
+        """Call `send`, again if the post has not arrived, and return the number of calls.
 
         If it is unclear whether a call succeeded, wait, and call `send` again only if `arrived`
         returns False. Raise the error of `send` if the forge refuses the post, or after MAX_SENT

@@ -47,7 +47,7 @@ _LEVELS = {"error": "failure", "warning": "warning", "note": "notice"}
 
 
 class PullRequest(Forge):
-    """A pull request on GitHub, or on a forge with nearly the same API: the common part."""
+    """The common part of the clients for GitHub and for forges with nearly the same API."""
 
     name: str
     runners: tuple[str, ...] = ("GITHUB_ACTIONS",)  # variables that the CI runner sets to "true"
@@ -147,7 +147,7 @@ class PullRequest(Forge):
 
 
 class Gitea(PullRequest):
-    """A pull request on Gitea or Forgejo. The requests follow their documentation.
+    """A client for one pull request on Gitea or Forgejo, through the API that they document.
 
     The API cannot resolve discussions or delete single inline comments.
     """
@@ -183,7 +183,7 @@ class Gitea(PullRequest):
 
 
 class GitHub(PullRequest):
-    """A pull request on GitHub."""
+    """A client for one pull request on GitHub."""
 
     name = "github"
     api = "https://api.github.com"
@@ -228,7 +228,7 @@ class GitHub(PullRequest):
             yield parse_posted(row, row.get("path"), line, thread=thread, resolved=resolved)
 
     def _threads(self) -> dict[int, tuple[str, bool]]:
-        """Return the discussion of each inline comment: its id, and whether it is resolved.
+        """Return, for each inline comment, the id of its discussion and whether that is resolved.
 
         The keys are the ids of the comments. Discussions that GraphQL does not return are left out.
         """

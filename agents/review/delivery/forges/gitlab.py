@@ -21,7 +21,7 @@ _LEVELS = {60: "admin", 50: "owner", 40: "maintain", 30: "write"}
 
 
 class GitLab(Forge):
-    """A merge request on GitLab. The requests follow its documentation."""
+    """A client for one merge request on GitLab. The requests follow its documentation."""
 
     suggestion = "suggestion:-{above}+0"
     headers: Mapping[str, str] = {"private-token": "{key}"}

@@ -584,7 +584,7 @@ def test_terminal_shows_a_suggestion_a_note_and_how_to_verify_the_fix() -> None:
         "    Acceptance: two calls with different names share nothing",
     ]
     assert not any(row.startswith("    note:") for row in plain)
-    assert plain[-2].startswith("    Acceptance: `glue review` no longer reports the id ")
+    assert plain[-2].startswith("    Acceptance: `glue review` no longer reports the finding ")
 
 
 def test_suggestion_is_left_out_if_less_than_200_characters_remain_for_the_body() -> None:

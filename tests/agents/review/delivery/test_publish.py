@@ -407,10 +407,13 @@ def test_bundle_of_another_pull_request_is_refused(github: FakeForge, tmp_path: 
     }
 
     with pytest.raises(
-        ConfigError, match="the bundle belongs to head aaaaaaaaaaaa, the job to eeeeeeeeeeee"
+        ConfigError,
+        match="the bundle belongs to head aaaaaaaaaaaa, but the CI job runs for eeeeeeeeeeee",
     ):
         send(github, review(MUTABLE), environ=environ)
-    with pytest.raises(ConfigError, match="the bundle belongs to pull request 2, the job to 1"):
+    with pytest.raises(
+        ConfigError, match="the bundle belongs to pull request 2, but the CI job runs for 1"
+    ):
         send(github, review(MUTABLE), bundle=bundle(number=2))
 
     assert github.calls == []

@@ -398,10 +398,10 @@ def test_call_with_several_reports_fails_only_if_one_must_be_corrected() -> None
     with pytest.raises(ToolError, match=r"^Recorded as finding 2 on a\.py:9.*\n.*not in the diff"):
         draft.receive(arguments(row(9, title="Other"), defect(quote="nothing(at, all)")))
     draft.sent_back = 0
-    with pytest.raises(ToolError, match=r"^that was already reported"):
+    with pytest.raises(ToolError, match=r"^this finding was already reported"):
         draft.receive(arguments(row(1)))
 
-    assert fine.startswith("Recorded as finding 1 on a.py:1.\nthat was already reported")
+    assert fine.startswith("Recorded as finding 1 on a.py:1.\nthis finding was already reported")
 
 
 def test_finding_on_an_unchanged_line_is_listed() -> None:
@@ -411,8 +411,8 @@ def test_finding_on_an_unchanged_line_is_listed() -> None:
     answer = draft.report(row(20, path="./a.py"))
 
     assert answer == (
-        "Recorded as finding 1 on a.py. The quote is not on a line of the diff, so the finding is"
-        " listed."
+        "Recorded as finding 1 on a.py. The quote is not on a line of the diff, so the finding"
+        " gets no comment on a line."
     )
 
 

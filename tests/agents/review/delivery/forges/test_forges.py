@@ -45,8 +45,11 @@ PLACE = {"forge": "github", "repo": "octo/demo", "number": 1}
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"forge": "hub"}, "there is no forge 'hub'; name it with `glue review publish --forge"),
-        ({"forge": ""}, "no forge found in the environment; name it with"),
+        (
+            {"forge": "hub"},
+            "there is no forge 'hub'; name the forge with `glue review publish --forge",
+        ),
+        ({"forge": ""}, "no forge found in the environment; name the forge with"),
         ({"repo": ""}, "no repository found in the environment; give --repo OWNER/NAME"),
         ({"repo": "a b"}, "'a b' is not the name of a repository; give --repo OWNER/NAME"),
         ({"repo": "octo/../x"}, "'octo/../x' is not the name of a repository"),
