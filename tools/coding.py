@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from glue import Tool
 from glue.tools import fs, git
@@ -60,6 +60,8 @@ def tools(
         modes = {True: "auto", "open": "off"}
         sandbox = shell if isinstance(shell, Sandbox) else modes[shell]
         made += shell_tools(root, sandbox=sandbox, questions=questions)
+    elif questions not in get_args(Questions):
+        raise ValueError(f"questions must be 'all' or 'writes', not {questions!r}")
     elif questions != "all":
         raise ValueError("questions='writes' has no effect without the shell tools; add shell=True")
     return made

@@ -317,9 +317,8 @@ def open_sandbox(sandbox: Sandbox | str, root: str | os.PathLike[str]) -> Sandbo
     if not wanted.required:
         return None
     fault = f"{wanted.backend} does not work" if wanted.backend else "no sandbox works"
-    raise ConfigError(
-        f"{fault} on this machine; install bubblewrap, or run without a sandbox ('off')"
-    )
+    advice = "" if wanted.backend == "landlock" else "install bubblewrap, or "
+    raise ConfigError(f"{fault} on this machine; {advice}run without a sandbox ('off')")
 
 
 def find_backend(name: str = "") -> Backend | None:

@@ -27,10 +27,7 @@ def run_agent_file(path: str) -> ModuleType:
     if os.path.isdir(path):
         raise ConfigError(f"{path} is a folder; give an agent file, such as {path}/agent.py")
     if not os.path.isfile(path):
-        raise ConfigError(
-            f"the file {path} does not exist; "
-            f"`glue new {os.path.basename(path)}` writes an agent file"
-        )
+        raise ConfigError(f"the file {path} does not exist; `glue new {path}` writes an agent file")
     return run_file(path)
 
 

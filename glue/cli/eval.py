@@ -126,7 +126,10 @@ def run(file: str, cases: str, **given: Any) -> int:
     """
     output = Path(given["output"])
     state = output.with_name(f"{output.name}.state")
-    check_output(given, output, state)
+    page = output.with_suffix(".html")
+    if page == output:
+        raise click.UsageError(f"--output {output} is the name of the page; end it with .jsonl")
+    check_output(given, output, state, page)
     if given["record"] and (given["replay"] or given["resume"]):
         raise click.UsageError("--record needs a new evaluation, without --replay and --resume")
     baseline = load(Path(given["baseline"])) if given["baseline"] else None
@@ -180,7 +183,6 @@ def run(file: str, cases: str, **given: Any) -> int:
         progress.line.hide()
     found = replace(found, replayed=bool(given["replay"]))
     save(found, output)
-    page = output.with_suffix(".html")
     write_private(page, comparison.comparison_page(found, f"{output.stem}: {Path(cases).name}"))
     pairs = differences(found, baseline) if baseline is not None else []
     _print(found, pairs, output, page, given)

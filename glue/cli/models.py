@@ -124,7 +124,7 @@ def alias(name: str, model: str) -> None:
 
     After `glue models alias fast groq:llama-3.1-8b-instant`, `-m fast` selects that model.
     """
-    if not re.fullmatch(r"[A-Za-z][\w-]*", name) or name in known():
+    if not re.fullmatch(r"[A-Za-z][\w-]*", name) or name.lower() in known():
         raise ConfigError(
             f"{name!r} cannot be an alias; begin with a letter, use only letters, digits, - and _, "
             "and do not use the name of a provider"

@@ -196,6 +196,8 @@ class Reader:
         """
         row = parse_row(line.text)
         if "messages" in row and not self.template:
+            if row.get("attachments"):
+                raise ValueError("'attachments' has no effect beside 'messages'; leave out one")
             return row.get("id"), _messages(row["messages"])
         text = fill(self.template, row) if self.template else _prompt(row)
         names = row.get("attachments") or []

@@ -32,6 +32,7 @@ from glue.events import Listener
 from glue.messages import new_id
 from glue.stores.sql import SQLStore
 from glue.tasks import caller, finish_in_thread
+from glue.text import count
 
 if TYPE_CHECKING:
     from glue.agent import Agent
@@ -245,10 +246,10 @@ class Worker:
         while self._dead.wait() and not self._ending.is_set():
             self._dead.clear()
             try:
-                if count := tables.recover(self.queue):
+                if lost := tables.recover(self.queue):
                     log.info(
-                        "%d rows lost their worker; they are put back on the queue or given up",
-                        count,
+                        "%s lost the worker; each is put back on the queue or given up",
+                        count(lost, "row"),
                     )
             except Exception as error:
                 log.warning(

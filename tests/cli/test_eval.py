@@ -203,6 +203,8 @@ def test_an_existing_evaluation_is_resumed_or_overwritten_only_if_asked(
     assert "eval.jsonl exists already; --resume continues it, --overwrite starts again" in again.err
     assert cli(*words, "--resume").code == 0
     assert cli(*words, "--overwrite").code == 0
+    Path("new.html").touch()
+    assert "new.html exists already" in cli(*words, "-o", "new.jsonl").err
 
 
 def test_a_spent_budget_is_reported_and_exits_with_3(cli: Cli, cases: str) -> None:
@@ -246,6 +248,7 @@ def test_a_judge_has_a_column_and_its_agreement_is_printed(cli: Cli, cases: str)
         (("agent.py", "cases.jsonl", "-m", "good temp=1"), "unknown setting 'temp'; there are:"),
         (("agent.py", "cases.jsonl", "-m", "good temperature=x"), "must be a number, not 'x'"),
         (("agent.py", "cases.jsonl", "--resume", "--overwrite"), "exclude each other"),
+        (("agent.py", "cases.jsonl", "-o", "a.html"), "--output a.html is the name of the page"),
         (("agent.py", "cases.jsonl", "--record", "a", "--resume"), "--record needs a new"),
         (("agent.py", "cases.jsonl", "--baseline", "none"), "does not exist"),
         (("diff", "agent.py", "cases.jsonl"), "agent.py is not an evaluation by glue eval"),

@@ -75,6 +75,7 @@ def test_an_alias_is_a_short_name_of_a_model(cli: Cli) -> None:
     assert cli("models", "unalias", "fast").code == 0
     assert aliases() == {}
     assert "cannot be an alias" in cli("models", "alias", "openai", "offline").err
+    assert "cannot be an alias" in cli("models", "alias", "OpenAI", "offline").err
     assert "unknown provider" in cli("models", "alias", "quick", "nobody:x").err
 
 

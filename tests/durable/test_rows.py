@@ -54,6 +54,10 @@ async def test_a_template_is_filled_from_the_fields_of_a_row() -> None:
         ('{"messages": []}', "line 1: 'messages' is empty"),
         ('{"messages": [{"role": "x"}]}', "line 1: 'messages': "),
         (
+            '{"messages": [], "attachments": ["a.txt"]}',
+            "line 1: 'attachments' has no effect beside 'messages'; leave out one",
+        ),
+        (
             '{"prompt": "x", "attachments": "a.txt"}',
             "line 1: 'attachments' must be a list of file names",
         ),

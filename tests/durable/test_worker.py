@@ -229,9 +229,7 @@ async def test_a_worker_puts_the_rows_of_a_dead_worker_back(
                 await anyio.sleep(0.01)
         assert [each["id"] for each in tables.workers("q")] == [living.id]
 
-    assert caplog.messages == [
-        "1 rows lost their worker; they are put back on the queue or given up"
-    ]
+    assert caplog.messages == ["1 row lost the worker; each is put back on the queue or given up"]
 
 
 async def test_a_failed_recovery_is_logged_and_repeated(

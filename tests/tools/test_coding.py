@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import glue
 from glue.codec import to_plain
 from glue.messages import ToolSpec
@@ -62,3 +64,12 @@ def test_without_a_repository_there_are_no_git_tools(tmp_path: Path) -> None:
     assert "edit_file: Replace exactly the quoted text in a file" in coding.prompt(
         coding.tools(tmp_path)
     )
+
+
+@pytest.mark.parametrize(
+    ("questions", "error"),
+    [("none", "questions must be 'all' or 'writes', not 'none'"), ("writes", "add shell=True")],
+)
+def test_questions_need_a_shell(tmp_path: Path, questions: Any, error: str) -> None:
+    with pytest.raises(ValueError, match=error):
+        coding.tools(tmp_path, questions=questions)

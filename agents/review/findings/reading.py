@@ -77,6 +77,8 @@ _CATEGORIES = {
     word: category for category, words in _CATEGORIES_WORDS.items() for word in words.split()
 }
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
+_FRACTION = re.compile(r"\d\s*(?:/|out of)\s*(\d+)")
+_SHARE = re.compile(r"\d?\.\d")
 # A path with a line number: "shop.py:12", "shop.py#L12-L15" or "shop.py, line 12".
 _PATH_LINE = re.compile(r"(?P<path>.+?)(?::|#L?|,? \(?lines? )(?P<line>\d+)(?:[-–:]\w+)*\)?")
 _MAX_STARTS = 2_000  # brackets in a reply at which JSON may start
@@ -178,7 +180,8 @@ def read_severity(value: object) -> Severity:
     """Return the severity that a word or a number means, or "medium" for any other value.
 
     Upper and lower case are the same, and the most severe of several words counts. A number up to 1
-    is a share unless it is an int. Other numbers up to 5 are steps, and up to 10 are CVSS scores.
+    is a share if it has a decimal point. Other numbers up to 5 are steps, and up to 10 are CVSS
+    scores. In "3/4" the second number is the highest.
     """
     words = re.findall(r"[a-z]+\d?|[⛔🚨🔴🟠🟡🔵]", str(value).lower())
     known = [_SEVERITIES[word] for word in words if word in _SEVERITIES]
@@ -187,7 +190,12 @@ def read_severity(value: object) -> Severity:
     number = _number(value)
     if number is None:
         return "medium"
-    most = 1 if number <= 1 and not isinstance(value, int) else 5 if number <= 5 else 10
+    if fraction := _FRACTION.search(str(value)):
+        most = max(int(fraction[1]), 1)
+    elif number <= 1 and _SHARE.search(str(value)):
+        most = 1
+    else:
+        most = 5 if number <= 5 else 10
     steps: tuple[tuple[float, Severity], ...] = (
         (0.9, "critical"),
         (0.7, "high"),
