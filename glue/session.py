@@ -379,11 +379,11 @@ class Session(Closeable, Generic[DepsT, OutputT]):
     reject_pending_sync = blocking(reject_pending)
 
     def steer(self, message: str | UserMessage) -> None:
-        """Store a message that the loop adds to its next request, in this run or the next one."""
+        """Queue a message that the loop adds to its next request, in this run or the next one."""
         self._steering.append(_checked_message(message))
 
     def follow_up(self, message: str | UserMessage) -> None:
-        """Store a message that the loop sends to the model after the answer, before the run ends.
+        """Queue a message that is sent when the model has answered; the run then continues with it.
 
         The run continues until the model has answered the message. If no prompt is running, the
         next run sends the message.

@@ -123,7 +123,7 @@ def _has_prompts(folder: Traversable) -> bool:
 
 
 def _locate(source: str | os.PathLike[str] | Traversable) -> tuple[Traversable, str]:
-    """Return the folder that `source` names, and the text that names this folder in messages."""
+    """Return the folder of `source` (a path or `package:folder`), and its name for messages."""
     if not isinstance(source, str) and not hasattr(source, "__fspath__"):
         return source, source.name
     text = str(source)

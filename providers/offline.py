@@ -131,7 +131,7 @@ def is_watched(environ: Mapping[str, str] = os.environ) -> bool:
 def play(request: Request) -> str | tuple[Part, ...]:
     """Return a reply without a model: calls of the tool that fits the prompt best, or a text.
 
-    The best tool shares the most words with the prompt. After tool results, the text repeats them.
+    After tool results, the text repeats them.
     If an output schema is wanted, the text is invented JSON that fits it.
     """
     messages = [message for message in request.messages if not message.excluded]
@@ -164,7 +164,7 @@ _PLACES = frozenset("dir directory file filename folder path root".split())
 
 
 def _choose(prompt: str, tools: Sequence[ToolSpec], choice: str) -> ToolSpec | None:
-    """Return the tool that shares the most words with the prompt, or None if no tool fits.
+    """Return the tool whose name and description best match the prompt, or None if no tool fits.
 
     Tools that run commands are never chosen, nor are tools that need a path if the prompt has none.
     A short prompt such as "hi" must share a word with the tool.

@@ -617,7 +617,7 @@ def rules() -> None:
     for code, ruff in RUFF_RULES.items():
         click.echo(f"ruff/{code:<17}{ruff['severity']:<10}{ruff['why']}")
     if not find_ruff():
-        _note(f"ruff is not installed: {install_command('review')}")
+        _note(f"ruff is not installed; install it: {install_command('review')}")
 
 
 @review.command()

@@ -375,7 +375,7 @@ class Scratch:
 def changes(
     root: str | os.PathLike[str], scratch: Scratch, count: int
 ) -> Iterator[tuple[Bundle, Sample]]:
-    """Yield the changes to review, each with its Sample: an undone fix, a clean change, and so on.
+    """Yield each change to review with its Sample. A change is an undone fix or a clean commit.
 
     An undone fix is a fix of the history in reverse, so that its defect is back. There are at most
     `count` fixes, and never more clean changes than fixes.

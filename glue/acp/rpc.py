@@ -340,4 +340,4 @@ def _is_escaped(text: bytes, index: int, step: int) -> bool:
 
 def _refuse_constant(text: str) -> Any:
     """Raise ValueError for NaN and Infinity, which Python's JSON parser accepts by default."""
-    raise ValueError(f"{text} is not valid JSON")
+    raise ValueError(f"{text} is not a number in JSON")

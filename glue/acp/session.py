@@ -229,7 +229,7 @@ class OpenSession:
             self.session.configure(instructions=given)
 
     async def confirm(self, question: Question) -> dict[str, Any] | None:
-        """Ask an MCP server's question as a permission request; return None if there is no answer.
+        """Show an MCP server's question as a permission request; return None unless it is allowed.
 
         This is for an editor without forms. If the user allows it, return {} for a page, and for a
         form the value true for every required field. Return None if the user declines. Also return

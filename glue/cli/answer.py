@@ -89,7 +89,9 @@ def _all_sessions(named: str | None) -> dict[str, tuple[Message, ...]]:
 )
 @click.option("--result", metavar="TEXT", help="Do not run the call; TEXT is its result.")
 @click.option("--agent", "file", metavar="FILE.py", help="Continue with the agent of this file.")
-@click.option("-m", "--model", metavar="NAME", help="Continue with this model.")
+@click.option(
+    "-m", "--model", metavar="NAME", help="Continue the run with this model instead of its own."
+)
 @click.option("--tools", metavar="LIST", help="Continue with these tools, such as edit,git.")
 @store_option
 @click.option("--json", "as_json", is_flag=True, help="Print each event as a line of JSON.")

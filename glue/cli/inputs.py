@@ -178,7 +178,7 @@ _FIELD = re.compile(r"\s*(\w+)\s*(?:[:\s]\s*(list\[)?(str|int|float|bool)\]?)?\s
 
 
 def read_schema(given: str) -> Mapping[str, Any]:
-    """Return the JSON schema that the value of --schema contains or describes.
+    """Return the JSON schema that --schema gives as JSON, as a file or as a list of fields.
 
     `given` is JSON, the path of a JSON file, or a list of fields such as "name: str, age: int".
     """

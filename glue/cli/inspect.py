@@ -18,7 +18,7 @@ from glue.text import one_line
 @click.argument("file", metavar="FILE.py")
 @json_option
 def inspect(file: str, as_json: bool) -> None:
-    """Describe an agent file: its header, settings, agents and tools. The file is not run."""
+    """Print the header, settings, agents and tools of an agent file, without running it."""
     found = describe(file)
     if as_json:
         print_json(found)

@@ -52,11 +52,11 @@ dry_run_option = click.option(
 async def prune_sessions(
     store: Store, older: float, outcomes: Sequence[str], *, dry_run: bool
 ) -> tuple[list[str], list[str]]:
-    """Delete sessions that have not changed for `older` seconds; return deleted and skipped ids.
+    """Delete old sessions, but no paused ones; return the ids of the deleted and of the skipped.
 
-    Sessions that wait for an answer are kept, unless `outcomes` names `paused`. If `outcomes` has
-    names, only sessions with these outcomes are deleted. `dry_run` deletes nothing, but
-    returns the ids that would be deleted.
+    Sessions that changed in the last `older` seconds are kept, and those that wait for an answer
+    unless `outcomes` names `paused`. If `outcomes` has names, only sessions with these outcomes
+    are deleted. `dry_run` deletes nothing, but returns the ids that would be deleted.
 
     Returns:
         The ids of the deleted sessions, and the ids of old sessions that were skipped because they

@@ -240,8 +240,8 @@ def _prompt(row: Mapping[str, Json]) -> str:
         if prompt is not None:
             fault = f"'prompt' must be a string, not {type(prompt).__name__}"
         raise ValueError(
-            f"{fault}; the row has: {_names(row)}; add a 'prompt', or pass a template (--template, "
-            "template=) that makes the prompt of other fields"
+            f"{fault}; the row has: {_names(row)}; add a 'prompt', or build it from "
+            "other fields with a template (--template, template=)"
         )
     return prompt
 

@@ -94,7 +94,7 @@ def search(query: dict[str, Any]) -> list[str]:
     if budget.stopped:
         notes.append(f"the search stopped early ({budget.stopped}): narrow the path")
     if budget.skipped:
-        notes.append(f"{budget.skipped} unreadable entries were skipped")
+        notes.append(f"{budget.skipped} entries were skipped: unreadable or nested too deep")
     return notes
 
 

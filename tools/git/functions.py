@@ -78,7 +78,7 @@ def diff_branch(
     excludes: Iterable[str] = (),
     blocklist: Blocklist | None = None,
 ) -> Tool[..., Any]:
-    """Return only the tool git_diff_branch. `tools` describes the arguments.
+    """Return the single tool git_diff_branch; the function `tools` documents the arguments.
 
     >>> diff_branch(".", "main", excludes=["*.lock"]).name
     'git_diff_branch'
@@ -89,7 +89,7 @@ def diff_branch(
 def log_branch(
     root: str | os.PathLike[str], base: str | None = None, *, bases: Iterable[str] = ()
 ) -> Tool[..., Any]:
-    """Return only the tool git_log_branch. `tools` describes the arguments.
+    """Return the single tool git_log_branch; the function `tools` documents the arguments.
 
     >>> log_branch(".", "main").name
     'git_log_branch'
@@ -104,7 +104,7 @@ def show(
     excludes: Iterable[str] = (),
     blocklist: Blocklist | None = None,
 ) -> Tool[..., Any]:
-    """Return only the tool git_show. `tools` describes the arguments."""
+    """Return the single tool git_show; the function `tools` documents the arguments."""
     return _show(_Checkout(root, None, (), includes, excludes, blocklist))
 
 
@@ -115,7 +115,7 @@ def blame(
     excludes: Iterable[str] = (),
     blocklist: Blocklist | None = None,
 ) -> Tool[..., Any]:
-    """Return only the tool git_blame. `tools` describes the arguments."""
+    """Return the single tool git_blame; the function `tools` documents the arguments."""
     return _blame(_Checkout(root, None, (), includes, excludes, blocklist))
 
 

@@ -24,7 +24,7 @@ FLUSH_SECONDS = 0.5  # the time to write messages that are still queued
 
 
 class ServerOutput:
-    """The output of a server process that is not a message: stderr and invalid lines."""
+    """The last stderr of a server process, and how many of its stdout lines are not messages."""
 
     def __init__(self) -> None:
         self.tail = b""  # the last bytes of standard error

@@ -119,7 +119,7 @@ def make(data: Mapping[str, Any], where: str = "review config") -> Config:
 
 
 def matches(path: str, patterns: tuple[str, ...]) -> bool:
-    """Return whether a file matches one of the globs in `patterns`, read as in a .gitignore.
+    """Return whether a file matches a glob in `patterns`: as in a .gitignore, but without `!`.
 
     A glob without `/` matches the name of the file, or of a folder above it, at any depth. A glob
     with `/` starts at the top of the repository. `*` matches within one name, `**` across folders.
@@ -186,5 +186,5 @@ def why_not(change: ReviewedChange, config: Config) -> str:
     message = change.commits[0].message.lower() if change.commits else ""
     for mark in config.skip_titles:
         if mark.lower() in message:
-            return f"the message of the last commit contains {mark}"
+            return f"the message of the last commit contains {mark!r}"
     return ""

@@ -206,7 +206,7 @@ def read_severity(value: object) -> Severity:
 
 
 def read_confidence(value: object) -> Confidence:
-    """Return the confidence that a word or a number means, or "medium" for any other value.
+    """Return the confidence (high, medium or low) of a word or a number, or "medium" if unclear.
 
     Upper and lower case are the same. True means "high", and False means "low".
     """

@@ -199,7 +199,7 @@ class ReviewDraft:
         self.sent_back += 1
 
     def _send_back(self, finding: Finding, reason: str) -> None:
-        """Store a finding and raise ToolError, or do nothing if it corrects a stored finding.
+        """Hold a finding and raise ToolError, unless it is the corrected version of a held finding.
 
         The text of the error is `reason`. A stored finding is recorded at the end if the model does
         not correct it.

@@ -61,7 +61,7 @@ async def test_a_walk_stops_at_the_maximum_depth(tools: Tools, tmp_path: Path) -
 
     for said, note in (
         (found, "1 folders could not be entered"),
-        (hits, "1 unreadable entries were skipped"),
+        (hits, "1 entries were skipped: unreadable"),
     ):
         assert said.startswith("60/60/")
         assert "70/" not in said

@@ -135,6 +135,6 @@ def test_only_the_newest_commit_can_skip_the_review() -> None:
     other = ChangeCommit(sha="2" * 40, message="Fix")
 
     assert why_not(ReviewedChange(commits=(skipped, other)), make({})) == (
-        "the message of the last commit contains [skip-review]"
+        "the message of the last commit contains '[skip-review]'"
     )
     assert why_not(ReviewedChange(commits=(other, skipped)), make({})) == ""
