@@ -150,7 +150,7 @@ def _short(node: ast.AST) -> str:
 
 
 def _ignored_nodes(tree: ast.Module) -> set[ast.AST]:
-    """Return the nodes in annotations, TYPE_CHECKING tests, class decorators, zip and lru_cache.
+    """Return the nodes in annotations, TYPE_CHECKING, class decorators, zip and lru_cache.
 
     No behaviour depends on these, so they are not mutated. `strict=True` of zip asserts that the
     lengths are equal, and the size of a cache changes only the speed.
@@ -159,6 +159,8 @@ def _ignored_nodes(tree: ast.Module) -> set[ast.AST]:
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             found.add(node)
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "TYPE_CHECKING":
+            found.add(node.value)
         if isinstance(node, ast.ClassDef):
             for decorator in node.decorator_list:
                 found.update(ast.walk(decorator))

@@ -248,3 +248,16 @@ def test_a_confined_process_has_no_capabilities() -> None:
         assert lines["CapBnd"] == "0" * 16
     assert lines["NoNewPrivs"] == "1"
     assert lines["Seccomp"] == "2"
+
+
+@needs_landlock
+def test_a_program_does_not_run_if_it_cannot_be_confined() -> None:
+    plan = json.dumps({"read": ["/"], "write": [], "list": [], "network": False, "metadata": True})
+    layers = [*START, plan] * 17  # Linux stacks at most 16 sets of Landlock rules
+
+    done = subprocess.run(
+        [*layers, "echo", "it ran"], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("the sandbox could not be set up: ")

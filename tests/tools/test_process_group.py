@@ -277,3 +277,15 @@ def test_end_marked_does_not_wait_if_no_process_is_left() -> None:
 
     # Each wait for a few milliseconds would be a switch.
     assert resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before < 10
+
+
+def test_without_waitid_has_exited_reaps_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    monkeypatch.delattr(os, "waitid")
+
+    running = has_exited(child)
+    child.communicate(b"\n", timeout=30)
+
+    assert (running, has_exited(child)) == (False, True)
+    child.returncode = None  # as if nothing had waited for the child
+    assert has_exited(child)

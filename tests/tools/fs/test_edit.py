@@ -691,3 +691,12 @@ def test_an_empty_line_at_the_end_of_the_new_text_is_kept() -> None:
 
 def test_a_windows_file_without_a_last_newline_gets_none() -> None:
     assert edit(b"a\r\nb", "b", "B\r\n").content == b"a\r\nB"
+
+
+@pytest.mark.parametrize("quotes", ["''", "\u2018\u2019"])
+def test_a_place_with_other_indentation_and_quotes_makes_a_quote_ambiguous(quotes: str) -> None:
+    first, last = quotes
+    content = f"if x:\n    say('a')\n    go()\nif y:\n      say({first}a{last})\n      go()\n"
+
+    with pytest.raises(ToolError, match="`old` matches 2 places"):
+        edit(content.encode(), "  say('a')\n  go()\n", "  b\n")
