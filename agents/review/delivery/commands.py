@@ -38,6 +38,13 @@ CONFIG = (
     " a pull request cannot change them for its own review."
 )
 
+NOTED = "Noted: the next reviews leave this finding out, unless its code changes."
+NO_ID = (
+    "Nothing was dismissed, because the command names no finding: write `/ignore ID REASON`"
+    " with the id of a finding."
+)
+NOT_POSTED = "There is no line for `.glue/dismissed`, because no posted finding has this id."
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
@@ -148,11 +155,12 @@ def reply(command: Command, line: str = "") -> str:
     The text begins with a marker, so that the reply is not posted twice. `line` is the line for
     `.glue/dismissed`, if the command is `/ignore always`.
     """
-    words = {
-        "help": HELP,
-        "config": CONFIG,
-        "ignore": "Noted: the next reviews leave this finding out, unless its code changes.",
-    }.get(command.name, "")
+    words = {"help": HELP, "config": CONFIG, "ignore": NOTED}.get(command.name, "")
+    is_lasting = _ALWAYS.match(command.argument) is not None
+    if command.name == "ignore" and not DISMISSED.match(_ALWAYS.sub("", command.argument)):
+        words = NO_ID
+    elif command.name == "ignore" and is_lasting and not line:
+        words = f"{NOTED} {NOT_POSTED}"
     if line:
         words += "\n\nFor later pull requests, commit this line to `.glue/dismissed`:\n\n"
         words += clean.fence(line, "text")

@@ -89,10 +89,16 @@ def line(finding: Finding, label: Label, reason: str) -> str:
 def added(text: str, new: str) -> str:
     """Return `text`, the content of `.glue/dismissed`, with the line `new` at its end.
 
-    An older line of the same finding is removed.
+    Older lines of the same finding are removed.
     """
     mark = new.split(" ", 1)[0]
-    rows = [row for row in text.splitlines(keepends=True) if not row.startswith(f"{mark} ")]
+    rows = [row for row in text.splitlines(keepends=True) if not _names(row, mark)]
     if rows and not rows[-1].endswith("\n"):
         rows[-1] += "\n"
     return "".join(rows or [HEADER]) + new
+
+
+def _names(row: str, fingerprint: str) -> bool:
+    """Return whether a row of `.glue/dismissed` has the fingerprint, in any form that is read."""
+    match = _ROW.match(row.strip())
+    return match is not None and match[1].lower() == fingerprint

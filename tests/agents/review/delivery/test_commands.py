@@ -12,6 +12,9 @@ import pytest
 from fakes.forge import FakeForge
 
 from glue.agents.review.delivery.commands import (
+    NO_ID,
+    NOT_POSTED,
+    NOTED,
     Command,
     allowed,
     dismissals,
@@ -174,6 +177,24 @@ def test_dismissals_have_the_same_syntax_in_comments_commits_and_files() -> None
     written = (*dedupe.dismissals(bundle), *dismissals([remark], [], lambda user: "write"))
 
     assert [(one.id, one.reason) for one in written] == [("0123abcd", "wanted")] * 3
+
+
+@pytest.mark.parametrize(
+    ("argument", "answer"),
+    [
+        ("deadbeef00 meant so", NOTED),
+        ("", NO_ID),
+        ("because", NO_ID),
+        ("always", NO_ID),
+        ("always deadbeef00 meant so", f"{NOTED} {NOT_POSTED}"),
+    ],
+)
+def test_the_reply_to_ignore_states_whether_a_finding_was_dismissed(
+    argument: str, answer: str
+) -> None:
+    text = reply(Command(name="ignore", argument=argument, comment=5))
+
+    assert text == f"<!-- glue-review:reply v=1 to=5 -->\n{answer}"
 
 
 def test_lasting_dismissal_of_a_maintainer_becomes_a_line_of_the_memory() -> None:

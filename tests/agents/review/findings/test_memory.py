@@ -85,6 +85,14 @@ async def test_right_finding_is_not_dismissed() -> None:
         assert (len(report.items), len(report.dismissed)) == (shown, 1 - shown)
 
 
+@pytest.mark.parametrize("row", ["ABCDABCDABCDABCD: wrong", "  abcdabcdabcdabcd\twrong"])
+def test_new_decision_replaces_old_ones_in_every_form_that_is_read(row: str) -> None:
+    text = memory.added(f"# Decisions\n{row}", memory.line(FINDING, "right", "a bug"))
+
+    assert text == "# Decisions\nabcdabcdabcdabcd right shop.py: Wrong sum: a bug\n"
+    assert memory.added("no id", "x\n") == "no id\nx\n"
+
+
 def test_new_decision_replaces_the_old_one_on_the_same_finding() -> None:
     one = memory.line(FINDING, "wrong", "it is meant")
     other = memory.line(replace(FINDING, fingerprint="0123" * 4), "right", "")
