@@ -119,7 +119,16 @@ def catalogs(source: str | os.PathLike[str] | Traversable = "glue.prompts:") -> 
 
 
 def _has_prompts(folder: Traversable) -> bool:
-    return any(file.name.endswith(".md") for file in folder.iterdir())
+    return bool(_prompt_files(folder))
+
+
+def _prompt_files(folder: Traversable) -> list[Traversable]:
+    """Return the Markdown files in a folder, without hidden ones."""
+    return [
+        file
+        for file in folder.iterdir()
+        if file.name.endswith(".md") and not file.name.startswith(".")
+    ]
 
 
 def _locate(source: str | os.PathLike[str] | Traversable) -> tuple[Traversable, str]:
@@ -149,11 +158,7 @@ def _read(folder: Traversable, where: str) -> dict[str, str]:
     `where` names the folder in messages. Raise PromptError if there are none.
     """
     try:
-        found = [
-            file
-            for file in folder.iterdir()
-            if file.name.endswith(".md") and not file.name.startswith(".")
-        ]
+        found = _prompt_files(folder)
         # Only trailing newlines are stripped: trailing spaces may be intended.
         texts = {
             file.name[:-3]: file.read_text(encoding="utf-8").rstrip("\r\n") + "\n" for file in found

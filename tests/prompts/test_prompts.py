@@ -138,6 +138,8 @@ def test_two_versions_can_be_compared(folder: Path) -> None:
 
 def test_all_prompts_below_a_folder_are_listed(folder: Path) -> None:
     (folder.parent / "empty").mkdir()
+    (folder.parent / "hidden").mkdir()
+    (folder.parent / "hidden" / "._v1.md").write_text("not a prompt")
 
     assert [catalog.name for catalog in catalogs(folder.parent)] == ["greeting"]
     with pytest.raises(PromptError, match="cannot be read"):

@@ -78,6 +78,10 @@ class Replacement:
 def read_edits(given: Mapping[str, Any]) -> list[Replacement]:
     """Return the replacements that the arguments of an edit_file call describe."""
     several = [Replacement(old=each["old"], new=each["new"]) for each in given.get("edits") or ()]
+    if several and not given.get("old") and (given.get("new") or given.get("replace_all")):
+        raise ToolError(
+            "new and replace_all belong to old; quote the text in old, or leave them out"
+        )
     if given.get("old") or not several:
         whole = bool(given.get("replace_all"))
         several.insert(

@@ -116,9 +116,7 @@ def _server(where: str, name: str, given: Any, environ: Mapping[str, str]) -> Se
     def variable(match: re.Match[str]) -> str:
         found = environ.get(match[1]) or match[2]
         if found is None:
-            raise ConfigError(
-                f"{where}: server {name!r} needs the variable {match[1]}, which is not set"
-            )
+            raise ConfigError(f"it needs the variable {match[1]}, which is not set")
         return found
 
     def text(key: str, value: Any) -> str:

@@ -275,6 +275,18 @@ def test_several_edits_of_one_call_are_all_made_or_none(tools: Tools, tmp_path: 
     assert (tmp_path / "a").read_text() == "1\ntwo\n"
 
 
+@pytest.mark.parametrize("ignored", [{"new": "x"}, {"replace_all": True}])
+def test_new_without_old_is_refused_beside_edits(
+    tools: Tools, tmp_path: Path, ignored: dict[str, Any]
+) -> None:
+    (tmp_path / "a").write_text("one\n")
+
+    with pytest.raises(ToolError, match="belong to old"):
+        tools["edit_file"]("a", edits=[{"old": "one", "new": "1"}], **ignored)
+
+    assert (tmp_path / "a").read_text() == "one\n"
+
+
 def test_write_file_keeps_the_encoding_or_refuses_the_text(tools: Tools, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes("café\n".encode("latin-1"))
 
