@@ -468,7 +468,8 @@ class Tables:
             run(f"DELETE FROM glue_sessions WHERE id IN ({old}){self.store._free}", *values)
             run(f"DELETE FROM glue_rows WHERE id IN ({old})", *values)
             unused = "created < ? AND id NOT IN (SELECT map FROM glue_rows)"
-            run(f"DELETE FROM glue_maps WHERE {unused}", before)
+            mine = "(? = '' OR queue = ?)"
+            run(f"DELETE FROM glue_maps WHERE {mine} AND {unused}", queue, queue, before)
         return count
 
     # The ledger -----------------------------------------------------------------------------------

@@ -127,10 +127,11 @@ def unpriced(model: str, *, counted: bool = True) -> ConfigError:
     The error asks for a price of `model`. If `counted` is False, the error says instead that the
     provider did not report the tokens of a reply.
     """
+    price = f"GLUE_PRICES={model or 'MODEL'}=IN/OUT"
     model = model or "this model"
     why = (
         f"no price is known for {model}; to run without the budget, use usd_budget=None or "
-        f"--usd-budget none; to set a price, use prices= or GLUE_PRICES={model}=IN/OUT"
+        f"--usd-budget none; to set a price, use prices= or {price}"
     )
     if not counted:
         why = (

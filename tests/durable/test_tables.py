@@ -361,6 +361,18 @@ def test_old_rows_are_pruned_with_their_sessions(tables: Tables) -> None:
     assert [info.id for info in infos] == ["m-3"]
 
 
+def test_pruning_a_queue_keeps_the_budgets_of_other_queues(tables: Tables) -> None:
+    tables.begin_map("mine", "q", 1.0, None)
+    tables.begin_map("other", "other", 2.0, None)
+
+    tables.prune("q", time.time() + 60)
+
+    assert tables.balance("other").usd_budget == 2.0
+    assert tables.balance("mine").usd_budget is None
+    tables.prune("", time.time() + 60)
+    assert tables.balance("other").usd_budget is None
+
+
 class Unreliable(SQLiteStore):
     """A store of a database that may be away for some time."""
 

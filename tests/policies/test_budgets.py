@@ -137,6 +137,8 @@ def test_the_error_without_a_price_tells_how_to_set_one() -> None:
         "usd_budget cannot be checked: no price is known for m; to run without the budget, use "
         "usd_budget=None or --usd-budget none; to set a price, use prices= or GLUE_PRICES=m=IN/OUT"
     )
+    assert "no price is known for this model;" in str(unpriced(""))
+    assert "GLUE_PRICES=MODEL=IN/OUT" in str(unpriced(""))
     assert str(unpriced("", counted=False)) == (
         "usd_budget cannot be checked: this model does not report how many tokens it used; "
         "to run without the budget, use usd_budget=None or --usd-budget none; "

@@ -172,7 +172,7 @@ def test_a_wrong_setting_is_named_with_its_place(given: Any, why: str) -> None:
     with pytest.raises(ConfigError, match=f"server 'a'.*{why}") as caught:
         mcp.read_config({"mcpServers": {"a": given}}, {})
 
-    assert str(caught.value).count("server 'a'") == 1
+    assert str(caught.value).count("the MCP configuration") == 1
 
 
 def test_the_defaults_of_a_server() -> None:
