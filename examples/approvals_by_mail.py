@@ -42,7 +42,7 @@ def mail(session: str, result: glue.RunResult[None]) -> None:
         with smtplib.SMTP(host, int(port or 25), timeout=30) as server:
             server.send_message(message)
     except OSError as error:  # also the base of all SMTP errors
-        sys.exit(f"error: {host} did not accept the mail ({error}); {session} still waits")
+        sys.exit(f"error: {host} did not accept the mail ({error}); session {session} still waits")
 
 
 def main() -> int:
@@ -60,7 +60,7 @@ def main() -> int:
         answer = glue.allow() if given.command == "yes" else glue.deny("the refund was refused")
         waiting = {call.id: answer for call in session.pending_sync()}
         if not waiting:
-            raise SystemExit(f"error: no call waits in session {name}")
+            raise SystemExit(f"error: no tool call waits in session {name}")
         result = session.resume_sync(decisions=waiting, unwrap=False)
     if result.pending:
         mail(name, result)

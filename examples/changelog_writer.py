@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["glue-agents"]
 # ///
-"""The changelog since a tag: `python changelog_writer.py v1.2.0 --folder my-checkout`.
+"""Print the changelog since a tag: `python changelog_writer.py v1.2.0 --folder my-checkout`.
 
 The model sorts the commits. The program checks its work: every commit is in one entry or is listed
 as left out, and hashes that the model invented are removed.
@@ -28,9 +28,9 @@ class Entry:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Write the changelog since a tag.")
+    parser = argparse.ArgumentParser(description="Print the changelog since a tag.")
     parser.add_argument("since", help="a tag, a branch or a commit")
-    parser.add_argument("--folder", default=".", help="the checkout")
+    parser.add_argument("--folder", default=".", help="the folder of the git checkout")
     given = parser.parse_args()
     with Repo(given.folder) as repo:
         log = repo.log(given.since, "HEAD", limit=500)

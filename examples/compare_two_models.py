@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["glue-agents"]
 # ///
-"""Two models on the same cases: `python compare_two_models.py cases.jsonl anthropic openai`."""
+"""Compare two models on cases: `python compare_two_models.py cases.jsonl anthropic openai`."""
 
 import argparse
 import sys

@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["glue-agents"]
 # ///
-"""Cloud models, and a local model if there is no network: `python failover_local.py "Hello"`.
+"""Cloud models, and a local model if they all fail: `python failover_local.py "Hello"`.
 
 The models are asked in order. Before a flight: `ollama pull qwen3:0.6b`.
 """

@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["glue-agents"]
 # ///
-"""Captions (alt texts) of pictures, as JSON lines: `python image_captions.py *.png`.
+"""Print captions (alt texts) of pictures as JSON lines: `python image_captions.py *.png`.
 
 A picture that cannot be read or described is reported; the others are still described.
 """

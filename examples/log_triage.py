@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["glue-agents"]
 # ///
-"""The cause of the errors in a log: `python log_triage.py "Why do orders fail? See app.log"`.
+"""Find the cause of errors in a log: `python log_triage.py "Why do orders fail? See app.log"`.
 
 The log may be large: a tool groups its warnings and errors, and the model reads only the lines
 around the ones that it asks for.

@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["glue-agents"]
 # ///
-"""Tickets sorted by team, once a night: `python nightly_map.py tickets.csv sorted.jsonl`.
+"""Sort tickets by team, once a night: `python nightly_map.py tickets.csv sorted.jsonl`.
 
 If it is killed or a provider fails, the same command continues: finished rows are not run again.
 """

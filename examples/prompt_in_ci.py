@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["glue-agents"]
 # ///
-"""A prompt is tested in CI without a key: `python prompt_in_ci.py prompt.md cases.jsonl`.
+"""Test a prompt in CI without a key: `python prompt_in_ci.py prompt.md cases.jsonl`.
 
 `--record` asks the model and stores its replies, `--accept` makes the result the new baseline.
 """
@@ -23,7 +23,7 @@ def stock(title: str) -> int:
 
 
 def evaluate(prompt: Path, cases: Path, *, record: bool, repeat: int) -> Evaluation:
-    """Run the cases with a prompt, on the real model or on its recorded replies."""
+    """Run the cases on a real model and record its replies, or on the recorded replies."""
     cassette = prompt.with_suffix(".cassette.jsonl")
     model: Recorder | Replay
     if record:

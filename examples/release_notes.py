@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["glue-agents"]
 # ///
-"""Release notes from a changelog: `python release_notes.py CHANGELOG.md 0.1.0 > notes.md`.
+"""Write release notes from a changelog: `python release_notes.py CHANGELOG.md 0.1.0 > notes.md`.
 
 Names in backticks must be in the changelog. Notes with an invented name are sent back to the model.
 """
@@ -24,7 +24,7 @@ commands, functions and options in backticks, exactly as the changelog has them.
 
 
 class NoInventedNames(Policy):
-    """Ask the model, at most twice, to correct an answer that has names not in the changelog."""
+    """Ask the model, at most twice, to correct names in backticks that the changelog lacks."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -40,7 +40,7 @@ class NoInventedNames(Policy):
 
 
 def section(text: str, version: str) -> str:
-    """Return the section of a version, without its heading."""
+    """Return the section of a version without its heading, or exit if it is missing."""
     found = re.search(
         rf"^## \[?{re.escape(version)}\b.*?\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL
     )

@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["glue-agents[review]"]
 # ///
-"""The review bot from Python, with annotations for CI: `python review_in_ci.py --base main`.
+"""Review a branch and print annotations for GitHub: `python review_in_ci.py --base main`.
 
 Without a model, only analysers and rules run, and no key is needed.
 """
@@ -28,8 +28,8 @@ def escaped(text: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Review the current branch.")
     parser.add_argument("--base", default="", help="the branch to compare with")
-    parser.add_argument("--folder", default=".", help="the checkout")
-    parser.add_argument("-m", "--model", default="", help="such as anthropic:claude-haiku-5-5")
+    parser.add_argument("--folder", default=".", help="the folder of the git checkout")
+    parser.add_argument("-m", "--model", default="", help="the model that reviews, if any")
     given = parser.parse_args()
     asked = [providers.new(given.model)] if given.model else []
 

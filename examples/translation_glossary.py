@@ -48,7 +48,7 @@ class Glossary(Policy):
 def main() -> int:
     parser = argparse.ArgumentParser(description="Translate a text with a glossary.")
     parser.add_argument("file", type=Path)
-    parser.add_argument("--to", default="German", help="the language")
+    parser.add_argument("--to", default="German", help="the language of the translation")
     parser.add_argument("--glossary", type=Path, default=Path("glossary.csv"))
     given = parser.parse_args()
     source = given.file.read_text()

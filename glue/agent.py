@@ -373,7 +373,10 @@ class Agent(Closeable, Generic[DepsT, OutputT]):
         prices: Mapping[str, tuple[float, float]] | None = None,
         telemetry: bool | OpenTelemetry | None = None,
     ) -> RunResult[OutputT]:
-        """Continue a run that stopped early, with no new prompt, and return the new result.
+        """Continue a run that stopped early, without a new prompt, and return the new result.
+
+        If the resumed run fails, its error is raised. If `result` is complete or was refused,
+        raise InvalidContinuation.
 
         A run that reached a limit continues from its last message:
 
@@ -531,7 +534,7 @@ class Agent(Closeable, Generic[DepsT, OutputT]):
 
     @hinted
     def as_tool(self, name: str = "", description: str = "") -> AgentTool:
-        """Return a tool that runs this agent with a prompt; each call starts a new transcript."""
+        """Return a tool that runs this agent with a prompt. Each call starts a new transcript."""
         # Loads the loop, which `from glue import Agent` does without.
         from glue.subagent import AgentTool
 
@@ -543,9 +546,10 @@ class Agent(Closeable, Generic[DepsT, OutputT]):
         return AgentTool(self, name, description or f"Hand a task to the agent {name}.")
 
     def cli(self, prompt: str = "") -> None:
-        """Run this agent as a command, with the prompt from the arguments or from stdin.
+        """Run this agent as a command: read the command line, print the answer and exit.
 
-        If neither contains a prompt, `prompt` is used.
+        The prompt is read from the arguments or from stdin. If neither contains a prompt, `prompt`
+        is used. The exit code is that of the outcome.
         """
         check_text("prompt", prompt)
         import_module("glue.cli.run").run_agent(self, prompt=prompt)

@@ -54,7 +54,7 @@ class Case:
         return self.folder is not None or bool(self.files)
 
     def listed(self, check: str) -> list[str]:
-        """Return the texts of the check `check` of the case, or [] if the case lacks this check."""
+        """Return the wanted values of a check as a list, or [] if the case lacks the check."""
         return _as_list(self.checks.get(check, []))
 
 
@@ -129,12 +129,12 @@ def _schema() -> Mapping[str, Json]:
 
 
 def _as_list(wanted: Json) -> list[Any]:
-    """Return a list as it is, and any other value as a list of one."""
+    """Return `wanted` if it is a list, or else a list that contains only `wanted`."""
     return wanted if isinstance(wanted, list) else [wanted]
 
 
 def _problem(check: str, wanted: Json, result: RunResult[Any]) -> str:
-    """Return why a result fails a check, or an empty text if it passes."""
+    """Return why a result fails a check, or "" if it passes. "python" and "judge" always pass."""
     text, listed = result.text, _as_list(wanted)
     match check:
         case "equals":
@@ -247,7 +247,7 @@ def _entry(entry: Json) -> str:
 def check(
     case: Case, result: RunResult[Any], functions: Mapping[str, Function] | None = None
 ) -> tuple[float, tuple[str, ...]]:
-    """Return the score of a result, and the reasons if it is below 1.
+    """Return the score of a result from 0 to 1, and the reasons for a score below 1.
 
     The score is the lowest of all checks. A run that did not end with an answer fails, unless the
     case names that outcome. A case that has only a judge gets 1 here.

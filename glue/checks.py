@@ -77,7 +77,7 @@ def check_number(name: str, value: object, *, least: float = 0, whole: bool = Fa
 
 
 def with_form(form: str) -> Callable[[type[T]], type[T]]:
-    """Return a class decorator whose constructor shows the right `form` if arguments are wrong.
+    """Return a class decorator: wrong arguments of the class raise a TypeError that shows `form`.
 
     The class must be a keyword-only dataclass, and `form` an example of a correct call. A
     positional or unknown argument raises a TypeError that shows `form` or a similar field name.

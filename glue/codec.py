@@ -127,9 +127,10 @@ def to_json(value: Any) -> Json:
 
 
 def to_plain(value: Any, other: Callable[[Any], Json] = str) -> Json:
-    """Return any object as JSON with all its fields, for logs and displays.
+    """Convert any object to JSON for logs and displays. `from_json` cannot decode the result.
 
-    `other` converts an object of an unknown class. `from_json` cannot decode the result.
+    Fields that have their default values are included, except in messages. Caches and the field
+    `extra` are left out. `other` converts an object of an unknown class.
     """
     if isinstance(value, Enum):  # before str, because a StrEnum is both
         return value.value

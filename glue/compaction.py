@@ -47,7 +47,7 @@ class Compactor(Protocol):
 
 
 class Compaction(Policy):
-    """A policy that shortens the transcript of a run before a request or after an error.
+    """A policy that shortens a transcript that nearly fills the window or was rejected as too long.
 
     A run shortens it at most once before a request, and once after a provider has rejected it as
     too long. After such an error, it is not shortened before a request any more.
@@ -124,7 +124,7 @@ def size(state: State, request: Request) -> int:
 
 
 async def compact(state: State) -> bool:
-    """Shorten a transcript that was rejected as too long; return whether a policy shortened it.
+    """Shorten a transcript that was rejected as too long. Return False if no policy shortened it.
 
     A second call in the same run returns False.
     """
@@ -212,7 +212,7 @@ def _joined(first: AssistantMessage, second: AssistantMessage) -> AssistantMessa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepRecent:
-    """A compactor that keeps the end of a transcript; made by `keep_recent`."""
+    """A compactor that keeps only the last messages of a transcript. `keep_recent` creates it."""
 
     n_messages: int | None
     n_tokens: int | None
@@ -298,7 +298,7 @@ _LONGEST = 4_000  # characters of one message that the summarizing model sees
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summarize:
-    """A compactor that replaces old messages by a summary; made by `summarize`."""
+    """A compactor that replaces old messages by a summary. `summarize` creates it."""
 
     model: str | Provider | None
     keep: KeepRecent
@@ -306,7 +306,7 @@ class Summarize:
     max_tokens: int
 
     async def compact(self, messages: Sequence[Message], state: State) -> Sequence[Message] | None:
-        """Return a summary that a model writes, then the recent messages; or None to keep all.
+        """Ask a model for a summary. Return it with the recent messages, or None to keep all.
 
         If the model writes no summary, return only the recent messages.
         """

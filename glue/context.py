@@ -171,7 +171,7 @@ class Spending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """Values that the caller of a run passes to its tools: deps, permission, session and more."""
+    """Values that the caller passes to a run, such as deps, permission, hooks and session id."""
 
     run_id: str = field(default_factory=new_id)
     session_id: str = ""

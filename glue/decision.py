@@ -85,13 +85,19 @@ class PendingCall:
 
 
 def allow(remember: Scope = "call") -> Decision:
-    """Return a decision that allows the call."""
+    """Return a decision that allows the call, and later calls in the scope `remember`.
+
+    The scope "call" is this call only.
+    """
     _check_scope(remember)
     return Decision(allowed=True, remember=remember)
 
 
 def deny(reason: str = "", remember: Scope = "call") -> Decision:
-    """Return a decision that refuses the call; the model is told the reason."""
+    """Return a decision that refuses the call, with a reason for the model.
+
+    Later calls in the scope `remember` are refused too. The scope "call" is this call only.
+    """
     check_text("reason", reason)
     _check_scope(remember)
     return Decision(allowed=False, reason=reason, remember=remember)

@@ -88,7 +88,9 @@ async def evaluate(
     on_row: Callable[[str, MapRow], object] | None = None,
     around: Around | None = None,
 ) -> Evaluation:
-    """Run every case on every model with `glue.map`, check the results and return all trials.
+    """Run every case on every model, check the results, and return the Evaluation of the trials.
+
+    The trials run with `glue.map`. Trials that the budget or `cancel` stopped are left out.
 
         evaluation = await glue.evaluate(agent, "cases.jsonl", models=["anthropic", "openai"])
 
@@ -264,9 +266,9 @@ class _Runner:
         merged = self.agent.merge(settings)
 
         def settings_of(row: Row, session: str) -> dict[str, Any]:
-            """Return the settings of a trial that differ from the agent's: its tools and hooks.
+            """Return the tools and hooks of a trial. If its case needs a folder, create the folder.
 
-            Its tools work in its folder. Tools with an answer in the case return that answer.
+            The tools work in the folder. Tools with an answer in the case return that answer.
             """
             case, tools = self.planned[row.number - 1][0], tuple(merged.tools or ())
             if self.factory is not None and case.has_folder:
@@ -359,7 +361,7 @@ def _trial(
     messages: tuple[Message, ...],
     functions: Mapping[str, Function],
 ) -> CaseTrial:
-    """Run the checks of a case on the result of its row; return the trial with its score."""
+    """Run the checks of a case on the result of its row, and return the trial with the score."""
     result = row_result(row, messages)
     result = replace(result, new_messages=messages[len(case.messages) - 1 :])
     score, reasons = check(case, result, functions)
@@ -386,7 +388,7 @@ def _trial(
 
 
 async def _judge(runner: _Runner, judge: Model, trials: list[CaseTrial]) -> list[CaseTrial]:
-    """Ask the judge about each criterion of each trial, and return the trials with the verdicts.
+    """Ask the judge about the criteria of complete trials, and return trials with the verdicts.
 
     Only the answer of a complete run is judged. A trial is left out if the judge has not answered
     all of its criteria.
@@ -423,7 +425,7 @@ async def _judge(runner: _Runner, judge: Model, trials: list[CaseTrial]) -> list
 
 
 def _verdict(case: Case, result: RunResult[Any]) -> bool | str:
-    """Return True if the judge is satisfied, else its reason."""
+    """Return True if the judge accepts the answer, or else a text with the reason."""
     if result.output is None:
         return "no verdict"
     return result.output["passes"] or result.output["reason"] or "no reason was given"

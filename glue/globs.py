@@ -33,7 +33,7 @@ NEVER = "(?!)"  # a regular expression that matches nothing
 
 
 class Glob:
-    """A path pattern: `*`, `?` and `[...]` match in one component, `**` matches many components.
+    """A path pattern: `*`, `?` and `[...]` match in one component, `**` any number of components.
 
     A malformed bracket such as `[a` matches literally. If `strict`, a pattern with such a bracket
     matches nothing, as in git.

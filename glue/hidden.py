@@ -1,4 +1,4 @@
-"""Invisible and direction-changing characters, which can make malicious code look harmless."""
+"""Patterns for invisible and direction-changing characters, which can hide malicious code."""
 
 from __future__ import annotations
 

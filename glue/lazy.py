@@ -1,4 +1,4 @@
-"""Packages that load their public names at first use, so that importing a package is fast."""
+"""A helper for packages that load their public names at first use, so that imports are fast."""
 
 import sys
 

@@ -29,7 +29,7 @@ class StopReason(StrEnum):
 
     @property
     def outcome(self) -> Outcome | None:
-        """The outcome of a run that this reason ends, or None if this reason alone ends no run."""
+        """The outcome of a run that this reason ends, or None if it does not end the run."""
         return _FINAL_REASONS.get(self)
 
 
@@ -194,7 +194,7 @@ def read_limits(source: LimitsSource | None) -> Limits:
     limits = source() if callable(source) else _default() if source is None else source
     if not isinstance(limits, Limits):
         raise TypeError(
-            f"limits must be a glue.Limits, or a function that returns one, not {limits!r}"
+            f"limits must be a glue.Limits, or a function that returns a Limits, not {limits!r}"
         )
     return limits
 

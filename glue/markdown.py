@@ -25,7 +25,7 @@ def code_span(text: str) -> str:
 
 
 def code_block(text: str, language: str = "") -> str:
-    """Return a text as a fenced code block; fences inside the text do not end the block."""
+    """Return a text as a fenced code block that no fence inside the text can end."""
     mark = backticks(text, least=3)
     return f"{mark}{language}\n{text}\n{mark}"
 

@@ -50,7 +50,7 @@ class Opaque:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """A piece of text."""
+    """Text as a part of a message."""
 
     text: str
     opaque: Opaque | None = None
@@ -69,7 +69,7 @@ class Thinking:
 @with_form(_IMAGE_FORM)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """A picture, either as bytes or as a URL."""
+    """A picture as a part of a message, either as bytes or as a URL."""
 
     media_type: str = "image/png"
     data: bytes | None = None
@@ -92,7 +92,7 @@ class Image:
 @with_form(_FILE_FORM)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """A document such as a PDF."""
+    """A document, such as a PDF, as a part of a message."""
 
     media_type: str
     data: bytes
@@ -136,7 +136,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unknown:
-    """A part that a newer version of glue wrote, kept unchanged."""
+    """A part of a message that a newer version of glue wrote, and that is kept unchanged."""
 
     data: Mapping[str, Json]
 
@@ -302,10 +302,9 @@ def user(*content: str | Part, origin: str = "user") -> UserMessage:
 
 
 class Messages(Sequence[Message]):
-    """A view of a list of messages that does not change when the list grows.
+    """A read-only view of a list of messages, without messages that are added to the list later.
 
-    Each request has a view of the transcript, so that the messages need not be copied. Messages
-    that are added to the list later are not in the view.
+    Each request has a view of the transcript, so that the messages need not be copied.
     """
 
     __slots__ = ("_items", "_size")

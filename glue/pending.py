@@ -89,7 +89,7 @@ def _plain(value: Any) -> Any:
 
 
 def waiting_records(reply: AssistantMessage | None) -> dict[str, dict[str, Json]]:
-    """Return, by call id, the record of each pending call of a reply that has not started yet."""
+    """Return the records of a reply's pending calls that have not started, in a dict by call id."""
     meta = (reply.meta if reply is not None else None) or {}
     started = meta.get(STARTED, ())
     records = meta.get(PENDING, {})

@@ -41,7 +41,7 @@ __all__ = [
 
 
 class Permission(Protocol):
-    """A policy that decides whether a tool may run."""
+    """The protocol of policies that decide whether a tool call may run, such as `Rules`."""
 
     def decide(self, request: PermissionRequest) -> Decision | Awaitable[Decision]:
         """Return the decision whether the tool may run.
@@ -51,9 +51,9 @@ class Permission(Protocol):
 
 
 class AllowAll:
-    """A policy that allows every call, for tests and for harmless tools.
+    """A policy that allows every tool call, but refuses the questions of MCP servers to the user.
 
-    Questions of MCP servers to the user are refused, because only a person can answer them.
+    It is for tests and for harmless tools. Only a person can answer those questions.
     """
 
     def decide(self, request: PermissionRequest) -> Decision:
@@ -89,7 +89,7 @@ class DeferAll:
 
 
 class Rules:
-    """A policy that allows or refuses calls by rules such as "shell:git status".
+    """A policy that decides by rules such as "shell:git status", or else asks another policy.
 
     >>> rules = Rules(allow=["write_file:docs/*", "shell:git status"], deny=["shell:rm *"])
     >>> agent = Agent("openai", tools=tools, permission=rules)  # doctest: +SKIP
@@ -197,7 +197,7 @@ class Rules:
         return answer
 
     def _follow(self, request: PermissionRequest) -> tuple[Decision | None, str, str, Permission]:
-        """Apply the rules to a request. Return the decision or None, two reasons, and a policy.
+        """Apply the rules. Return a decision or None, two reasons for doubt, and the next policy.
 
         If these rules do not decide, those of `otherwise` are applied, if it is a `Rules` too.
 
@@ -254,7 +254,7 @@ def _matching(
 
 
 def names_special(action: str, rule: str) -> bool:
-    """Return whether `rule` names an `action` that is not a tool, such as `mcp-question:files`.
+    """Return whether a rule matches an action that is not a tool, such as `mcp-question:files`.
 
     Only the part of the rule after the colon may have wildcards, so that a rule about tools such as
     `*` never matches.
@@ -317,7 +317,7 @@ class _Command:
         return self.words is not None and matches_text(shellwords.join(self.words), pattern)
 
     def nearly_allows(self, pattern: str) -> bool:
-        """Return whether the line is not one plain command but has the pattern's first word.
+        """Return whether the line is not a plain command but starts with the pattern's first word.
 
         The first word of the pattern may have wildcards, and is compared with the first word of the
         line.
@@ -471,7 +471,7 @@ def remember_decision(
     if remember is None:
         raise ValueError(
             f"{type(policy).__name__} cannot remember a decision for {decision.remember!r};"
-            " decide this call alone with glue.allow() or glue.deny(reason), or use"
+            " decide only this call with glue.allow() or glue.deny(reason), or use"
             " permission=glue.Ask(...), which remembers decisions"
         )
     remember(request, decision)

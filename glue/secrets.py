@@ -87,7 +87,7 @@ _SHAPES = _joined(_TABLE)
 
 
 def find_secrets(text: str) -> list[Span]:
-    """Return the start and end of each piece of the text that looks like a well-known key."""
+    """Return the start and end of each part of the text that looks like a known kind of key."""
     return [match.span() for match in _SHAPES.finditer(text)]
 
 
@@ -347,10 +347,10 @@ def _folded(text: str) -> str:
 
 
 def _views(text: str) -> list[View]:
-    """Return views of a text: without invisible characters, then with escapes decoded.
+    """Return a text without invisible characters, and up to three copies with decoded escapes.
 
-    Each copy is the copy before it with its escapes decoded, because decoding can produce new
-    escapes. There are at most three copies.
+    Each copy is the text or copy before it with its escapes decoded, because decoding can produce
+    new escapes. With each of them, the original span of each character is returned.
     """
     kept = [
         at for at, char in enumerate(text) if char.isascii() or unicodedata.category(char) != "Cf"

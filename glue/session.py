@@ -83,10 +83,10 @@ class _Turn:
 
 
 def _place(store: Store) -> tuple[object, ...]:
-    """Return the class and place of a store, which are equal if two stores share sessions.
+    """Return a key of a store, which is equal for two store objects if they share sessions.
 
-    The place is a folder, a file or a URL. A store without a place shares its sessions with no
-    other object, so its own id is returned.
+    The key is the class with the folder, file or URL of the store. A store without any of these
+    shares its sessions with no other object, so its key has the id of the object instead.
     """
     for name in ("root", "path", "url"):
         place = getattr(store, name, None)
@@ -245,7 +245,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
         prices: Mapping[str, tuple[float, float]] | None = None,
         telemetry: bool | OpenTelemetry | None = None,
     ) -> RunResult[Any]:
-        """Add a prompt to the conversation, run it to its end and return the result.
+        """Run a prompt in the conversation, and return the result or raise the error of the run.
 
             session = agent.session("demo", store=glue.FileStore(".glue"))
             result = await session.run("Weather in Toronto?")
@@ -312,7 +312,10 @@ class Session(Closeable, Generic[DepsT, OutputT]):
         prices: Mapping[str, tuple[float, float]] | None = None,
         telemetry: bool | OpenTelemetry | None = None,
     ) -> RunResult[OutputT]:
-        """Continue the last run if it stopped early, with no new prompt, and return the new result.
+        """Continue the last run, which stopped early, without a new prompt. Return the new result.
+
+        If the resumed run fails, its error is raised. If the last run is complete or was
+        refused, raise InvalidContinuation.
 
             result = await session.run("Tidy up", limits=glue.Limits(max_turns=5), unwrap=False)
             if result.outcome == "max_turns":
@@ -353,15 +356,16 @@ class Session(Closeable, Generic[DepsT, OutputT]):
     resume_sync = blocking(resume)
 
     async def pending(self) -> tuple[PendingCall, ...]:
-        """Read the store, and return the calls that wait for a decision or a result."""
+        """Read the store, and return the tool calls that wait for a decision or a result."""
         return pending_calls(await self.load())
 
     pending_sync = blocking(pending)
 
     async def reject_pending(self, reason: str = "") -> tuple[PendingCall, ...]:
-        """Deny every pending call, without a request to the model, and return these calls.
+        """Store a refusal as the result of every pending tool call, and return these calls.
 
-        Afterwards the session accepts a new prompt, or `resume` sends the refusals to the model.
+        No request is sent to the model. Afterwards the session accepts a new prompt, or `resume`
+        sends the refusals to the model.
         """
         check_text("reason", reason)
         async with self._turn(Cancel()) as log:
@@ -383,7 +387,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
         self._steering.append(_checked_message(message))
 
     def follow_up(self, message: str | UserMessage) -> None:
-        """Queue a message that is sent when the model has answered; the run then continues with it.
+        """Queue a message that the loop sends when the model has answered, and the run continues.
 
         The run continues until the model has answered the message. If no prompt is running, the
         next run sends the message.
@@ -418,7 +422,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
 
     @property
     def limits(self) -> Limits:
-        """The session's limits, or else the agent's. New limits also apply to the current run."""
+        """The session's limits, or else the agent's. New limits also apply to a running prompt."""
         return read_limits(self._own.get("limits") or self.agent.settings.limits)
 
     @limits.setter
@@ -486,7 +490,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
 
     @property
     def running(self) -> bool:
-        """True while a prompt runs."""
+        """Whether a prompt of this session object is running."""
         return self._cancel is not None
 
     @property
@@ -504,7 +508,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
             return ()
 
     async def fork(self, at: int | None = None, id: str = "") -> Session[DepsT, OutputT]:
-        """Store a copy of the first `at` messages, or of all, and return a session for the copy."""
+        """Store a copy of the first `at` messages, by default of all, and return its session."""
         if not self._turns:
             # Creates the conversation in the store, if it does not exist yet.
             async with self._turn(Cancel()):
@@ -521,7 +525,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
         return await self.fork(id=id)
 
     async def disconnect(self) -> None:
-        """Close the connections that the agent's models opened in the current event loop."""
+        """Close the connections that the agent opened in the current event loop."""
         await self.agent.disconnect()
 
     async def aclose(self) -> None:
@@ -538,9 +542,10 @@ class Session(Closeable, Generic[DepsT, OutputT]):
         call: dict[str, Any],
         decisions: Decisions | None = None,
     ) -> RunResult[Any]:
-        """Lock the conversation, run `prompt`, and return the result.
+        """Lock the conversation, run `prompt`, and return the result or raise the run's error.
 
-        If `prompt` is None, continue the last run. `call` contains the settings of the call.
+        If `prompt` is None, continue the last run. `call` contains the settings of the call. If its
+        `unwrap` is False, the result of a failed run is returned.
         """
         cancel: Cancel = call.get("cancel") or Cancel()
         steering = (
@@ -631,10 +636,11 @@ class Session(Closeable, Generic[DepsT, OutputT]):
 
     @asynccontextmanager
     async def _open(self, cancel: Cancel) -> AsyncIterator[Log | None]:
-        """Lock the conversation during a block; yield its log, or None if the prompt was cancelled.
+        """Lock the conversation in the store until the block ends, and yield its log or None.
 
-        No other object or process can write to it then. If it is locked already, raise SessionBusy,
-        or wait if `queue` is True. Yield None if the prompt was cancelled while it waited.
+        No other object or process can write to it meanwhile. If it is locked already, raise
+        SessionBusy, or wait if `queue` is True. Yield None if the prompt was cancelled while it
+        waited.
         """
         entered, failures = False, 0
         while not entered:

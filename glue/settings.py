@@ -1,4 +1,4 @@
-"""Settings of a run: the record that agents, sessions, calls and the command line share."""
+"""The record of the settings of a run, checks of arguments, and conversion of prompts."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Settings(NamedTuple):
 
 
 def checked(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the keyword arguments that are settings; return the settings that are not None.
+    """Check the keyword arguments that are settings, and return those that are not None.
 
     Public functions call this with `locals()`. Arguments that are not settings are left out. Raise
     TypeError or ValueError if a setting is wrong.
@@ -166,7 +166,7 @@ def _check_limits(limits: object) -> None:
             form = ", ".join(f"{name}={value!r}" for name, value in limits.items())
         raise TypeError(
             f"limits must be a glue.Limits, such as glue.Limits({form}), "
-            f"or a function that returns one, not {show(limits)}"
+            f"or a function that returns a Limits, not {show(limits)}"
         )
 
 
@@ -349,7 +349,7 @@ def check_loop(keywords: Mapping[str, Any]) -> None:
         )
     if (journal := keywords["journal"]) is not None and not _has(journal, "amend"):
         raise TypeError(
-            f"journal must be a session log, such as store.log(id) opens, not {show(journal)}"
+            f"journal must be a session log, such as store.log(id) returns, not {show(journal)}"
         )
 
 
@@ -357,9 +357,9 @@ _REQUEST_SETTINGS = ("max_tokens", "temperature", "reasoning", "options")
 
 
 def check_agent(keywords: Mapping[str, Any]) -> None:
-    """Raise TypeError if one of five arguments of `Agent` in `keywords` has the wrong type.
+    """Raise TypeError if name, deps_type, roles, project or compaction has a wrong type.
 
-    The arguments are name, deps_type, roles, project and compaction.
+    These arguments of `Agent` are not settings. `keywords` contains them by name.
     """
     check_text("name", keywords["name"])
     deps_type = keywords["deps_type"]
@@ -392,7 +392,7 @@ def _is_type(value: object) -> bool:
 
 
 def tool_table(tools: Iterable[AnyTool]) -> dict[str, AnyTool]:
-    """Return a mapping of the names of the tools to the tools.
+    """Check tools, and return a dict of the tools by name.
 
     Raise TypeError if a value is not a tool, and ValueError if two tools have the same name.
     """
@@ -457,7 +457,7 @@ def prompt_messages(prompt: Prompt) -> tuple[Message, ...]:
 
 
 def _message_hint(items: Sequence[object]) -> str:
-    """Return a hint about `items` that are not messages, for an error; "" if no hint applies."""
+    """Return a hint for an error about `items` that are not messages, or "" if no hint fits."""
     if any(isinstance(item, Mapping) for item in items):
         return "; a message is made by glue.user('...')"
     if any(isinstance(item, os.PathLike) for item in items):
@@ -483,10 +483,10 @@ def check_history(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def with_meta(messages: Sequence[Message], identity: Mapping[str, str]) -> tuple[Message, ...]:
-    """Return the messages, with `identity` added to the meta of the last one if it is a prompt.
+    """Return the messages. If the last message is a user message, add `identity` to its meta.
 
-    If the last message is not a user message, all messages are returned unchanged. `identity` is
-    the name and version of the instructions, or {}.
+    The last message is copied for this. `identity` is the name and version of the instructions, or
+    {}.
     """
     if not identity or not messages or not isinstance(messages[-1], UserMessage):
         return tuple(messages)

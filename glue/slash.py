@@ -26,9 +26,11 @@ class SlashCommand(NamedTuple):
 NOTHING = Usage(cost=0.0)
 
 COMMANDS = (
-    SlashCommand("model", "Show or change the model.", "provider:model", True),
+    SlashCommand("model", "Show or change the model of this conversation.", "provider:model", True),
     SlashCommand("tools", "List the tools, and which of them need permission.", "", True),
-    SlashCommand("usage", "Show the requests, tokens and cost of this session.", "", True),
+    SlashCommand(
+        "usage", "Show the requests, tokens and cost since this session was opened.", "", True
+    ),
     SlashCommand(
         "limits",
         "Show or set limits, such as max_turns=64 token_budget=none.",
@@ -40,14 +42,18 @@ COMMANDS = (
     SlashCommand("copy", "Copy the last answer to the clipboard."),
     SlashCommand(
         "fork",
-        "Continue in a copy of all prompts, or of the first N; -1 leaves out the last prompt.",
+        "Continue in a copy of this conversation, or of its first N prompts; -1 omits the last.",
         "N",
     ),
-    SlashCommand("save", "Save this conversation under a name.", "NAME"),
+    SlashCommand(
+        "save", "Save this conversation under a name, and continue it under that name.", "NAME"
+    ),
     SlashCommand("new", "Start a new conversation.", "NAME"),
-    SlashCommand("resume", "Continue a saved conversation.", "NAME"),
-    SlashCommand("tree", "List the saved conversations, forks below their parents."),
-    SlashCommand("compact", "Replace the conversation so far with a summary."),
+    SlashCommand(
+        "resume", "Continue a saved conversation, or list the newest if no NAME is given.", "NAME"
+    ),
+    SlashCommand("tree", "List the newest saved conversations, forks below their parents."),
+    SlashCommand("compact", "Replace the messages so far with a summary in later requests."),
     SlashCommand("help", "List the commands."),
     SlashCommand("quit", "Quit, like Ctrl-D."),
 )
@@ -62,7 +68,7 @@ def parse(text: str) -> tuple[str, str]:
 async def answer(
     session: Session[Any, Any], name: str, argument: str, requests: int = 0, usage: Usage = NOTHING
 ) -> str | None:
-    """Run /model, /limits, /usage or /tools; return the text to show, or None for other commands.
+    """Run /model, /limits, /usage or /tools. Return the text to show, or None for other commands.
 
     The chat implements all other commands itself. An invalid argument raises GlueError, ValueError
     or TypeError.

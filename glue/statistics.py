@@ -81,7 +81,9 @@ class Comparison:
 def compare(
     scores: Mapping[str, float], others: Mapping[str, float], first: str = "", second: str = ""
 ) -> Comparison:
-    """Compare the scores of two models, given by case. `first` and `second` name the models.
+    """Return a Comparison of the scores of two models, in the cases that both models have run.
+
+    `scores` and `others` map cases to scores. `first` and `second` name the models.
 
     >>> pair = compare({"a": 1, "b": 1, "c": 0}, {"a": 0, "b": 1, "c": 1})
     >>> pair.better, pair.worse, pair.p

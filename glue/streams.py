@@ -23,7 +23,7 @@ OutputT = TypeVar("OutputT")
 
 
 class Events(Generic[OutputT]):
-    """The events of a run, as an async iterator.
+    """The events of a run, as an async iterator. `async with` starts the run.
 
     While a reply is streamed, the run waits until the reader has read each event. Other events,
     such as those of tool calls, are queued. Leaving the block early, from any task, cancels the
@@ -160,7 +160,7 @@ class SyncEvents(Generic[OutputT]):
 
     def __enter__(self) -> Self:
         if self._events._ended is not None:
-            raise RuntimeError("a stream is read once; call stream_sync again for another run")
+            raise RuntimeError("a stream can be read only once; call stream_sync again")
         self._portal = self._stack.enter_context(start_blocking_portal())
         self._stack.callback(self._portal.call, self._disconnect)
         self._stack.enter_context(self._portal.wrap_async_context_manager(self._events))

@@ -66,9 +66,9 @@ class _AwaitedTask(asyncio.Task[T]):
 
 
 async def complete(work: Coroutine[Any, Any, T]) -> T:
-    """Await a coroutine to its end, even if the caller is cancelled, and return its result.
+    """Await a coroutine to its end, then return its result or raise the caller's cancellation.
 
-    A cancellation is raised after the coroutine has ended, and the result is dropped.
+    If the caller is cancelled, the coroutine continues to its end, and its result is dropped.
     """
     if not on_asyncio():
         values = []
@@ -90,7 +90,7 @@ async def complete(work: Coroutine[Any, Any, T]) -> T:
 
 
 def spawn(function: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Start a task that is not part of a task group. The function must not raise."""
+    """Start `function` as a task without a task group, and return. The function must not raise."""
     if on_asyncio():
         task = asyncio.ensure_future(function())
         _spawned.add(task)  # asyncio itself holds only a weak reference
@@ -143,10 +143,10 @@ def caller() -> Callable[[Callable[[], object]], None]:
 
 
 async def in_thread(function: Callable[..., T], *args: Any) -> T:
-    """Call a function in a thread and return its result.
+    """Call a function in a thread and return its result. A cancelled caller abandons the thread.
 
-    If the caller is cancelled or the process ends, the thread is abandoned: it may continue, but
-    its result is dropped.
+    An abandoned thread may continue, but its result is dropped. The thread is also abandoned if the
+    process ends.
     """
     limiter = _limiters.get(None)
     if limiter is None:
@@ -164,18 +164,19 @@ class StopFlag(threading.Event):
 
 
 async def finish_in_thread(function: Callable[..., T], *args: Any, always: bool = False) -> T:
-    """Call a function in a thread and wait for its end, even if the caller is cancelled.
+    """Call a function in a thread, wait for its end even if cancelled, and return its result.
 
-    The cancellation is raised after the function has ended, and the function's result is dropped.
+    A cancellation is raised after the function has ended, and the function's result is dropped.
     If the cancellation comes before the thread has begun, the function is called only if `always`.
     """
     return await _finish(partial(function, *args), lambda: None, always=always)
 
 
 async def in_stoppable_thread(function: Callable[..., T], *args: Any) -> T:
-    """Call `function(flag, *args)` in a thread; if the caller is cancelled, set the flag and wait.
+    """Call `function(flag, *args)` in a thread and return its result. A cancellation sets the flag.
 
-    The function checks the flag from time to time and returns early once it is set:
+    The cancellation is raised after the function has ended. The function checks the flag from time
+    to time and returns early once it is set:
 
         def count(flag: StopFlag, path: str) -> int:
             lines = 0

@@ -1,4 +1,4 @@
-"""Text for people: remove control characters, shorten to a width, format numbers."""
+"""Text for people: remove control characters, shorten, format numbers, suggest names."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseTrial:
-    """One run of a case on a model."""
+    """The record of one run of a case on a model: its score, reasons, text, cost and messages."""
 
     model: str
     case: str
@@ -54,7 +54,7 @@ class CaseTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """The figures of one model. Costs and tokens are means; p50 and p95 are in seconds."""
+    """The scores, mean costs, mean tokens, times and outcomes of one model in an evaluation."""
 
     model: str
     score: float  # the mean over cases, from 0 to 1
@@ -65,8 +65,8 @@ class Summary:
     cases: int
     cost: float | None
     judge_cost: float | None
-    p50: float
-    p95: float
+    p50: float  # seconds
+    p95: float  # seconds
     tokens: int
     outcomes: Mapping[str, int]
 
@@ -154,10 +154,10 @@ class Evaluation:
 
 
 def differences(new: Evaluation, old: Evaluation) -> list[Comparison]:
-    """Compare the results of each model in a new evaluation with its results in an old one.
+    """Return a Comparison of new and old scores for each model that both evaluations have.
 
-    If each evaluation has only one model, these two are compared. Raise ConfigError if the
-    evaluations have no model in common.
+    If each evaluation has only one model, these models are compared, even if their names differ.
+    Raise ConfigError if the evaluations have no model in common.
     """
     models = [(model, model) for model in new.models if model in old.models]
     if not models and len(new.models) == len(old.models) == 1:
@@ -169,14 +169,17 @@ def differences(new: Evaluation, old: Evaluation) -> list[Comparison]:
 
 
 def save(evaluation: Evaluation, path: Path) -> None:
-    """Write an evaluation as JSON lines: a header, then one line for each trial."""
+    """Write an evaluation to a file as JSON lines: a header, and a line for each trial.
+
+    An existing file is replaced. Only the owner can read the new file.
+    """
     head = {"type": "eval", "schema": SCHEMA, **to_json(replace(evaluation, trials=()))}
     lines = [head, *map(to_json, evaluation.trials)]
     write_private(path, "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines))
 
 
 def load(path: Path) -> Evaluation:
-    """Read an evaluation that `save` wrote. Raise ConfigError if the file is not one."""
+    """Read and return an evaluation that `save` wrote. Raise ConfigError for any other file."""
     return load_as(Evaluation, CaseTrial, path)
 
 

@@ -153,9 +153,10 @@ def _locate(source: str | os.PathLike[str] | Traversable) -> tuple[Traversable, 
 
 
 def _read(folder: Traversable, where: str) -> dict[str, str]:
-    """Return a dict with the versions of the prompt in a folder: version -> text.
+    """Read the *.md files of a folder; return a dict: version -> text. Hidden files are skipped.
 
-    `where` names the folder in messages. Raise PromptError if there are none.
+    `where` names the folder in messages. Raise PromptError if the folder has no such files, or if a
+    file cannot be read.
     """
     try:
         found = _prompt_files(folder)

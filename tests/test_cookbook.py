@@ -593,7 +593,7 @@ def test_a_refund_waits_for_the_answer_to_a_mail(
     assert_shown("approvals-by-mail", body.replace(command[1], "refund-1f0c9a7e"))
     assert answered.code == 0
     assert told in answered.out
-    assert again.err == f"error: no call waits in session {command[1]}\n"
+    assert again.err == f"error: no tool call waits in session {command[1]}\n"
 
 
 def test_a_refund_still_waits_if_the_mail_server_cannot_be_reached(play: Play) -> None:
@@ -603,7 +603,8 @@ def test_a_refund_still_waits_if_the_mail_server_cannot_be_reached(play: Play) -
 
     assert ran.code == 1
     assert re.fullmatch(
-        r"error: 127.0.0.1 did not accept the mail \(.*\); refund-\w+ still waits\n", ran.err
+        r"error: 127.0.0.1 did not accept the mail \(.*\); session refund-\w+ still waits\n",
+        ran.err,
     )
 
 

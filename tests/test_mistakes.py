@@ -54,7 +54,7 @@ PERMISSION_FORM = "permission must be an object such as glue.Rules(...) or glue.
 MODEL_FORM = "model must be a name such as 'openai:gpt-5.4-nano', or a provider"
 PROMPT_FORM = "prompt must be a text, parts such as glue.Image, or messages"
 HISTORY_FORM = "message_history must be a list of messages, such as result.messages"
-LIMITS_FORM = "or a function that returns one"
+LIMITS_FORM = "or a function that returns a Limits"
 MESSAGE_FORM = "a message is made by glue.user('...')"
 
 WRONG_NAMES: list[tuple[Callable[[], object], str]] = [

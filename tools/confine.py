@@ -98,7 +98,10 @@ def _restrict_files(plan: dict[str, Any]) -> None:
     if not found:
         raise OSError("the kernel does not support Landlock, or it is switched off")
     if found < OLDEST:
-        raise OSError(f"Landlock of the kernel has version {found}; {OLDEST} is needed (Linux 6.2)")
+        raise OSError(
+            f"the kernel has version {found} of Landlock; version {OLDEST} or later is needed "
+            "(Linux 6.2)"
+        )
     write = (1 << (16 if found >= 5 else 15)) - 1  # all rights that this version knows
     attributes = struct.pack("=QQQ", write, 0, SCOPES if found >= 6 else 0)
     size = 24 if found >= 6 else 16 if found >= 4 else 8

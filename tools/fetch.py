@@ -132,7 +132,7 @@ def fetch_url(
     max_bytes: int = BYTES,
     resolve: Resolver | None = None,
 ) -> Tool[..., Any]:
-    """Return only the tool fetch_url. `tools` describes the arguments."""
+    """Return the tool fetch_url, which reads web addresses. For the arguments, see `tools`."""
     if not 0 < timeout < float("inf"):
         raise ValueError(f"timeout must be a number of seconds above 0, not {timeout!r}")
     if max_bytes < 1:
@@ -514,10 +514,10 @@ def _text(response: _Response) -> str:
 
 
 def _decoded(response: _Response) -> str:
-    """Decode the body of a response as text.
+    """Decode the body of a response in its declared encoding, or else as UTF-8 or cp1252.
 
-    The encoding comes from the byte-order mark, the header or the HTML meta element. If none of
-    them names an encoding, the body is decoded as UTF-8, or as cp1252 if it is not valid UTF-8.
+    A byte-order mark, the header or the HTML meta element declares the encoding. If none of them
+    does, the body is decoded as UTF-8, or as cp1252 if it is not valid UTF-8.
     """
     body = response.body
     if body.startswith((b"\xff\xfe", b"\xfe\xff")):

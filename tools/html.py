@@ -154,7 +154,7 @@ class _Writer:
             self.title = " ".join(unescape(text).split())
 
     def start(self, name: str, tag: str) -> None:
-        """Handle the start of an element."""
+        """Process a start tag: write its mark, open its link or block, or skip the element."""
         if self.skipping:
             self.depth += name == self.skipping
             return

@@ -117,10 +117,10 @@ def _read_output(
     out: bytearray,
     err: bytearray,
 ) -> str:
-    """Read a child's standard output and standard error into `out` and `err`.
+    """Read a child's output into `out` and `err`; return why reading stopped, "" at its end.
 
-    If there is a sink, it gets the standard output, and `out` stays empty.
-    Return why reading stopped: "deadline", "cancelled", "cap" or "enough"; "" if the child ended.
+    The other results are "deadline", "cancelled", "cap" and "enough". `out` gets the standard
+    output, unless there is a sink, and `err` the start of standard error.
     """
     silent = 0
     with selectors.DefaultSelector() as selector:

@@ -84,7 +84,7 @@ def end_marked(mark: str) -> None:
 
 
 def has_exited(child: subprocess.Popen[bytes]) -> bool:
-    """Return whether a child process has ended. The child is reaped only without `os.waitid`.
+    """Return whether a child process has ended; reap the child only if `os.waitid` is missing.
 
     The system cannot reuse the number of its process group until the child is reaped.
     """

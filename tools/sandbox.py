@@ -124,7 +124,7 @@ class View:
 
 
 class Bubblewrap:
-    """The backend that uses namespaces of the kernel, through the program bwrap."""
+    """The sandbox backend that uses namespaces of the kernel, through the program bwrap."""
 
     name, note = "bubblewrap", ""
 
@@ -167,7 +167,7 @@ class Bubblewrap:
 
 
 class Landlock:
-    """The backend that uses Landlock rules for files, and a filter that refuses sockets.
+    """The sandbox backend that uses Landlock rules for files, and a filter that refuses sockets.
 
     It needs no other program.
     """
@@ -264,7 +264,7 @@ class SandboxRunner:
             os.symlink(path, link)
 
     def _view(self, more: Sequence[str] = ()) -> View:
-        """Return a View with the paths that commands can read, including `more`, and can write."""
+        """Return the paths that commands can read and write as a View; `more` paths can be read."""
         read = [_absolute(path) for path in self.sandbox.read]
         read += [*more, *_git_folders(self.root)]
         write = [_absolute(path) for path in self.sandbox.write]
@@ -322,10 +322,7 @@ def open_sandbox(sandbox: Sandbox | str, root: str | os.PathLike[str]) -> Sandbo
 
 
 def find_backend(name: str = "") -> Backend | None:
-    """Return the backend called `name`, or the first that works if `name` is empty.
-
-    Return None if no such backend works on this machine.
-    """
+    """Return the first backend that works, or None; if `name` is set, try only this backend."""
     wanted = [BACKENDS[name]] if name else BACKENDS.values()
     return next((backend for backend in wanted if backend.works()), None)
 
@@ -455,10 +452,7 @@ def _git_folders(root: str) -> list[str]:
 
 
 def _outermost(paths: Iterable[str], written: Sequence[str]) -> tuple[str, ...]:
-    """Return the existing paths that are inside no other path, sorted.
-
-    Paths in a system folder or in one of the `written` folders are left out too.
-    """
+    """Return the existing paths, sorted, except paths in another path, SYSTEM or `written`."""
     known = {path for path in paths if _exists(path)}
     covered = (*known, *SYSTEM, *written)
     kept = [

@@ -418,7 +418,10 @@ class ShellCommand:
         return f"{note}; killed processes that it left running: {names}{more}"
 
     def store_output(self, block: bytes) -> bool:
-        """Store a block of output. Return False if the command printed so much that it must end."""
+        """Store a block of output; return False if the command printed so much that it must end.
+
+        Only the start and the end of a long output are kept.
+        """
         with self.lock:
             self.seen += len(block)
             room = max(KEPT - len(self.head), 0)

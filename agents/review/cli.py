@@ -89,8 +89,8 @@ _OUT = _Out(dir_okay=False, writable=True)
 _FILES = click.Path(exists=True, dir_okay=False)
 _FOLDER = click.Path(exists=True, file_okay=False)
 _MODEL_HELP = (
-    "Provider and model; several, separated by commas, are tried in order."
-    " Default: GLUE_MODEL, else the model of the settings, else no model."
+    "Provider and model for the review; several, separated by commas, are tried in order."
+    " Default: GLUE_MODEL, else the model of the settings, else only analysers and rules."
 )
 _root = click.option(
     "-C", "root", default=".", type=_FOLDER, help="The repository. Default: the current folder."
@@ -100,7 +100,7 @@ _where = _options(
     click.option(
         "--base", default="", help="The branch to compare with. Default: found automatically."
     ),
-    click.option("--head", default="", help="The commit to review. Default: HEAD."),
+    click.option("--head", default="", help="The last commit of the change. Default: HEAD."),
     click.option(
         "--range", "range_", default="", metavar="A..B", help="Review a range of commits."
     ),
@@ -143,7 +143,9 @@ _model = _options(
         help="A settings file to use instead of .glue/review.toml of the base branch.",
     ),
     _second_look,
-    click.option("--record", type=_OUT, help="Record the review in a run file for `replay`."),
+    click.option(
+        "--record", type=_OUT, help="Record the review in a file for `glue review replay`."
+    ),
     click.option(
         "--previous",
         type=click.Path(file_okay=False),
@@ -154,13 +156,13 @@ _model = _options(
         "--sarif",
         multiple=True,
         type=_FILES,
-        help="Include the results of another tool, in SARIF; may be repeated.",
+        help="Report new results of another tool, from a SARIF file; may be repeated.",
     ),
     click.option(
         "--rdjson",
         multiple=True,
         type=_FILES,
-        help="Include the results of another tool, in RDJSON; may be repeated.",
+        help="Report new results of another tool, from an RDJSON file; may be repeated.",
     ),
     click.option(
         "--sarif-base",
@@ -180,7 +182,7 @@ _bundle = click.option(
     "bundle_path",
     default="bundle.json",
     type=_FILES,
-    help="The bundle that `collect` wrote. Default: bundle.json.",
+    help="The bundle that `glue review collect` wrote. Default: bundle.json.",
 )
 _gate = _options(
     click.option(
@@ -201,21 +203,23 @@ _output = _options(
         "form",
         type=click.Choice(list(outputs.FORMATS)),
         default="terminal",
-        help="Output format. Default: terminal.",
+        help="The format of the report. Default: terminal.",
     ),
-    click.option("-o", "--output", type=_OUT, help="Write the output to a file."),
+    click.option(
+        "-o", "--output", type=_OUT, help="Write the report to a file instead of printing it."
+    ),
 )
 
 
 def _note(text: str) -> None:
-    """Print a line on stderr."""
+    """Print `text` on stderr, after "glue review: "."""
     click.echo(f"glue review: {text}", err=True)
 
 
 class _Group(click.Group):
-    """A click group that exits with the code that its command returns.
+    """A click group that prints an error as one line, and exits with its command's return value.
 
-    An error is printed as one line.
+    If the command returns None, the exit code is 0. After an error it is 2 or 3.
     """
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -241,15 +245,21 @@ class _Group(click.Group):
     default=None,
     help="Post the review to the forge. Default: only in CI on a pull request.",
 )
-@click.option("--dry-run", is_flag=True, help="Print the exact requests instead of sending them.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Post nothing; print the exact requests that would post the review.",
+)
 @click.option(
     "--save",
     type=click.Path(file_okay=False),
-    help="Write bundle.json and findings.json to this folder.",
+    help="Save the review in this folder, as bundle.json and findings.json, for --previous.",
 )
 @click.pass_context
 def review(ctx: click.Context, /, **given: Any) -> int:
-    """Review a change: the current branch, staged changes, a range, or a pull request in CI.
+    """Review a branch, a range, staged changes or a pull request; print or post the findings.
+
+    The report is printed. In CI on a pull request, it is also posted to the forge.
 
     Exit codes: 0 pass, 1 findings of the severity --fail-on or worse, 2 a mistake in the command or
     the settings, 3 inconclusive, 4 not delivered.
@@ -258,7 +268,7 @@ def review(ctx: click.Context, /, **given: Any) -> int:
         return 0
     bundle = _gather(given)
     if reason := why_not(bundle.change, make(_settings(bundle, given))):
-        _note(f"skipped: {reason}")
+        _note(f"the review is skipped: {reason}")
         return 0
     if nothing := _nothing(bundle, given):
         _note(nothing)
@@ -284,7 +294,7 @@ def review(ctx: click.Context, /, **given: Any) -> int:
     help="The file to write the bundle to. Default: bundle.json.",
 )
 def collect(out: str, **given: Any) -> None:
-    """Collect the change from git objects into a bundle. Needs no key and no write token.
+    """Write the change to a bundle file. Checks nothing out; needs no key and no write token.
 
     In CI, a token that may read the pull request adds its comments and the issues that it closes.
     """
@@ -334,7 +344,7 @@ _saved = _options(
         "findings_path",
         default="findings.json",
         type=_FILES,
-        help="The findings that `run` wrote. Default: findings.json.",
+        help="The findings that `glue review run` wrote. Default: findings.json.",
     ),
 )
 
@@ -343,7 +353,11 @@ _saved = _options(
 @_saved
 @_gate
 @_output
-@click.option("--dry-run", is_flag=True, help="Send nothing; print the exact requests.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Post nothing; print the exact requests that would post the review.",
+)
 @click.option("--blind", is_flag=True, help="With --dry-run: read nothing from the forge either.")
 @click.option(
     "--check",
@@ -392,7 +406,7 @@ def _saved_review(given: Mapping[str, Any]) -> tuple[Bundle, ReviewRun]:
 @_gate
 @_output
 def replay(run_file: str, **given: Any) -> int:
-    """Replay a run file offline, and print how the result differs from the recorded one.
+    """Replay a recorded review offline, and print its report and differences from the recording.
 
     The exit code is 1 if it differs, else that of the review.
     """
@@ -423,7 +437,7 @@ def replay(run_file: str, **given: Any) -> int:
 @click.argument("old", type=_FILES)
 @click.argument("new", type=_FILES)
 def diff_command(old: str, new: str) -> int:
-    """Compare two reviews, or two scores of `selftest`. The exit code is 1 if they differ.
+    """Print the differences between two reviews or two self-test scores, and exit with 1 if any.
 
     A review is in a findings.json or in a run file.
     """
@@ -447,7 +461,10 @@ def _rows(lines: Sequence[str]) -> str:
 @review.command()
 @_root
 def doctor(root: str) -> int:
-    """Find mistakes in CI workflows that let a pull request run code with your rights."""
+    """Print mistakes in CI workflows that let a pull request run code with your rights.
+
+    The exit code is 1 if there is a mistake of the level "error".
+    """
     found = examine(root)
     for problem in found:
         click.echo(clean.line(str(problem), 600))
@@ -486,11 +503,12 @@ def selftest(
     second_look: SecondLookMode | None,
     out: str | None,
 ) -> None:
-    """Undo fixes of your git history, and measure how many of the defects a model finds.
+    """Measure how many defects a model finds if fixes of your git history are undone.
 
-    The fixes are undone in a scratch repository. Up to the same number of clean changes is reviewed
-    too. Each change is reviewed exactly as by `glue review`. Other findings are listed: read them,
-    and record with `glue review label` whether they are right.
+    The fixes are undone in a scratch repository; yours is not changed. Up to the same number of
+    clean changes is reviewed too. The score is printed. Each change is reviewed exactly as by
+    `glue review`. Other findings are listed: read them, and record with `glue review label` whether
+    they are right.
     """
     asked = providers(model)
     work = partial(
@@ -557,7 +575,7 @@ def label(
     metavar="OWNER/NAME@COMMIT",
     help="The repository and commit from which CI installs glue.",
 )
-@click.option("-m", "--model", default="", help="Provider and model for CI.")
+@click.option("-m", "--model", default="", help="Provider and model for the reviews in CI.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 def init(kind: str, root: str, origin: str, model: str, force: bool) -> None:
     """Write a CI workflow that reviews pull requests, or a git hook that reviews before a push."""
@@ -583,11 +601,11 @@ def init(kind: str, root: str, origin: str, model: str, force: bool) -> None:
     click.echo(f"wrote {path}")
     if unpinned:
         click.echo(
-            "replace OWNER/glue and REPLACE_... with the repository and the commit of glue,"
-            " or use --from"
+            "in this file, replace OWNER/glue and REPLACE_... with the repository and the commit"
+            " of glue, or use --from"
         )
     if is_variable:
-        click.echo(f"set the variable GLUE_MODEL={model} for the job")
+        click.echo(f"set the variable GLUE_MODEL={model} for the CI job or the git hook")
     if hint:
         click.echo(hint)
 
@@ -610,7 +628,7 @@ def _hook(root: str, name: str) -> str:
 
 @review.command()
 def rules() -> None:
-    """List the rules that need no model: those of glue and those of ruff."""
+    """Print the name and severity of each rule that needs no model: of glue, and of ruff."""
     for name, rule in RULES.items():
         title = rule["title"].replace("{", "<").replace("}", ">")
         click.echo(f"{name:<22}{rule['severity']:<10}{title}")
@@ -622,16 +640,19 @@ def rules() -> None:
 
 @review.command()
 def respond() -> None:
-    """Reply to a command in a comment. Run this in a CI job for issue_comment events.
+    """Reply to the command in a comment that started this CI job, and write outputs of the step.
 
-    Outputs of the step: command, review (true or false), head, base, number, and memory. The last
-    one is the line for .glue/dismissed after `/ignore always`.
+    Run this in a CI job for issue_comment events. The outputs are: command, review (true or false),
+    head, base, number, and memory. The output memory is the line for .glue/dismissed after
+    `/ignore always`.
     """
     found = commands.respond(os.environ)
     values = {"command": found.name, "review": found.review, "head": found.head}
     values |= {"base": found.base, "number": found.number or 0, "memory": found.memory}
     outputs.append(os.environ.get("GITHUB_OUTPUT", ""), outputs.step_outputs(values))
-    text = found.refused or (f"{found.name} by {found.by}" if found.name else "no command")
+    text = found.refused or (
+        f"{found.name} by {found.by}" if found.name else "the comment has no command"
+    )
     _note(clean.line(text))
 
 
@@ -739,10 +760,10 @@ def _settings(bundle: Bundle, given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _run(bundle: Bundle, given: Mapping[str, Any], *, is_model_needed: bool = True) -> ReviewRun:
-    """Review a bundle by analysers, rules and, if one is named, a model; return the result.
+    """Review a bundle by analysers, rules and the named model, if any, and return the result.
 
-    If --record is given, the run file is written. After Ctrl-C the findings so far are returned,
-    with the outcome "interrupted".
+    If --record is given, the run file is written. Progress is printed on stderr. After Ctrl-C the
+    findings so far are returned, with the outcome "interrupted".
     """
     if given["record"] and given["previous"]:
         raise ConfigError("--record and --previous exclude each other; leave out one")
@@ -796,9 +817,9 @@ def _run(bundle: Bundle, given: Mapping[str, Any], *, is_model_needed: bool = Tr
 
 
 def _earlier(folder: str | None) -> dedupe.EarlierReview | None:
-    """Return the earlier review that --save wrote to `folder`, or None if it cannot be used.
+    """Return the review that --save wrote to `folder`, or print why it is unusable and return None.
 
-    The reason is printed on stderr, unless `folder` is empty.
+    If `folder` is empty or None, nothing is printed.
     """
     if not folder:
         return None
@@ -847,7 +868,7 @@ def _ask(asked: Sequence[Provider], work: Callable[[], Awaitable[T]]) -> T:
 
 
 def providers(model: str, configured: str = "", is_needed: bool = True) -> list[Provider]:
-    """Return a provider for each named model that has a key, or [] for a review without a model.
+    """Return a provider for each named model that has a key; [] means a review without a model.
 
     The names are in `model`, else in the variable GLUE_MODEL, else in `configured`. A model without
     a key, or the model `offline`, is left out with a note on stderr. Raise ConfigError if models

@@ -22,7 +22,7 @@ _PINNED = re.compile(r"@[0-9a-f]{40}$")
 
 @dataclass(frozen=True, slots=True)
 class WorkflowProblem:
-    """A mistake on one line of a workflow."""
+    """A security mistake on one line of a CI workflow."""
 
     path: str
     line: int
@@ -68,13 +68,13 @@ def _faults(lines: list[str]) -> Iterator[tuple[int, str, str]]:
         yield head, "error", text
     if not re.search(r"^\s*permissions:", whole, re.MULTILINE):
         text = (
-            "no `permissions:`; the token gets the default of the repository, often write access;"
-            " list the permissions that are needed"
+            "no `permissions:` key, so the token gets the default permissions of the repository,"
+            " often write access; list the permissions that are needed"
         )
         yield 1, "warning", text
     if re.search(r"^\s*permissions:\s*write-all", whole, re.MULTILINE):
         number = next(n for n, line in enumerate(bare, 1) if "write-all" in line)
-        text = "`permissions: write-all` gives every job every right; list those that are needed"
+        text = "`permissions: write-all` gives every job all permissions; list only the needed ones"
         yield number, "error", text
     inside: int | None = None
     for number, line in enumerate(bare, 1):

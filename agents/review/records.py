@@ -136,7 +136,7 @@ class ChangeCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeComment:
-    """A comment of a person on the pull request. `path` is "" unless it is an inline comment."""
+    """A comment on the pull request, not of glue. `path` is "" unless it is an inline comment."""
 
     author: str
     body: str

@@ -48,11 +48,11 @@ class RunFile:
         return Recorder(provider, self.cassettes[-1])
 
     def replays(self) -> Sequence[Provider]:
-        """Return one provider for each cassette. Each replays the replies in its cassette."""
+        """Return one provider for each cassette, which replays the replies in that cassette."""
         return [Replay(cassette) for cassette in self.cassettes]
 
     def save(self, path: str | Path) -> None:
-        """Write the run file at `path` as JSON lines.
+        """Write the recorded review to the file `path` as JSON lines.
 
         Before that, copy the tool results that the recorded requests contain to `answers`.
         """

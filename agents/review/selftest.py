@@ -46,7 +46,7 @@ _NOT = re.compile(r"\b(?:typo|docs?|lint|format|ci|merge|bump|release|revert)\b"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """A commit that the self-test reviews: a bug fix in reverse, or an unchanged other commit."""
+    """A commit that the self-test reviews: a bug fix, which it undoes, or another small change."""
 
     sha: str
     subject: str
@@ -148,7 +148,7 @@ class Score(Evaluation):
             ("precision", f"{precision} (right findings among those known to be right or wrong)"),
             ("second look", f"{counted(refuted, 'finding')} refuted"),
             ("inconclusive", str(whole.outcomes.get(INCONCLUSIVE, 0))),
-            ("rules only", f"{ruled} of {fixes.cases}"),
+            ("found by rules", f"{ruled} of {fixes.cases}"),
             ("cost", f"{cost}, {sum(trial.tokens for trial in self.trials)} tokens"),
             ("time", format_seconds(sum(trial.seconds for trial in self.trials))),
         ]
@@ -171,7 +171,7 @@ def _share(part: Summary) -> str:
 
 
 def differences(old: Score, new: Score) -> list[str]:
-    """Return the differences between two scores as lines; [] if they differ in cost and time alone.
+    """Return the differences between two scores as lines, or [] if only cost and time differ.
 
     Changes that both scores contain are compared in pairs.
     """
@@ -197,11 +197,11 @@ async def selftest(
     second_look: SecondLookMode | None = None,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> Score:
-    """Review up to `count` undone fixes and at most as many clean changes, and return the score.
+    """Let models review up to `count` undone fixes and as many clean changes; return the score.
 
     Fixes are commits that also change a test. An undone fix is the reverse of such a commit. Each
     change is reviewed `repeat` times. `second_look` overrides the setting of the repository.
-    `on_progress` is called with one line for each review.
+    `on_progress` is called with one line for each review. Raise ConfigError if no fix is found.
     """
     trials: list[Trial] = []
     model = NO_MODEL

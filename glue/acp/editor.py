@@ -88,7 +88,7 @@ def ready_agent(
         instructions = coding.prompt(tools)
         if more:
             instructions += (
-                f"\nThese directories are yours too, by their absolute paths: {', '.join(more)}\n"
+                f"\nYou may also use these directories, by absolute paths: {', '.join(more)}\n"
             )
         return Agent(model, tools=tools, instructions=instructions, limits=DEFAULTS, name="glue")
 
@@ -397,7 +397,7 @@ class EditorPermission:
         if request.target:
             reason = f" ({request.reason})" if request.reason else ""
             fields["title"] = f"{request.tool}: {request.target}{reason}"
-        target = _TARGETS.get(request.tool, "exactly this")
+        target = _TARGETS.get(request.tool, "this target")
         options = [
             {"optionId": kind, "name": label.format(target), "kind": kind}
             for kind, (label, _) in _OPTIONS.items()

@@ -180,11 +180,11 @@ class Peer:
         try:
             message = json.loads(line, parse_constant=_refuse_constant)
         except (ValueError, RecursionError):
-            self._refuse(PARSE_ERROR, "the line is not valid JSON")
+            self._refuse(PARSE_ERROR, "the received line is not valid JSON")
             return
         # `type` instead of isinstance, because a boolean is an int and not a valid id.
         if not isinstance(message, dict) or type(message.get("id")) not in (str, int, type(None)):
-            self._refuse(INVALID_REQUEST, "the line is not a JSON-RPC message")
+            self._refuse(INVALID_REQUEST, "the received line is not a JSON-RPC message")
         elif isinstance(message.get("method"), str):
             self._dispatch(message)
         elif "method" not in message and ("result" in message or "error" in message):
@@ -194,7 +194,7 @@ class Peer:
                 answer.append(message)
                 done.set()
         else:
-            self._refuse(INVALID_REQUEST, "the line is neither a request nor an answer")
+            self._refuse(INVALID_REQUEST, "the received line is neither a request nor an answer")
 
     def _dispatch(self, message: dict[str, Any]) -> None:
         """Call the handler of a notification, or start the task that answers a request."""

@@ -63,7 +63,7 @@ MakeAgent: TypeAlias = Callable[[str, "Server", Sequence[str]], Agent[Any, Any]]
 
 
 class Server:
-    """A server that answers the requests of one editor.
+    """A server of the Agent Client Protocol that answers the requests of one editor.
 
     Args:
         make: returns the agent for a working directory, this server and additional directories.
@@ -292,7 +292,11 @@ class Server:
         return Response(result, then)
 
     async def _open(self, id: str, cwd: str, params: Params) -> OpenSession:
-        """Open a session with its agent, settings and MCP servers, and return it."""
+        """Open or reopen a session with its agent, settings and MCP servers, and return it.
+
+        If the session is open already, close the earlier OpenSession, or raise RpcError if that one
+        is busy with a prompt.
+        """
         self._refuse_busy(self._sessions.get(id))
         more = params.get("additionalDirectories") or ()
         if not isinstance(more, (list, tuple)):
@@ -542,7 +546,7 @@ class Server:
     def _refuse_busy(self, opened: OpenSession | None) -> None:
         """Raise RpcError if a session has a prompt that is not answered yet."""
         if opened is not None and opened.prompts:
-            message = "the session is busy with a prompt; cancel it or wait for its end"
+            message = "the session is busy with a prompt; cancel the prompt or wait for its end"
             raise RpcError(INVALID_REQUEST, message)
 
     def _update(self, id: str, update: dict[str, Any]) -> None:

@@ -35,8 +35,8 @@ logger = logging.getLogger("glue.acp")
 
 DEFAULTS = Limits(max_requests=50, token_budget=100_000)
 MODES = {
-    "ask": ("Ask", "Ask before anything is changed or run."),
-    "allow": ("Allow", "Run every tool without asking."),
+    "ask": ("Ask", "Ask before a tool that needs permission runs."),
+    "allow": ("Allow", "Run every tool without asking, unless a rule denies the call."),
     "read": ("Read only", "Refuse every tool that needs permission."),
 }
 # The limits that an editor can set, with their titles and values to choose from. The protocol has
@@ -60,7 +60,7 @@ class PendingPrompt:
 
 @dataclass(slots=True)
 class OpenSession:
-    """One open session: its settings, the usage so far, and its MCP servers."""
+    """A session that the editor has open: its settings, queued prompts, usage and MCP servers."""
 
     session: Session[Any, Any]
     settings_file: Path
@@ -229,10 +229,11 @@ class OpenSession:
             self.session.configure(instructions=given)
 
     async def confirm(self, question: Question) -> dict[str, Any] | None:
-        """Show an MCP server's question as a permission request; return None unless it is allowed.
+        """Ask the user to allow an MCP server's question; return the answers, or None if refused.
 
-        This is for an editor without forms. If the user allows it, return {} for a page, and for a
-        form the value true for every required field. Return None if the user declines. Also return
+        This is for an editor without forms: the question is shown as a permission request. If the
+        user allows the request, return {} for a page, and true for every required field of a form.
+        Return None if the user declines. Also return
         None, and add a line to `problems`, if a required field is not a yes-or-no field.
         """
         properties = question.schema.get("properties") or {}
@@ -302,9 +303,9 @@ class OpenSession:
         ]
 
     async def command(self, parts: Sequence[str | Part]) -> str | Sequence[Any] | None:
-        """Run a slash command and return its text. For an MCP prompt, return its messages.
+        """Answer a slash command: return its text, the messages of an MCP prompt, or None.
 
-        If the command fails, return the text of the error. Return None for an ordinary prompt.
+        If the command fails, return the text of the error. None means an ordinary prompt.
         """
         text = parts[0].text if len(parts) == 1 and isinstance(parts[0], Text) else ""
         name, argument = parse(text)
@@ -409,10 +410,9 @@ def _server_config(each: Any, cwd: str) -> ServerConfig:
 def list_page(
     sessions: Sequence[SessionInfo], cwd: Any = None, cursor: Any = None
 ) -> dict[str, Any]:
-    """Return one page of the list of sessions, the last changed first.
+    """Return one page of sessions with a prompt and a known directory, the last changed first.
 
     Sessions without a prompt are left out, because editors open sessions that the user never uses.
-    So are sessions whose working directory is unknown.
 
     Args:
         sessions: all stored sessions.

@@ -1,4 +1,4 @@
-"""Session updates of the protocol, built from the events of a run or from stored messages."""
+"""Conversion from ACP prompts to messages, and from events and results of a run to ACP updates."""
 
 from __future__ import annotations
 
@@ -73,7 +73,9 @@ def _part(block: Any) -> Part:
         if kind == "resource":
             return _resource(block["resource"])
     except KeyError as error:
-        raise RpcError(INVALID_PARAMS, f"a block of the type {kind} needs {error}") from error
+        raise RpcError(
+            INVALID_PARAMS, f"a block of the type {kind} needs the field {error}"
+        ) from error
     except (TypeError, ValueError) as error:
         raise RpcError(INVALID_PARAMS, f"a block of the type {kind} is invalid: {error}") from error
     raise RpcError(
@@ -256,7 +258,7 @@ def tool_result(shown: ShownCall, message: ToolMessage) -> dict[str, Any]:
 
 
 def touched_path(root: str, path: str) -> str:
-    """Return the absolute path of a file below a root, with links in the folder resolved.
+    """Return the absolute path of a file below a root, with symbolic links in its folder resolved.
 
     If the file itself is a link, the path is that of the link. The result begins with the root as
     the editor wrote it, even if the root is a link.
@@ -476,7 +478,7 @@ STOP_REASONS = {
     Outcome.WRAPPED_UP: ("end_turn", ""),
     Outcome.MAX_TURNS: ("max_turn_requests", "Stopped at the limit of turns or requests"),
     Outcome.BUDGET: ("max_tokens", "Stopped: the budget of this prompt is used up"),
-    Outcome.PAUSED: ("end_turn", "Paused: calls wait for a decision"),
+    Outcome.PAUSED: ("end_turn", "Paused: tool calls wait for a decision or a result"),
     Outcome.HALTED: ("end_turn", "Stopped: the model repeated the same call or error"),
     Outcome.STALLED: ("end_turn", "Stopped: the model made no progress"),
     Outcome.CONTEXT_WINDOW: (
@@ -493,7 +495,7 @@ STOP_REASONS = {
 
 
 def answer(result: RunResult[Any]) -> dict[str, Any]:
-    """Return the answer to a prompt: the stop reason, and outcome, usage and cost as `_meta`.
+    """Return the ACP answer to a prompt: the stop reason, and outcome, usage and cost as `_meta`.
 
     Raise RpcError if the run failed.
     """
@@ -523,7 +525,7 @@ def plain(outcome: Outcome) -> dict[str, Any]:
 
 
 def failure(error: BaseException | None, result: RunResult[Any] | None = None) -> RpcError:
-    """Return the JSON-RPC error for an exception, with the turns and requests of any `result`."""
+    """Return the JSON-RPC error for an exception; `result` adds counts of turns and requests."""
     data: dict[str, Any] = {"outcome": str(Outcome.FAILED), "error": type(error).__name__}
     code = INTERNAL
     if isinstance(error, ProviderError):
@@ -579,10 +581,10 @@ def replay(
 
 
 def _without_refused(messages: Sequence[Message]) -> Iterator[Message]:
-    """Yield the messages of a conversation, except those of runs that were refused.
+    """Yield the messages of a conversation without refused runs and without delivered results.
 
-    Messages that a compaction has excluded are yielded. A result that a policy delivered in place
-    of a tool is left out, because no call belongs to it.
+    Messages that a compaction has excluded are yielded. A delivered result is one that a policy
+    returned in place of a tool; no call belongs to such a result.
     """
     prompts = [
         place

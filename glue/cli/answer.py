@@ -1,4 +1,4 @@
-"""`glue sessions pending` lists tool calls that wait; `glue sessions answer` answers them."""
+"""`glue sessions pending` lists pending tool calls, and `glue sessions answer` answers one."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def pending(session: str | None, store: str | None, as_json: bool) -> None:
         for line in waiting_lines(calls, name, options):
             out.line(line)
     if not waiting:
-        click.echo("no call waits for an answer", err=True)
+        click.echo("no tool call waits for an answer", err=True)
 
 
 def _all_sessions(named: str | None) -> dict[str, tuple[Message, ...]]:
@@ -83,21 +83,38 @@ def _all_sessions(named: str | None) -> dict[str, tuple[Message, ...]]:
 @click.command()
 @click.argument("session")
 @click.argument("call", required=False)
-@click.option("--allow", "allowed", is_flag=True, help="Run the call.")
+@click.option("--allow", "allowed", is_flag=True, help="Run the waiting tool call.")
 @click.option(
-    "--deny", "denied", metavar="REASON", help="Do not run the call; send REASON to the model."
+    "--deny", "denied", metavar="REASON", help="Refuse the tool call, and send REASON to the model."
 )
-@click.option("--result", metavar="TEXT", help="Do not run the call; TEXT is its result.")
-@click.option("--agent", "file", metavar="FILE.py", help="Continue with the agent of this file.")
 @click.option(
-    "-m", "--model", metavar="NAME", help="Continue the run with this model instead of its own."
+    "--result",
+    metavar="TEXT",
+    help="Do not run the tool call; send TEXT to the model as its result.",
 )
-@click.option("--tools", metavar="LIST", help="Continue with these tools, such as edit,git.")
+@click.option(
+    "--agent",
+    "file",
+    metavar="FILE.py",
+    help="Continue the run with this agent file, without the options of its `glue run`.",
+)
+@click.option(
+    "-m",
+    "--model",
+    metavar="NAME",
+    help="Continue the run with this model, without the agent and options of its `glue run`.",
+)
+@click.option("--tools", metavar="LIST", help="Continue the run with these tools: edit,git.")
 @store_option
-@click.option("--json", "as_json", is_flag=True, help="Print each event as a line of JSON.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print the prompt, each event and the result of the run as lines of JSON.",
+)
 @click.option("--usage", is_flag=True, help="Print tokens, cost and time on stderr at the end.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the answer and errors.")
-@click.option("-v", "--verbose", count=True, help="Print thinking and tool results too.")
+@click.option("-v", "--verbose", count=True, help="Print thinking and tool results of the run too.")
 def answer(
     session: str,
     call: str | None,
@@ -108,7 +125,7 @@ def answer(
     store: str | None,
     **given: Any,
 ) -> None:
-    """Answer a CALL that waits in SESSION, then continue the run.
+    """Allow or deny a CALL that waits in SESSION, or give its result; then continue the run.
 
     The call is shown as a person would have seen it when it was made. Without --allow, --deny or
     --result the answer is asked for on the terminal; without CALL, for each call that waits. With
@@ -129,7 +146,7 @@ def answer(
         )
     if given_decision is not None and len(waiting) > 1:
         names = ", ".join(one_line(f"{each.id} ({each.summary})", 200) for each in waiting)
-        raise click.UsageError(f"several calls wait in session {session}; name one of {names}")
+        raise click.UsageError(f"several tool calls wait in session {session}; name one of {names}")
     for each in waiting if allowed else ():
         if each.request is None:
             raise click.UsageError(
@@ -184,14 +201,15 @@ def _chosen(
     Raise ConfigError if no call waits, or if none has this id.
     """
     if not waiting:
-        raise ConfigError(f"no call waits for an answer in session {session}")
+        raise ConfigError(f"no tool call waits for an answer in session {session}")
     if call is None:
         return waiting
     found = [each for each in waiting if each.id == call]
     if not found:
         names = ", ".join(one_line(f"{each.id} ({each.summary})", 200) for each in waiting)
         raise ConfigError(
-            f"no call {call!r} waits for an answer in session {session}; waiting calls: {names}"
+            f"no tool call {call!r} waits for an answer in session {session}; "
+            f"waiting calls: {names}"
         )
     return found
 

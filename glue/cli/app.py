@@ -37,7 +37,9 @@ COMMANDS = (
     LazyCommand("models", "glue.cli.models:models", "List known models, windows and prices."),
     LazyCommand("keys", "glue.cli.keys:keys", "Store, list and remove API keys."),
     LazyCommand(
-        "sessions", "glue.cli.sessions:sessions", "List, show, search, export, remove sessions."
+        "sessions",
+        "glue.cli.sessions:sessions",
+        "List, search, export, remove sessions; answer their tool calls.",
     ),
     LazyCommand("runs", "glue.cli.runs:runs", "List logged runs."),
     LazyCommand("view", "glue.cli.view:view", "Write a transcript as an HTML page."),
@@ -45,9 +47,15 @@ COMMANDS = (
     LazyCommand("prompts", "glue.cli.prompts:prompts", "List, show and compare prompt versions."),
     LazyCommand("tools", "glue.cli.tools:tools", "List the built-in tools; check your own."),
     LazyCommand(
-        "inspect", "glue.cli.inspect:inspect", "Describe an agent file without running it."
+        "inspect",
+        "glue.cli.inspect:inspect",
+        "Print an agent file's settings and tools without running it.",
     ),
-    LazyCommand("replay", "glue.cli.replay:replay", "Replay a recorded run."),
+    LazyCommand(
+        "replay",
+        "glue.cli.replay:replay",
+        "Print a recorded run, or run an agent with its replies.",
+    ),
     LazyCommand(
         "acp", "glue.cli.servers:acp", "Serve an agent to an editor (Agent Client Protocol)."
     ),
@@ -77,7 +85,7 @@ def main(args: list[str] | None = None) -> None:
 
 
 def run_command(command: click.Command, args: list[str] | None, program: str) -> None:
-    """Run a click command. If it fails, print one line on stderr and exit with an exit code.
+    """Load stored API keys and run a click command. If it fails, print one line and exit.
 
     An exception that is a bug is raised, so that its traceback is shown. With GLUE_DEBUG, so is
     every exception except wrong options and Ctrl-C.

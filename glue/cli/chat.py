@@ -62,13 +62,19 @@ T = TypeVar("T")
 @click.command()
 @click.argument("file", required=False, metavar="[FILE.py]")
 @chat_options
-@click.option("--no-save", is_flag=True, help="Do not keep the conversation.")
-@click.option("-v", "--verbose", count=True, help="Print thinking and tool results too.")
+@click.option("--no-save", is_flag=True, help="Keep the chat only in memory; do not store it.")
+@click.option(
+    "-v",
+    "--verbose",
+    count=True,
+    help="Print thinking, tool results and the usage of each answer too.",
+)
 def chat(file: str | None, **given: Any) -> None:
     """Chat with the agent of FILE.py, or with a model.
 
-    Chats are kept: -c continues the last one, `glue sessions` lists them. Inside a checkout, the
-    model gets its AGENTS.md and skills. Ctrl-C cancels the answer, a second Ctrl-C leaves. /help
+    Chats are stored: -c continues the last one, `glue sessions` lists them. Chats without a name
+    are deleted after 90 days (the setting chat_days). Inside a checkout, the model gets its
+    AGENTS.md and skills. Ctrl-C cancels the answer, a second Ctrl-C leaves. /help
     lists the slash commands. The extra [chat] adds line editing, history, completion, Markdown and
     a status line.
     """
@@ -97,7 +103,10 @@ def chat(file: str | None, **given: Any) -> None:
 
 
 class Chat:
-    """A chat in the terminal. The event loop runs in another thread, which `portal` calls."""
+    """A chat in the terminal: it reads prompts, runs the agent and prints the answers.
+
+    The event loop runs in another thread, which `portal` calls.
+    """
 
     def __init__(self, sources: Sources, portal: BlockingPortal) -> None:
         self.sources, self.portal = sources, portal
@@ -141,7 +150,7 @@ class Chat:
         return cut(one_line(" · ".join(words)), self.printer.out.width - 1)
 
     def recap(self) -> None:
-        """Show the last prompt and the beginning of the last answer of a continued session."""
+        """Print a continued session: name, size, last prompt and beginning of the last answer."""
         loaded = self.portal.call(self.session.load)
         messages = [message for message in loaded if not message.excluded]
         prompts = [message.text for message in messages if _is_prompt(message)]
@@ -159,11 +168,11 @@ class Chat:
                 self.printer.note(f"… {len(lines) - 8} more lines; {command}")
 
     async def begin(self) -> None:
-        """Open the store, and the session that the options name or, if they name none, a new one.
+        """Open the store and a session; before a new stored chat, delete chats that are too old.
 
-        If a new session is opened in the store, delete stored chats that are too old. With
-        --no-save, the new session is in memory. Raise GlueError if the model's name is wrong or its
-        key is missing.
+        The options name a stored session, or else a new session is opened. With --no-save, the new
+        session is in memory, and nothing is deleted. Raise GlueError if the model's name is wrong
+        or its key is missing.
         """
         given = self.sources.given
         # Report a wrong model or a missing key now, not after the first prompt.
@@ -189,7 +198,7 @@ class Chat:
             )
 
     async def _keep_chat(self) -> None:
-        """Open a new session in the store, and delete stored chats that are too old.
+        """Delete stored chats that are too old, then open a new session in the store.
 
         If the store cannot be used, add a note and open a session in memory.
         """
@@ -224,11 +233,11 @@ class Chat:
                 self.printer.note(piece, colour)
 
     def fail(self, error: object) -> None:
-        """Write an error on stderr."""
+        """Write an error message on stderr; the chat continues."""
         self.note(f"glue: {one_line(str(error))}", "red")
 
     def loop(self) -> int:
-        """Read prompts and answer them until the user leaves; return the exit code."""
+        """Answer prompts and slash commands until the user leaves; return the exit code."""
         if self.reader.is_terminal:
             model = one_line(slash.model_name(self.session))
             saved = f", saved as {self.saved_as}" if self.saved_as else ""
@@ -293,7 +302,9 @@ class Chat:
         if self.portal.call(self.session.pending):
             code = self.answer_waiting()
             if code is None or self.portal.call(self.session.pending):
-                self.note("the prompt was not sent, because a call waits for an answer", "yellow")
+                self.note(
+                    "the prompt was not sent, because a tool call waits for an answer", "yellow"
+                )
                 return code
         return self._turn(self._prompt, text, *parts)
 
@@ -448,7 +459,7 @@ class Chat:
             self.fail(f"unknown command /{name}; /help lists the commands")
 
     def do_help(self, argument: str) -> None:
-        """List the slash commands and the keys."""
+        """Print the slash commands and the keys."""
         usages = {f"/{each.name} {each.argument}".rstrip(): each.help for each in slash.COMMANDS}
         width = max(map(len, usages))
         for usage, text in usages.items():
@@ -464,7 +475,10 @@ class Chat:
         self._turn(self._resume)
 
     def do_undo(self, argument: str) -> None:
-        """Remove the last prompt and its answer from the chat; offer the prompt for editing."""
+        """Exclude the last prompt and its answer from later requests; offer the prompt for editing.
+
+        The excluded messages stay in the store.
+        """
         session = self.session
         messages = self.portal.call(session.load)
         at = [index for index, message in enumerate(messages) if _is_prompt(message)]
@@ -535,10 +549,10 @@ class Chat:
         )
 
     def do_save(self, name: str) -> None:
-        """Copy the session to the store under a name, and continue the chat in the copy.
+        """Store a copy of the session as `name` and use it; delete an automatically named original.
 
-        The session is deleted if its name was automatic. If no name is given and the session is
-        stored already, only print its name.
+        The original is deleted if it is in the same store and its name was automatic. If no name is
+        given and the session is stored already, only print its name.
         """
         if self.saved_as and not name:
             self.note(f"saved as {one_line(self.saved_as)}")
@@ -572,7 +586,10 @@ class Chat:
         self.note(f"new session{saved}; {last}")
 
     def do_resume(self, name: str) -> None:
-        """Continue a stored session; without a name, list the sessions."""
+        """Continue a stored session and ask about its pending calls. Without a name, list sessions.
+
+        Raise ConfigError if no session has the name.
+        """
         if not name:
             self.do_tree("")
             self.note("/resume NAME continues a session")
@@ -586,7 +603,7 @@ class Chat:
         self.answer_waiting()
 
     def do_tree(self, argument: str) -> None:
-        """List the newest stored sessions, forks below their parents."""
+        """Print the names of the 50 newest stored sessions, with forks below their parents."""
         found = self.portal.call(self.store.list)
         for depth, info in sort_by_tree(found[:50]):
             mark = "*" if info.id == self.saved_as else " "
@@ -596,13 +613,16 @@ class Chat:
             self.note("no sessions are stored; /save stores this one")
 
     def do_compact(self, argument: str) -> None:
-        """Ask the model for a summary, and send it from now on instead of the messages so far.
+        """Ask the model for a summary; later requests contain it instead of the messages so far.
 
-        The messages stay in the transcript.
+        The messages stay in the transcript. Raise ConfigError if a call waits for an answer, or if
+        the model writes no summary.
         """
         session = self.session
         if self.portal.call(session.pending):
-            raise ConfigError("a call waits for an answer, so the session cannot be compacted now")
+            raise ConfigError(
+                "a tool call waits for an answer, so the session cannot be compacted now"
+            )
 
         async def compact() -> str:
             messages = [message for message in await session.load() if not message.excluded]
@@ -625,7 +645,7 @@ class Chat:
                 f"{len(messages)} messages are now one summary of {len(result.text):,} characters"
             )
 
-        self.note(self._wait(compact) or "cancelled; nothing has changed")
+        self.note(self._wait(compact) or "the compaction was cancelled; nothing has changed")
         self.session = session.reopen(session.id, session.store)
 
 

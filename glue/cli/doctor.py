@@ -33,7 +33,7 @@ from glue.tools.sandbox import find_backend
 
 
 class Check(NamedTuple):
-    """One line of the report; `advice` is empty if the user has nothing to do."""
+    """A line that `glue doctor` prints; `advice` is empty if the user has nothing to do."""
 
     name: str
     found: str
@@ -115,7 +115,7 @@ def _package() -> Iterator[Check]:
         yield Check("glue", f"{versions['glue-agents']} in {folder}")
     else:
         advice = f"pip install -e '{folder.parent}'"
-        yield Check("glue", f"glue-agents is not installed, it runs from {folder}", advice, False)
+        yield Check("glue", f"glue-agents is not installed; glue runs from {folder}", advice, False)
     other = next((name for name in ("glue-core", "glueviz") if name in versions), "")
     if other:
         advice = (
@@ -187,7 +187,7 @@ def _git() -> Check:
 
 
 def _sandbox() -> Check:
-    """Check which sandbox the shell tool uses for its commands."""
+    """Return the Check that names the sandbox of the shell tool, or warns that it has none."""
     best = find_backend()
     install = "install bubblewrap" if sys.platform.startswith("linux") else ""
     if best is None:

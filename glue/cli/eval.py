@@ -109,7 +109,7 @@ def eval() -> None:  # noqa: A001
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the table and errors.")
 def run(file: str, cases: str, **given: Any) -> int:
-    """Run the agent of AGENT.py on every case of CASES.jsonl, with each model.
+    """Run the agent of AGENT.py on all cases of CASES.jsonl with each model; check the answers.
 
     A case has a "prompt" and checks: equals, contains, matches, json, calls, outcome, max_cost,
     max_turns, python, judge. Tools run in a fresh copy of the case's "folder", or are answered from
@@ -128,7 +128,9 @@ def run(file: str, cases: str, **given: Any) -> int:
     state = output.with_name(f"{output.name}.state")
     page = output.with_suffix(".html")
     if page == output:
-        raise click.UsageError(f"--output {output} is the name of the page; end it with .jsonl")
+        raise click.UsageError(
+            f"--output {output} is the name of the HTML page; use a name such as eval.jsonl"
+        )
     check_output(given, output, state, page)
     if given["record"] and (given["replay"] or given["resume"]):
         raise click.UsageError("--record needs a new evaluation, without --replay and --resume")
@@ -197,7 +199,7 @@ def run(file: str, cases: str, **given: Any) -> int:
 @click.argument("new", type=click.Path(exists=True, dir_okay=False))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def diff(old: str, new: str, as_json: bool) -> int:
-    """Print the cases that became better or worse. Exits with 1 if one became worse."""
+    """Print the cases that became better or worse from OLD to NEW. Exits with 1 if one is worse."""
     before, after = load(Path(old)), load(Path(new))
     pairs = differences(after, before)
     if as_json:
@@ -268,7 +270,10 @@ def _print(
     page: Path,
     given: Mapping[str, Any],
 ) -> None:
-    """Print the table and the comparisons, and on stderr some failed cases and the file names."""
+    """Print the table and the comparisons, and on stderr some failed cases and the file names.
+
+    With --json, print one JSON object instead.
+    """
     if given["as_json"]:
         same, both = found.agreement()
         print_json(

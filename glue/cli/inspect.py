@@ -1,4 +1,4 @@
-"""`glue inspect`: describe an agent file from its source, without running it."""
+"""`glue inspect`: print the settings, agents and tools of an agent file, without running it."""
 
 from __future__ import annotations
 

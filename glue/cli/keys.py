@@ -46,7 +46,7 @@ def set_key(name: str) -> None:
 @keys.command(name="list")
 @json_option
 def list_keys(as_json: bool) -> None:
-    """List the variables that hold a key, and where each comes from. Never prints a key."""
+    """List the variables that contain a key, and where each comes from. Never prints a key."""
     stored = _stored_keys()
     variables = {key for name in known() for key in lookup(name).key}
     rows = []
@@ -73,7 +73,7 @@ def keys_path() -> None:
 @keys.command()
 @click.argument("name", metavar="PROVIDER|VARIABLE")
 def remove(name: str) -> None:
-    """Remove a stored key."""
+    """Delete the stored API key of a provider, or of a variable such as OPENAI_API_KEY."""
     variable, stored = _key_variable(name), _stored_keys()
     if stored.pop(variable, None) is None:
         names = ", ".join(sorted(stored)) or "none"

@@ -191,7 +191,10 @@ def _exit_code(job: MapRun) -> int:
 
 
 def map_settings(agent: Agent[Any, Any], path: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that override the agent's own settings in every row."""
+    """Return the settings that override the agent's settings; raise MissingKey for a stand-in.
+
+    They apply to every row. A stand-in answers without a key, and is not a model.
+    """
     names = ("model", "max_turns", "seconds", "allow", "deny", "yes")
     flags = {name: given.get(name) for name in names}
     if given.get("on_question"):
@@ -273,7 +276,7 @@ class Progress:
         return self.rows - sum(self.job.outcomes[each] for each in ("done", "wrapped_up"))
 
     def add(self, row: MapRow) -> None:
-        """Count a row that has ended, and store its error if the row is incomplete."""
+        """Count a row that has ended; if the row is incomplete, keep its error for the summary."""
         self.rows += 1
         self.usage += row.usage
         self.notices.update([row.notice] if row.notice else [])
@@ -287,7 +290,7 @@ class Progress:
             self.bad.append(row.error if row.outcome == "invalid" else text)
 
     def note(self, text: str) -> None:
-        """Write a line above the progress line."""
+        """Hide the progress line and write a line on stderr; `redraw` draws the progress again."""
         self.line.hide()
         self.screen.line(f"glue: {one_line(text, 300)}", "yellow")
 

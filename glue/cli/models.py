@@ -120,7 +120,7 @@ def _model_cells(row: dict[str, Any], level: Effort | None) -> tuple[object, ...
 @click.argument("name")
 @click.argument("model")
 def alias(name: str, model: str) -> None:
-    """Define a short name for a model.
+    """Write a short name for a model to config.toml.
 
     After `glue models alias fast groq:llama-3.1-8b-instant`, `-m fast` selects that model.
     """
@@ -137,5 +137,5 @@ def alias(name: str, model: str) -> None:
 @models.command()
 @click.argument("name")
 def unalias(name: str) -> None:
-    """Remove a short name that `glue models alias` defined."""
+    """Remove a short name for a model from config.toml."""
     write_setting(name, None, "aliases")

@@ -1,4 +1,4 @@
-"""`glue new`: write a single-file agent from a template. `eval` also writes a file of cases."""
+"""`glue new`: write an agent file from a template; the template `eval` adds a file of cases."""
 
 from __future__ import annotations
 

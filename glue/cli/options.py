@@ -1,4 +1,4 @@
-"""Options of a run on the command line, and how they are merged with the other settings."""
+"""Command-line options of a run, and the class that merges them with the other settings."""
 
 from __future__ import annotations
 
@@ -85,15 +85,21 @@ _PERMISSIONS: tuple[Callable[[Any], Any], ...] = (
         "--allow",
         multiple=True,
         metavar="RULE",
-        help="Run calls that RULE names, without asking: write_file, 'shell:git *'. Repeatable.",
+        help="Run tool calls that match RULE without asking: write_file, 'shell:git *'. "
+        "Repeatable.",
     ),
     click.option(
         "--deny",
         multiple=True,
         metavar="RULE",
-        help="Never run calls that RULE names, even with --allow or --yes. Repeatable.",
+        help="Never run tool calls that match RULE, even with --allow or --yes. Repeatable.",
     ),
-    click.option("-y", "--yes", is_flag=True, help="Run every tool without asking."),
+    click.option(
+        "-y",
+        "--yes",
+        is_flag=True,
+        help="Run every tool without asking, except calls that a deny rule may forbid.",
+    ),
 )
 _SANDBOX: tuple[Callable[[Any], Any], ...] = (
     click.option(
@@ -126,7 +132,7 @@ _SETTINGS: tuple[Callable[[Any], Any], ...] = (
         "-m",
         "--model",
         metavar="NAME",
-        help="Provider or provider:model. Several, separated by commas, are tried in order.",
+        help="Model, as PROVIDER or PROVIDER:MODEL. Several, with commas, are tried in order.",
         shell_complete=lambda context, parameter, text: complete_model(text),
     ),
     click.option(
@@ -149,12 +155,12 @@ _SETTINGS: tuple[Callable[[Any], Any], ...] = (
         help="Tools, separated by commas: the bundles fs, edit, git, shell, web and coding, "
         "or names of tools of the agent.",
     ),
-    click.option("--no-tools", is_flag=True, help="Use no tools."),
+    click.option("--no-tools", is_flag=True, help="Use no tools, except the tools of --mcp."),
     click.option(
         "--mcp",
         metavar="CONFIG",
         type=click.Path(),
-        help="Add the tools of the MCP servers in this JSON file.",
+        help="Connect to the MCP servers in this JSON file, and add their tools.",
     ),
     click.option(
         "-s",
@@ -208,10 +214,15 @@ _OUTPUT: tuple[Callable[[Any], Any], ...] = (
         metavar='FILE|"NAME: TYPE, ..."',
         help="Answer with a JSON object of this schema.",
     ),
-    click.option("--json", "as_json", is_flag=True, help="Print each event as a line of JSON."),
+    click.option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        help="Print the prompt, each event and the result of the run as lines of JSON.",
+    ),
     click.option("--usage", is_flag=True, help="Print tokens, cost and time on stderr at the end."),
     click.option(
-        "--show-wire", is_flag=True, help="Print every request on stderr, with keys masked."
+        "--show-wire", is_flag=True, help="Print every HTTP request on stderr, with keys masked."
     ),
     click.option("--as-curl", is_flag=True, help="With --show-wire: print curl commands."),
     click.option(
@@ -237,7 +248,7 @@ _OUTPUT: tuple[Callable[[Any], Any], ...] = (
         "-v",
         "--verbose",
         count=True,
-        help="Print thinking, tool results and retries too; -vv adds the log.",
+        help="Print thinking, tool results and events such as compactions too; -vv adds the log.",
     ),
 )
 
@@ -345,14 +356,15 @@ def check_output(given: Mapping[str, Any], *paths: Path) -> None:
 
 
 class Sources:
-    """The sources of the settings for a run, from the strongest to the weakest.
+    """The settings of a run, merged from the sources below, from the strongest to the weakest.
 
     1. Flags of the command line.
     2. The header of the agent file.
     3. The agent's own code.
     4. GLUE_ variables, pyproject.toml and config.toml.
 
-    If no agent is given, `agent` is built from the model and the tools that the sources name.
+    The permission rules of all sources apply together. If no agent is given, `agent` is built from
+    the model and the tools that the sources name.
     """
 
     def __init__(

@@ -42,7 +42,7 @@ def exit_code_despite_threads(code: int, before: Collection[threading.Thread]) -
 
 
 def exit_now(code: int) -> NoReturn:
-    """Exit without waiting for threads, after sending telemetry and flushing all output.
+    """Flush output, send telemetry, remove sandbox folders, then exit without waiting for threads.
 
     Python waits for every thread that is not a daemon before it exits; a thread that is blocked
     would keep the process alive for ever.

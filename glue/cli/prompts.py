@@ -67,7 +67,7 @@ def show_prompt(name: str, version: str, source: str | None) -> None:
 @click.argument("new")
 @_source
 def diff(name: str, old: str, new: str, source: str | None) -> None:
-    """Compare two versions of a prompt."""
+    """Print the differences between two versions of a prompt."""
     click.echo(_find(source, name).diff(old, new), nl=False)
 
 

@@ -110,7 +110,8 @@ def worker(file: str, queue: str, engine: str, **given: Any) -> None:
                 signal.signal(number, lambda *_: running.stop())
             if not given["quiet"]:
                 click.echo(
-                    f"glue: worker {running.id} takes rows from the queue {queue}; Ctrl-C stops it",
+                    f"glue: worker {running.id} runs rows of the queue {queue}; "
+                    "Ctrl-C ends the worker",
                     err=True,
                 )
             await running.work(given["grace"])
@@ -130,7 +131,7 @@ def queue() -> None:
 @click.argument("name", required=False)
 @engine_option
 @json_option
-@click.option("-w", "--watch", is_flag=True, help="Continue to show the queue, until Ctrl-C.")
+@click.option("-w", "--watch", is_flag=True, help="Update the state of the queues until Ctrl-C.")
 @click.option(
     "--every",
     default=2.0,
@@ -139,7 +140,7 @@ def queue() -> None:
     help="With --watch: seconds between two updates.",
 )
 def list_(name: str | None, engine: str, as_json: bool, watch: bool, every: float) -> None:
-    """Show the rows of queues by state, and their cost, cooldowns and workers.
+    """Print the number of rows of each queue by state, and cost, cooldowns and workers.
 
     A row waits, runs, is done, is paused or has failed. With --watch the command prints one line
     for each queue, and updates the line until Ctrl-C. With --json the queues are one JSON object.
@@ -240,9 +241,10 @@ def _watch(tables: Tables, name: str | None, as_json: bool, every: float) -> Non
 def prune(
     name: str | None, engine: str, older: float, outcomes: tuple[str, ...], dry_run: bool
 ) -> None:
-    """Delete rows that ended more than AGE ago, with their transcripts, and free their space.
+    """Delete rows that ended more than AGE ago, except paused ones, with their transcripts.
 
-    Rows that wait, run or are paused are kept, unless --outcome names `paused`.
+    Without NAME, delete them in all queues. Rows that wait or run are kept, and paused rows unless
+    --outcome names `paused`. The space of the rows is freed.
 
     \b
     glue queue prune triage --engine postgresql://glue@db/jobs --older 30d --outcome done

@@ -35,14 +35,14 @@ older_option = click.option(
     required=True,
     type=Age(),
     metavar="AGE",
-    help="Time since the last change, such as 30d, 12h or 2w.",
+    help="Delete sessions or rows that have not changed for this time: 30d, 12h or 2w.",
 )
 outcome_option = click.option(
     "--outcome",
     "outcomes",
     multiple=True,
     type=click.Choice([each.value for each in Outcome]),
-    help="Delete only runs that ended with this outcome. Repeatable.",
+    help="Delete only sessions or rows that ended with this outcome. Repeatable.",
 )
 dry_run_option = click.option(
     "--dry-run", is_flag=True, help="Print what would be deleted, and delete nothing."
@@ -52,7 +52,7 @@ dry_run_option = click.option(
 async def prune_sessions(
     store: Store, older: float, outcomes: Sequence[str], *, dry_run: bool
 ) -> tuple[list[str], list[str]]:
-    """Delete old sessions, but no paused ones; return the ids of the deleted and of the skipped.
+    """Delete old sessions except paused ones; return deleted ids, and ids in use or unreadable.
 
     Sessions that changed in the last `older` seconds are kept, and those that wait for an answer
     unless `outcomes` names `paused`. If `outcomes` has names, only sessions with these outcomes

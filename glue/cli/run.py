@@ -170,7 +170,9 @@ def execute(
         run = Run(sources, printer, wrap)
         code = run_to_the_end(run, prompt)
         if sent is not None and not sent:
-            printer.note("no request was sent: this provider does not use HTTP", "cyan")
+            printer.note(
+                "--show-wire printed nothing, because the run sent no HTTP request", "cyan"
+            )
     return exit_code_despite_threads(code, before)
 
 
@@ -273,7 +275,7 @@ class Run:
     async def attended(
         self, prompt: Any, decisions: Mapping[str, Any] | None = None
     ) -> RunResult[Any]:
-        """Run a prompt, or continue a paused run with `decisions`; return the result.
+        """Run a prompt, or resume a run with `decisions`; close the agent and return the result.
 
         A spinner is shown, and Ctrl-C cancels the run.
         """
@@ -332,7 +334,10 @@ class Run:
             self.log = None
 
     async def session(self, store: Store) -> Session[Any, Any]:
-        """Open the session that --session names, or the most recent session for --continue."""
+        """Return the session that --session names, or the most recent session for --continue.
+
+        Raise ConfigError if the name is invalid, or if there is no session to continue.
+        """
         name = self.sources.given["session"] or await self._last_session(store)
         try:
             return self.agent.session(name, store=store, **self.overrides())
@@ -350,7 +355,7 @@ class Run:
         return found[0].id
 
     def finish(self, result: RunResult[Any]) -> int:
-        """Print the answer, errors, notices and usage; return the exit code."""
+        """Print answer, errors, notices and usage, end the log of the run, return the exit code."""
         given, printer = self.sources.given, self.printer
         last = {**result_to_json(result, self.session_id), "exit_code": exit_code(result)}
         if result.pending:
@@ -382,7 +387,7 @@ class Run:
         return f'continue with -s {name} {option} N "Continue."'
 
     def refuse(self, error: RunPaused) -> int:
-        """Print that calls of the session wait, so the prompt was refused; return the exit code."""
+        """Print the pending calls that made the session refuse the prompt; return the exit code."""
         code = Outcome.PAUSED.exit_code
         waiting = [to_plain(call) for call in error.pending]
         last = {"type": "error", "error": error_to_json(error), "exit_code": code}
@@ -395,7 +400,7 @@ class Run:
         return code
 
     def print_waiting(self, calls: Sequence[PendingCall]) -> None:
-        """Print a line for each call that waits, and the command that answers it."""
+        """Print a line for each pending call on stderr, and the command that answers the call."""
         from glue.cli.waiting import waiting_lines  # loads the file tools
 
         store = self.sources.before_code.get("store")

@@ -30,9 +30,9 @@ def runs_dir() -> Path:
 
 
 class RunLog(EventWriter):
-    """A listener that writes the events of one run, and its result, to a log file.
+    """A listener that writes events and result of a run to a log file, and deletes older logs.
 
-    A new log deletes the oldest log files, so that at most MAX_RUNS are kept before it.
+    Before the new log is created, the oldest log files are deleted, so that MAX_RUNS are left.
     `agent` is the name of the agent. `request` has the model and the prompt; it is written if the
     run ends before its first request.
     """
@@ -74,7 +74,7 @@ class RunLog(EventWriter):
 )
 @json_option
 def runs(limit: int, by: str | None, as_json: bool) -> None:
-    """List the last runs: time, outcome, model, tokens, cost and prompt. --by lists sums of groups.
+    """List logged runs: time, outcome, model, tokens, cost and prompt. --by adds up groups of runs.
 
     `glue view last` shows the last run. Runs are logged if `glue config set log true` or GLUE_LOG=1
     switches the log on.

@@ -25,7 +25,7 @@ _COLOURS = {
 
 
 class Screen:
-    """One output stream: whether it is a terminal, how wide it is, whether it shows colours."""
+    """An output stream that texts are written to, with its width and whether it shows colours."""
 
     def __init__(self, file: TextIO, environ: Mapping[str, str] = os.environ) -> None:
         self.file = file

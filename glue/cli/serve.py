@@ -29,15 +29,22 @@ from glue.stores import open_store
     "Default: a random secret. Required if --host is an address that other machines can reach.",
 )
 @click.option("--open/--no-open", "show", default=True, help="Open the page in a browser.")
-@click.option("--store", metavar="PATH", help="Folder, .db file or postgresql:// address.")
+@click.option(
+    "--store",
+    metavar="PATH",
+    help="Store of the conversations: a folder, .db file or postgresql:// address.",
+)
 @click.option(
     "--allow",
     multiple=True,
     metavar="RULE",
-    help="Run the tool that RULE names, such as write_file, without a question. Repeatable.",
+    help="Run tool calls that match RULE, such as write_file, without asking. Repeatable.",
 )
 @click.option(
-    "--deny", multiple=True, metavar="RULE", help="Never run the tool that RULE names. Repeatable."
+    "--deny",
+    multiple=True,
+    metavar="RULE",
+    help="Never run tool calls that match RULE. Repeatable.",
 )
 def serve(
     file: str,

@@ -138,7 +138,7 @@ def _missing_keys(model: Any) -> list[str]:
     "--allow",
     multiple=True,
     metavar="RULE",
-    help="Run a tool that needs permission, such as write_file or 'shell:git status'. Repeatable.",
+    help="Allow tool calls that match RULE: write_file, 'shell:git status'. Repeatable.",
 )
 @click.option(
     "--only-tools",
@@ -226,9 +226,9 @@ def _http_address(http: str) -> tuple[str, int, str]:
 
 
 def run(function: Callable[..., Awaitable[None]], *args: object) -> None:
-    """Run a server until the client disconnects or a signal arrives.
+    """Run a server until the client disconnects; exit the process if a signal arrives.
 
-    After a signal, exit with 128 plus the number of the signal.
+    The exit code is then 128 plus the number of the signal.
     """
     caught: list[int] = []
 

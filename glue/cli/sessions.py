@@ -185,9 +185,9 @@ def _markdown(message: Message, waiting: Collection[str]) -> str:
 @sessions.command()
 @click.argument("names", nargs=-1, required=True)
 @store_option
-@click.option("-y", "--yes", is_flag=True, help="Remove without asking.")
+@click.option("-y", "--yes", is_flag=True, help="Remove the sessions without asking.")
 def rm(names: tuple[str, ...], store: str | None, yes: bool) -> None:
-    """Remove sessions permanently."""
+    """Ask for confirmation, then remove sessions permanently."""
 
     async def remove(store: Store) -> None:
         for name in names:
@@ -211,7 +211,7 @@ def rm(names: tuple[str, ...], store: str | None, yes: bool) -> None:
 @dry_run_option
 @store_option
 def prune(older: float, outcomes: tuple[str, ...], dry_run: bool, store: str | None) -> None:
-    """Delete sessions that have not changed for AGE, and free their space.
+    """Delete sessions that have not changed for AGE, except paused ones, and free their space.
 
     Sessions that wait for an answer are kept, unless --outcome names `paused`.
 

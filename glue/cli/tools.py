@@ -31,7 +31,7 @@ def tools() -> None:
 )
 @json_option
 def list_tools(sizes: bool, as_json: bool) -> None:
-    """List the names of built-in tools for the option --tools."""
+    """List the bundles of built-in tools for --tools, or with --sizes each built-in tool."""
     found: list[dict[str, Any]]
     if sizes:
         found = _sizes()

@@ -99,7 +99,7 @@ def waiting_lines(
             lines.append(f"    {answer_command(call, session, options)}")
     if not session:
         lines.append(
-            "  the run is not stored, so it cannot be answered later; "
+            "  the run is not stored, so its calls cannot be answered later; "
             "add --session NAME to the command"
         )
     return lines

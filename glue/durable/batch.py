@@ -52,7 +52,7 @@ _BATCH = 256  # results that are stored with one commit, at most
 
 
 class Engine(Protocol):
-    """The part of a map that runs the rows: in this process, or on a queue."""
+    """The protocol of engines. An engine runs the rows of a map, in this process or on a queue."""
 
     async def run(self, job: MapRun, lines: AsyncIterator[InputLine], put: Put) -> None:
         """Run the lines of the input as rows, and await `put(line, row)` once for each result.
@@ -63,7 +63,7 @@ class Engine(Protocol):
 
 @dataclass(eq=False, kw_only=True)
 class MapRun:
-    """The rows of `glue.map` with their results, as an async iterator that can be read once.
+    """The async iterator of `glue.map`. Reading it, only once, runs the rows and yields results.
 
     `stop()` ends the map early. The arguments are those of `glue.map`, which checks them.
     """
@@ -353,7 +353,7 @@ def map(  # noqa: A001 # called as `glue.map(agent, inputs)`, like the built-in 
     prices: Mapping[str, tuple[float, float]] | None = None,
     telemetry: bool | OpenTelemetry | None = None,
 ) -> MapRun:
-    """Run an agent on every input, several at once, and return an async iterator of rows.
+    """Return an async iterator of rows. Reading it runs an agent on each input, several at once.
 
         async for row in glue.map(agent, ["Weather in Oslo?", "Weather in Rome?"], concurrency=4):
             print(row.text, row.cost)

@@ -89,7 +89,7 @@ class Balance:
         return None
 
     def add(self, usage: Usage, requests: int) -> None:
-        """Add the usage of a number of requests, and the number, to the spending of the map."""
+        """Add `usage`, of `requests` requests, and their number to the spending of the map."""
         self.usd += usage.cost or 0.0
         self.tokens += usage.total
         self.requests += requests
@@ -135,7 +135,7 @@ class MapBudget:
         return self.balance.usd_budget is not None or self.balance.token_budget is not None
 
     async def change(self, row: str, hold: Hold, work: Callable[[Balance, Hold], T]) -> T | None:
-        """Call `work`, which changes the balance and the reservation of a row; return its result.
+        """Call `work` to change the balance and a row's reservation. Return the result of `work`.
 
         Return None if the change was stored, but its result was lost with the connection.
         """
@@ -163,7 +163,7 @@ class SharedBudget(MapBudget):
 
 
 class RowBudget(Policy):
-    """A policy that reserves the cost of each request of a row, and counts the real cost."""
+    """A policy that reserves and counts the costs of a row, and stops it if the budget is spent."""
 
     place = "budgets"
 
@@ -205,7 +205,7 @@ class RowBudget(Policy):
         return None
 
     def begin(self, usage: Usage) -> None:
-        """Begin a run. `usage` is its usage before a pause, which the budget contains already."""
+        """Prepare for a run: store its usage before a pause, which the budget contains already."""
         self._counted = usage
 
     async def end(self, usage: Usage | None) -> None:
@@ -242,7 +242,7 @@ def difference(usage: Usage, before: Usage) -> Usage:
 
 
 def input_tokens(request: Request) -> int:
-    """Estimate the tokens of a request at four characters each."""
+    """Estimate the tokens of a request's messages and system prompt, at four characters each."""
     texts = sum(len(message_chars(message)) for message in request.messages)
     return (texts + len(request.system)) // 4
 
@@ -349,9 +349,9 @@ class Ledger:
         self._gates: dict[str, RateGate] = {}
 
     async def change(self, name: str, work: Callable[[Meter, float], T]) -> T:
-        """Call `work` with the meter of the rate limit `name` and the time, and return its result.
+        """Call `work` with the meter `name` and the time, and return the result of `work`.
 
-        `work` may change the meter.
+        The meter is created if it is missing, and `work` may change it.
         """
         return work(self._meters.setdefault(name, Meter()), self.clock())
 
@@ -368,9 +368,10 @@ class Ledger:
         return {name: seconds for name, seconds in left.items() if seconds > 0}
 
     async def enter(self, gate: RateGate, deadline: float) -> bool:
-        """Wait until a request may be sent, and count it as open; return False after the deadline.
+        """Wait until a request may be sent and return True, or False if the deadline comes first.
 
-        The caller decreases `gate.inside` when the request has ended.
+        Before True is returned, `gate.inside` is increased. The caller decreases it when the
+        request has ended.
         """
         while True:
             now = self.clock()
@@ -479,7 +480,7 @@ class SharedLedger(Ledger):
 def metered(
     provider: Provider, rates: Rates, ledger: Ledger, patience: float = PATIENCE
 ) -> Provider:
-    """Return a copy of a provider that keeps to its rate and waits during cooldowns.
+    """Return a copy of a provider whose requests wait for its rate limit and its cooldown.
 
     In a failover list each provider has its own rate and cooldown, and the list waits only if all
     of its providers refuse. Every attempt counts as a request.
@@ -500,7 +501,7 @@ def metered(
 
 
 class Metered(Wrapper):
-    """A provider that delays each request until its rate and its cooldown allow it."""
+    """A wrapper that delays requests until the rate and the cooldown of its provider allow them."""
 
     def __init__(self, provider: Provider, rate: Rate, ledger: Ledger, patience: float) -> None:
         super().__init__(provider)

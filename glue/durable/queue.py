@@ -134,7 +134,7 @@ class QueueEngine:
         return line is not None
 
     async def _check_workers(self) -> None:
-        """Adapt the number of rows on the queue to its workers. If no worker runs, call `notice`.
+        """Set the limit of rows on the queue by its workers. If it has no worker, call `notice`.
 
         `notice` is called only if rows are waiting, and once until a worker appears.
         """

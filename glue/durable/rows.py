@@ -110,7 +110,7 @@ class MapRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A row to run: its prompt, and what engines store about it.
+    """A row to run: its prompt, and fields that engines set, such as its state and last result.
 
     >>> Row(id="order-17", prompt="Handle order 17", map="orders").number
     1
@@ -190,7 +190,7 @@ class Reader:
     attach: Callable[[str], Part] | None = None
 
     def read(self, line: InputLine) -> tuple[Json, tuple[Message, ...]]:
-        """Parse an input line; return its id, or None if it has none, and its prompt.
+        """Return the id of an input line, or None if it has no id, and its prompt.
 
         Raise ValueError if the line is invalid or an attachment cannot be read.
         """
@@ -266,6 +266,8 @@ _FIELD = re.compile(r"\{\{|\}\}|\{([\w.-]+)\}")
 def fill(template: str, row: Mapping[str, Json]) -> str:
     """Replace each {name} in a template by the field of the row: strings as text, others as JSON.
 
+    Raise ValueError if the row does not have the field.
+
     >>> fill("Sum up {text}, in {words} words", {"text": "the news", "words": 5})
     'Sum up the news, in 5 words'
     """
@@ -283,7 +285,7 @@ def fill(template: str, row: Mapping[str, Json]) -> str:
 
 
 def invalid_row(line: InputLine, error: ValueError) -> MapRow:
-    """Return the row for an invalid input line, with the "id" of the input if it can be read."""
+    """Return the MapRow of an invalid line: outcome "invalid", the error, the id if readable."""
     row: dict[str, Json] = {}
     with contextlib.suppress(ValueError):
         row = parse_row(line.text)
@@ -365,7 +367,7 @@ def outcome_of(messages: Sequence[Message]) -> Outcome:
 
 
 def spent(messages: Iterable[Message]) -> Usage:
-    """Return the usage of all replies of a transcript, of failed attempts and of sub-agents."""
+    """Return the total usage of a transcript: replies, failed attempts and sub-agents."""
     total = NOTHING
     for message in messages:
         meta = message.meta or {}
@@ -459,7 +461,7 @@ class MapState:
         return None if row is None else (row[0], MapRow.from_json(json.loads(row[1])))
 
     def finished(self, line: InputLine) -> MapRow | None:
-        """Return the result of a row, or None if it has to be run.
+        """Return the stored final result of an input line, or None if its row has to be run.
 
         Raise ConfigError if the input of the row has changed.
         """
@@ -474,7 +476,7 @@ class MapState:
         return row
 
     def spent(self) -> tuple[Usage, int]:
-        """Return the usage and the requests of all finished rows.
+        """Return the total usage and the number of requests of all finished rows.
 
         Those of the other rows are counted when they are run again.
         """

@@ -77,7 +77,7 @@ def no_settings(row: Row, session: str) -> Mapping[str, Any]:
 
 @dataclass(eq=False, kw_only=True)
 class Runner:
-    """Runs the rows of a map with one agent. `async with runner` opens the agent's provider."""
+    """An object that runs rows with one agent. `async with runner` opens the agent's provider."""
 
     agent: Agent[Any, Any]  # runs on each row
     ledger: Ledger
@@ -155,7 +155,7 @@ class Runner:
     async def run_stored(
         self, row: Row, tables: Tables, on_event: Listener | None = None
     ) -> tuple[Row, MapRow]:
-        """Run a row that this process has claimed, and return it with its result."""
+        """Run a claimed row, and return the row and its result. The caller stores them."""
         budget = SharedBudget(tables, row.map, row.usd_budget, row.token_budget)
 
         async def add_lost(lost: int) -> None:
@@ -300,12 +300,13 @@ async def run_row(
     patience: float = PATIENCE,
     deps: Any = None,
 ) -> MapRow:
-    """Run or continue a row and return its result, in any process that can reach the store.
+    """Run or continue a row, unless it has a final result. Store the result and return it.
 
         store = glue.stores.PostgresStore("postgresql://me@host/db")
         result = await run_row(agent, store, Row(id="order-17", prompt="Handle order 17"))
 
-    A task of Celery, an actor of Ray, an activity of Temporal or a function of AWS Lambda calls it.
+    Any process that can reach the store may call it: a task of Celery, an actor of Ray, an activity
+    of Temporal or a function of AWS Lambda.
     If the row has a final result already, it is returned. If an earlier process died, the row
     continues from its transcript. If another process runs the row now, SessionBusy is raised. The
     budget, the rate and cooldowns are shared by all processes that use the store.

@@ -56,7 +56,7 @@ _created: WeakSet[SQLStore] = WeakSet()  # stores whose tables exist
 
 
 def engine_store(engine: str, lease: float = LEASE) -> SQLStore:
-    """Open the store of a queue by its address. Raise ConfigError if the address is wrong.
+    """Return the SQL store for a database address. Raise ConfigError if the address is wrong.
 
     An address is postgresql://USER@HOST/DATABASE, sqlite:///FILE or a file that ends in .db.
     """
@@ -88,10 +88,10 @@ def check_queue(name: str) -> str:
 async def when_available(
     tables: Tables, notice: Callable[[str], None], work: Callable[..., T], *values: Any
 ) -> T:
-    """Call `work` and return its result; call it again while the database does not respond.
+    """Call `work` in a thread and return its result. Retry while the database does not respond.
 
-    This waits only for a database that responded before. `notice` receives a message for each
-    failed call.
+    This retries only if the database responded before. `notice` receives a message for each failed
+    call.
     """
     failures = 0
     while True:
@@ -101,12 +101,12 @@ async def when_available(
             if tables.store not in _created or not tables.store.is_away(error):
                 raise
             failures += 1
-            notice(f"{error}; waiting")
+            notice(f"{error}; waiting for the database")
             await anyio.sleep(_BACKOFF.delay(failures) or 0.0)
 
 
 class Transaction:
-    """One transaction. Calling it runs a statement, and returns the rows that it selects.
+    """A database transaction. Calling it with a SQL statement returns the rows of the result.
 
     In a statement `?` is a value, and names of tables begin with `glue_`. `$now` is the time of the
     database, and `$for_update` locks the selected rows, which SQLite does not need.
@@ -121,7 +121,7 @@ class Transaction:
         return cursor.fetchall() if cursor.description else []
 
     def each(self, sql: str, rows: Iterable[Sequence[object]]) -> None:
-        """Run a statement for each of several rows of values."""
+        """Run a SQL statement once for each tuple of values in `rows`."""
         if rows := list(rows):
             text = self.store._text(self._clauses(sql))
             self.connection.cursor().executemany(text, rows)
@@ -132,9 +132,9 @@ class Transaction:
         return sql.replace("$now", self.store.now)
 
     def lock(self, number: int, name: str = "", *, wait: bool = True) -> bool:
-        """Lock a name until the transaction ends. Without `wait`, return False if it is locked.
+        """Lock a name until the transaction ends. If the name is locked, wait, or return False.
 
-        With SQLite, do nothing and return True.
+        It waits if `wait` is set. After locking, return True. With SQLite, only return True.
         """
         if not self.store.notifies:
             return True
@@ -160,7 +160,10 @@ def transaction(
 
 
 class Tables:
-    """The tables of queues in a store. See the module for the states of a row."""
+    """An object that reads and changes the tables of the queues in a SQL store.
+
+    The docstring of the module explains the states of a row.
+    """
 
     def __init__(self, store: SQLStore) -> None:
         if not isinstance(store, SQLStore):
@@ -223,7 +226,7 @@ class Tables:
     def enqueue(
         self, run: Transaction, queue: str, rows: Sequence[Row], again: Sequence[str] = ()
     ) -> None:
-        """Put rows on a queue, but leave rows that already wait or run unchanged.
+        """Add new rows to a queue. Change no existing rows, except ended rows if `again` is set.
 
         `again` are outcomes, if a map is resumed: rows that ended with one of them are run again,
         and rows with another outcome are returned again.
@@ -293,7 +296,7 @@ class Tables:
     def take(
         self, run: Transaction, worker: str, queue: str, row: Row, states: Sequence[str] = ()
     ) -> Row | None:
-        """Store a row, and claim it if it may run. Return the row if it was claimed, else None.
+        """Store a row if it is new, and claim it if it may run. Return the claimed row or None.
 
         `worker` gets the claim. A row may run if it is new or waiting, or if its state is in
         `states`.
@@ -316,9 +319,9 @@ class Tables:
 
     @transaction
     def ended(self, run: Transaction, map: str, most: int = 500) -> list[MapRow]:
-        """Return the results of up to `most` rows of a map that ended.
+        """Return up to `most` results of a map: of ended rows that are not marked as returned.
 
-        Rows that `mark_returned` has marked are left out. This method does not mark rows.
+        `mark_returned` marks rows. This method does not mark any.
         """
         sql = "SELECT result FROM glue_rows WHERE map = ? AND state = 'ended' LIMIT ?"
         return [MapRow.from_json(loads(result)) for (result,) in run(sql, map, most)]
@@ -332,9 +335,9 @@ class Tables:
 
     @transaction
     def withdraw(self, run: Transaction, map: str) -> set[int]:
-        """Remove each row of a map that no worker has begun, and return the numbers of the others.
+        """Delete a map's rows that no worker has begun. Return the numbers of unreturned rows.
 
-        Rows that `mark_returned` has marked are left out of the numbers.
+        An unreturned row is one that `mark_returned` has not marked.
         """
         run("DELETE FROM glue_rows WHERE map = ? AND state = 'waiting' AND claims = 0", map)
         left = "SELECT number FROM glue_rows WHERE map = ? AND state <> 'returned'"
@@ -346,10 +349,10 @@ class Tables:
     def heartbeat(
         self, run: Transaction, worker: str, queue: str, concurrency: int, lease: float
     ) -> tuple[bool, dict[str, float]]:
-        """Record a heartbeat. Return whether the queue has a dead worker, and the cooldowns.
+        """Record a worker's heartbeat. Return whether any worker is dead, and all cooldowns.
 
-        A worker is dead if its last heartbeat is older than its lease. The cooldowns are seconds by
-        the name of the provider.
+        The first heartbeat registers the worker. A worker is dead if its last heartbeat is older
+        than its lease. The cooldowns are seconds by the name of the provider.
         """
         sql = """
             INSERT INTO glue_workers VALUES (?, ?, ?, ?, ?, ?, $now)
@@ -403,7 +406,7 @@ class Tables:
 
     @transaction
     def workers(self, run: Transaction, queue: str) -> list[dict[str, Any]]:
-        """Return the workers of a queue; "silent" is the seconds since the last heartbeat."""
+        """Return the workers of a queue as dicts. "silent": seconds since the last heartbeat."""
         names = ("id", "queue", "host", "pid", "concurrency", "lease", "silent")
         sql = """
             SELECT id, queue, host, pid, concurrency, lease, $now - seen
@@ -455,9 +458,12 @@ class Tables:
         *,
         dry_run: bool = False,
     ) -> int:
-        """Delete rows that ended before a time, and their sessions; return the number of rows.
+        """Delete rows that ended before a time, except paused rows. Return the number of rows.
 
-        Paused rows are kept, unless `outcomes` names them. `dry_run` only counts the rows.
+        Their sessions are deleted too, and maps from before that time that have no rows. PostgreSQL
+        keeps a session that a writer has locked. If `outcomes` is given, only the rows with these
+        outcomes are deleted, even if they are paused. If `queue` is "", the rows of all queues are
+        deleted. `dry_run` only counts the rows.
         """
         where = "(? = '' OR queue = ?) AND state IN ('ended', 'returned') AND ended < ?"
         kind = f"outcome IN ({_marks(outcomes)})" if outcomes else "outcome <> 'paused'"
@@ -476,7 +482,7 @@ class Tables:
 
     @transaction
     def balance(self, run: Transaction, map: str) -> Balance:
-        """Return the budget of a map."""
+        """Return the budget, spending and reservations of a map, or zeros for an unknown map."""
         return _balance(run, map)
 
     @transaction
@@ -501,7 +507,7 @@ class Tables:
 
     @transaction
     def change_meter(self, run: Transaction, name: str, change: Callable[[Meter, float], T]) -> T:
-        """Change the meter `name` by `change` and store the meter. Return the result of `change`.
+        """Let `change` modify the meter `name`, and store it. Return the result of `change`.
 
         `change` is called with the meter and the time. A missing meter is created first.
         """
@@ -525,9 +531,9 @@ class Tables:
 
     @transaction
     def probe(self, run: Transaction, name: str) -> float:
-        """Reserve a test of a provider for the caller and return 0, or return the seconds to wait.
+        """Reserve a test request to a provider and return 0, or return the seconds to wait.
 
-        A test is a request after a cooldown. If the caller does not end the cooldown, another
+        It tests whether the cooldown can end. If the caller does not end the cooldown, another
         caller may test the provider PROBE_SECONDS later. Without a cooldown, return 0.
         """
         test = f"""

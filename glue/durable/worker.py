@@ -45,7 +45,7 @@ _BUSY_SECONDS = 1.0  # before a row whose session is in use is put back
 
 @dataclass(eq=False, repr=False)
 class Worker:
-    """A worker of a queue. `async with worker` registers it; `work` runs rows until `stop`."""
+    """A worker of a queue. `async with worker` registers it, and `work` runs rows until `stop`."""
 
     agent: Agent[Any, Any]
     _: KW_ONLY
@@ -97,7 +97,7 @@ class Worker:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Put unfinished rows back on the queue, and remove this worker from the list."""
+        """Store the remaining results, put unfinished rows back on the queue, and deregister."""
         self._ending.set()
         self._dead.set()
         with anyio.CancelScope(shield=True):
@@ -112,7 +112,7 @@ class Worker:
             self.tables.deregister(self.id)
         except StoreError as error:
             log.warning(
-                "the worker could not sign off; its rows wait until its lease ends: %s", error
+                "the worker could not deregister; its rows wait until its lease ends: %s", error
             )
         for thread in self._threads:
             thread.join(2.0)
@@ -136,7 +136,7 @@ class Worker:
         self._changed = anyio.Event()
 
     async def work(self, grace: float = 0.0) -> None:
-        """Run rows until `stop` is called. The running rows then have `grace` seconds to end."""
+        """Run rows until `stop` is called. Cancel the rows that still run `grace` seconds later."""
         try:
             await self._work(grace)
         except BaseExceptionGroup as group:
@@ -190,7 +190,7 @@ class Worker:
             raise
 
     def put_back(self, id: str) -> None:
-        """Put a row back on the queue, because this worker claimed it but does not run it."""
+        """Put a claimed row back on the queue at the next `exchange`, unless it is running here."""
         self._back.append(id)
         self._wake()
 
@@ -248,7 +248,8 @@ class Worker:
             try:
                 if lost := tables.recover(self.queue):
                     log.info(
-                        "%s lost the worker; each is put back on the queue or given up",
+                        "recovered %s of dead workers;"
+                        " each is put back on the queue or ends as failed",
                         count(lost, "row"),
                     )
             except Exception as error:

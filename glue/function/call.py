@@ -34,10 +34,10 @@ Runner: TypeAlias = Callable[
 async def invoke(
     tool: Tool[..., Any], call: ToolCall, context: Context[Any], run: Runner
 ) -> ToolResult:
-    """Parse the arguments of a call, run `tool` with them, and return the result.
+    """Parse the arguments of a call, run `tool`, and return its result or an error result.
 
-    A failure is returned as an error result for the model. Only a cancellation, and CallDeferred
-    for a call that has to wait, are raised.
+    An error result is for the model. Only a cancellation, and CallDeferred for a call that has to
+    wait, are raised.
     """
     if not call.complete:
         return error_result(
@@ -73,7 +73,7 @@ async def _finished(tool: Any, result: ToolResult) -> ToolResult:
 async def run_function(
     tool: Tool[..., Any], call: ToolCall, arguments: dict[str, Any], context: Context[Any]
 ) -> ToolResult:
-    """Call the function of a tool and return its result.
+    """Call the function of a tool. Return its value, an exception or a timeout as a ToolResult.
 
     An exception or a timeout becomes an error result. Raise CallDeferred for an external tool.
     """
@@ -137,10 +137,10 @@ def _context_for_thread(context: Context[Any], running: set[str]) -> Context[Any
 
 
 def as_result(name: str, value: Any) -> ToolResult:
-    """Convert a value that the tool `name` returned to a ToolResult.
+    """Convert the return value of the tool `name` to a ToolResult, or return an error result.
 
     A text and parts such as images are used unchanged, None becomes "(no output)", and any other
-    value is written as JSON. If that is impossible, return an error result.
+    value is written as JSON. If that is impossible, the result is an error result.
     """
     if isinstance(value, ToolResult):
         return value
@@ -159,7 +159,7 @@ def as_result(name: str, value: Any) -> ToolResult:
     except (TypeError, ValueError, RecursionError) as error:
         return error_result(
             f"the tool {name} returned {type(value).__name__}, "
-            f"which is neither text nor JSON nor a part: {error}"
+            f"which is not a text, an image, a file or JSON: {error}"
         )
 
 
@@ -173,7 +173,7 @@ async def supplied_result(tool: Any, value: Any) -> ToolResult:
 
 
 def _clean(result: ToolResult, limit: int | None) -> ToolResult:
-    """Return a result without characters that UTF-8 cannot encode, and with long texts cut.
+    """Return a result with surrogates replaced by "?", and with long texts saved and cut.
 
     If a text is longer than `limit` characters, `cap` cuts it and saves the whole text in the
     spool. If `limit` is None, no text is cut.

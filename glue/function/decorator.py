@@ -208,10 +208,10 @@ class Tool(Generic[P, R]):
         return self.function(*args, **kwargs)
 
     async def invoke(self, call: ToolCall, context: Context[Any]) -> ToolResult:
-        """Run the tool call of a model and return its result.
+        """Run the tool call of a model. Return its result, or an error result if it fails.
 
-        A failure is returned as an error result for the model. Only a cancellation, and
-        CallDeferred for a call that has to wait, are raised.
+        The model sees the error. Only a cancellation, and CallDeferred for a call that has to wait,
+        are raised.
         """
         # Loads anyio, which is not needed to make a tool.
         from glue.function.call import invoke, run_function

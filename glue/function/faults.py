@@ -103,7 +103,7 @@ def find_faults(error: Any, resolve: Resolve) -> Iterator[tuple[Path, str]]:
 
 
 def _tags(error: Any, resolve: Resolve) -> tuple[str, dict[str, int]] | None:
-    """Return a union's tag and the option for each tag value, or None if there is no tag.
+    """Return the name of a union's tag property and the option for each of its values, or None.
 
     A tag is a property that every object of the union has and whose values differ between all
     options, such as `kind` in `{"kind": "circle", ...}` and `{"kind": "square", ...}`. An option is

@@ -60,7 +60,7 @@ async def run_guarded(
 
 
 async def _ask_permission(tool: Tool[..., Any], step: Step) -> ToolResult | None:
-    """Ask for permission; return None to run the tool, or a result to use in place of the tool's.
+    """Ask for permission to run a tool. Return None if it may run, else the result of the call.
 
     The result reports that the call was denied or failed, or is that of a call in a sandbox.
 

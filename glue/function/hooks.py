@@ -69,7 +69,7 @@ After: TypeAlias = Callable[
 @with_form("glue.ToolHook(before=function)")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolHook:
-    """Functions that are called before and after each tool. Both may be async.
+    """Functions that are called before and after each tool call. Both may be async.
 
         def no_secrets(step: Step) -> Skip | None:
             if "password" in str(step.arguments):
@@ -121,10 +121,10 @@ async def run_after(step: Step, result: ToolResult) -> ToolResult:
 
 
 async def _call_hook(hook: Any, side: str, step: Step, *result: ToolResult) -> Any:
-    """Call the function `side` of a hook, "before" or "after", and return its value.
+    """Call `before` or `after` of a hook and return its value, or a Skip if it fails or aborts.
 
-    If the hook raises or returns an Abort, return a Skip with an error result: the tool must not
-    run if a hook fails. An Abort also cancels the run.
+    `side` is "before" or "after". If the hook raises or returns an Abort, the Skip has an error
+    result: the tool must not run if a hook fails. An Abort also cancels the run.
     """
     function = getattr(hook, side, None)
     if function is None:

@@ -39,11 +39,11 @@ REQUIRED: Any = inspect.Parameter.empty  # the default of a parameter that has n
 
 
 class CannotDescribe(TypeError):
-    """An error about a type that a JSON schema cannot describe."""
+    """An error: a JSON schema cannot describe a type, a parameter or a bound."""
 
 
 class Field:
-    """A description, bounds and examples of a parameter, which the model sees.
+    """A parameter's description, bounds and examples for the model. Calls must obey the bounds.
 
         @tool
         def search(query: str, pages: Annotated[int, Field("Pages to read.", ge=1, le=50)] = 1):
@@ -132,7 +132,7 @@ _NUMBERS = {
 
 
 def _keyword_for(kind: Any, name: str) -> str:
-    """Return the keyword of JSON schema for a limit such as `min_length`, or "" if none exists.
+    """Return the JSON schema keyword for a limit such as `min_length`, or "" if `kind` has none.
 
     `name` is the name of the limit, and `kind` is the JSON type of the value, such as "string".
 
@@ -214,7 +214,7 @@ _OBJECTS = ("dict", "Mapping", "MutableMapping", "OrderedDict")
 
 
 class Describer:
-    """A generator of JSON schemas for the annotations of one signature.
+    """An object that makes the JSON schemas and builders for the annotations of one signature.
 
     Types that contain themselves become definitions in `$defs`.
     """
@@ -229,10 +229,10 @@ class Describer:
         self._validator: Validator  # set by `close`; unions use it to choose an option
 
     def close(self, schema: dict[str, Json], build: Build | None) -> Shape:
-        """Finish this describer, and return a Shape of a schema and the builder of its values.
+        """Add the collected `$defs` to a schema, and return its Shape. Call this only once.
 
-        The definitions of recursive types are added to the schema as `$defs`. The describer must
-        not be used again afterwards.
+        `$defs` are the definitions of recursive types, and those that other libraries made. `build`
+        is the builder of the schema's values. The describer must not be used again afterwards.
         """
         if self.defs:
             schema = {**schema, "$defs": self.defs}
@@ -283,9 +283,9 @@ class Describer:
         members: Iterable[tuple[str, Any, Any]],
         texts: Mapping[str, str] | None = None,
     ) -> Described:
-        """Return the schema of an object with named members, and the function that converts JSON.
+        """Return the schema of an object with `members`, and a function that converts their JSON.
 
-        The function converts the members of an object. It is None if no member needs conversion.
+        The function returns a dict. It is None if no member needs conversion.
 
         Args:
             label: the form of a member's name in errors, such as "parameter {!r}".
@@ -466,7 +466,7 @@ class Describer:
         return self._named(hint, kind.__name__, make)
 
     def _hints(self, kind: Any, args: tuple[Any, ...]) -> dict[str, Any]:
-        """Return the annotations of a class and its bases.
+        """Return the annotations of a class and its bases as a dict, with strings evaluated.
 
         Type variables are replaced by `args`, the type arguments of the class.
         """
@@ -520,10 +520,11 @@ class Describer:
         return next(candidate for candidate in candidates if candidate not in taken)
 
     def adopt(self, defs: Mapping[str, Json], schema: Json) -> Json:
-        """Add `defs`, the definitions of `schema`, to the shared `$defs`; return the new schema.
+        """Add `defs` to the shared `$defs`, and return `schema` with its references adapted.
 
-        `schema` was made by another library, such as pydantic. If the name of a definition is used
-        already, the definition gets another name, and the references to it are changed too.
+        `defs` are the definitions of `schema`, which another library, such as pydantic, made. If
+        the name of a definition is used already, the definition gets another name, and the
+        references to it are changed too.
         """
         names = {
             name: name if self.defs.get(name, part) == part else self._free_name(name)
@@ -536,9 +537,10 @@ class Describer:
     def resolve(
         self, annotations: Mapping[str, Any], known: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Return a dict of the annotations in which each annotation that is a string is evaluated.
+        """Evaluate the annotations that are strings, and return all annotations as a dict.
 
         `known` contains the names that a string may use; by default, the names of the signature.
+        Raise CannotDescribe if a string cannot be evaluated.
         """
         holder = types.SimpleNamespace(__annotations__=dict(annotations))
         names = dict(self.namespace if known is None else known)

@@ -80,7 +80,7 @@ _TOO_COMPLEX = (
 
 
 class ValidationError(ValueError):
-    """A value is invalid. `errors` has the path of each wrong part and a text about its fault."""
+    """An error: a value is invalid. `errors` has the path and a description of each fault."""
 
     def __init__(self, errors: Iterable[tuple[Path, str]]) -> None:
         self.errors = tuple((path, one_line(text, 500)) for path, text in errors)

@@ -135,7 +135,7 @@ async def _keep_partial(state: State) -> None:
 
 
 async def drop_prompts(state: State) -> list[UserMessage]:
-    """Remove the messages of the loop that have no reply yet, and return them, newest first.
+    """Remove the messages that the loop added and that have no reply. Return them, newest first.
 
     They are removed from the end of the transcript and from the journal.
     """

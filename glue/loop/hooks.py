@@ -1,4 +1,4 @@
-"""Call the hooks of the policies. If several policies answer, choose what the loop does."""
+"""Functions that call the hooks of policies, choose one answer, and store added messages."""
 
 from __future__ import annotations
 

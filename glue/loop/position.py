@@ -124,7 +124,9 @@ def position_of(messages: Sequence[Message]) -> Position:
 
 
 def resume_position(messages: Sequence[Message]) -> Position:
-    """Return the next step of a resumed run. Raise InvalidContinuation if the run is complete.
+    """Return the next step of a resumed run. Raise InvalidContinuation if it cannot be resumed.
+
+    A run cannot be resumed if it is complete or was refused, or if the transcript is empty.
 
     A run that a limit ended right after its answer can be resumed: its step is `over`, and it ends
     without a request.

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Journal(Protocol):
-    """A place that stores a transcript. Each method returns when the change is durable."""
+    """The storage of a transcript. Each method stores a change, and returns when it is durable."""
 
     async def append(self, message: Message) -> None: ...
     async def insert(self, message: Message, before: str) -> None: ...

@@ -97,7 +97,7 @@ async def run(
     cancel: Cancel | None = None,
     journal: Journal | None = None,
 ) -> RunResult[None]:
-    """Ask the model, run the tools that it calls, repeat until it calls none; return the result.
+    """Ask the model and run its tool calls until it calls none or a limit ends the run.
 
     This is the bare loop, without an agent:
 
@@ -425,9 +425,10 @@ async def _request(state: State) -> Request | Stop:
 
 
 async def _judge(state: State, reply: Answered) -> Verdict:
-    """Return the verdict on a reply: the message to store, and whether the run ends.
+    """Count the usage of a reply. Return the message to store, and a Stop if the run ends.
 
-    The usage of the reply is added to the spending of the run.
+    The usage is added to the spending of the run. A transcript that the provider rejected as too
+    long is compacted.
     """
     message = reply.message
     if message is not None:
@@ -591,9 +592,9 @@ async def _say(state: State, answer: Say) -> None:
 
 
 async def _settle(state: State) -> Stop | None:
-    """Call `on_settle` of the policies after a reply without calls. Return a Stop or None.
+    """Call `on_settle` of the policies. Return a Stop, or None if a policy adds a message.
 
-    If a policy adds a message, return None: the run continues.
+    This follows a reply without calls. After None the run continues.
     """
     close_turn(state)
     state.refresh()

@@ -72,7 +72,7 @@ class History:
         return self._transcript
 
     def align(self, messages: list[Message], low: int = 0) -> None:
-        """Discard the stored repaired messages, from the first of `messages` that has changed.
+        """Discard stored repaired messages, beginning with the first message that has changed.
 
         A message changes if it is dropped, excluded, amended or compacted. The first `low`
         messages are known to be unchanged.

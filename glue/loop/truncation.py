@@ -147,7 +147,7 @@ def end_chain(state: State, chain: Chain, reason: str) -> None:
 
 
 def end_repair(state: State, success: bool) -> None:
-    """Emit ToolPayloadRepair; `success` is whether the repaired reply has a complete call."""
+    """Emit ToolPayloadRepair with `success`: whether the repaired reply has a complete call."""
     issue = "success" if success else "abandoned"
     tool = state.position.tool or "?"
     state.emit(events.ToolPayloadRepair(issue=issue, tool=tool, attempted=True, success=success))

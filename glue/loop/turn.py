@@ -145,7 +145,8 @@ def _checked(state: State, message: AssistantMessage) -> AssistantMessage:
     """
     if not isinstance(message, AssistantMessage):
         raise TypeError(
-            f"{state.provider.name} must end in Done(message=glue.AssistantMessage(...)),"
+            f"the stream of {state.provider.name} must end in"
+            " Done(message=glue.AssistantMessage(...)),"
             f" not {message!r}"
         )
     content = check_parts(f"the content of a reply of {state.provider.name}", message.content)
@@ -245,7 +246,7 @@ class Batch:
         self.votes: list[str] = []  # ids of calls whose results ask to end the run
 
     def in_order(self) -> list[ToolMessage]:
-        """Return the results of the calls that have one, in the order of the calls."""
+        """Return the results so far, in the order of the calls."""
         return [self.messages[index] for index in sorted(self.messages)]
 
     def ends_run(self, state: State, reply: AssistantMessage) -> bool:
@@ -386,7 +387,7 @@ def _is_decided(state: State, id: str) -> bool:
 async def _result(
     state: State, call: ToolCall, record: Mapping[str, Json] | None, context: Context[Any]
 ) -> ToolResult:
-    """Run a call and return its result, unless the call was denied or its result was supplied.
+    """Run a call and return its result, or return the denial or the result that was supplied.
 
     For a denied call, and for a tool that is not offered now, return an error result. Return a
     supplied result without running the tool.

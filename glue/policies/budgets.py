@@ -30,7 +30,7 @@ WRAP_UP = (
 
 
 class Budgets(Policy):
-    """A policy that stops the run if a budget is spent.
+    """A policy that ends the run if a budget is spent, or if a dollar budget cannot be checked.
 
     Every budget is checked before each request. The budget in dollars is also checked after each
     reply: if the reply exceeds the budget, its calls do not run.

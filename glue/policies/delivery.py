@@ -1,4 +1,4 @@
-"""Policies for replies without calls: `Delivery` delivers the text, `StallBudget` ends the run."""
+"""Policies for replies without calls: `Delivery` uses the text, `StallBudget` ends the run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def asks_back(text: str) -> bool:
 
 
 class Delivery(Policy):
-    """A policy that delivers the plain text of a model that forgot to call the delivery tool.
+    """A policy that uses plain text as the result if the model does not call the delivery tool.
 
         agent = Agent(
             "openai:gpt-5.4-nano", tools=[search, submit], policies=[Delivery("submit", eager=True)]

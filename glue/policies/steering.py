@@ -76,7 +76,7 @@ class Steering(_FromSource):
 
 
 class FollowUp(_FromSource):
-    """A policy that sends waiting messages only after a reply without tool calls."""
+    """A policy that sends the user's waiting messages only after a reply without tool calls."""
 
     place = "follow_up"
 

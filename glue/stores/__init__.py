@@ -45,7 +45,7 @@ __getattr__, __dir__ = lazy_names(__name__, {"postgres": "PostgresStore", "sqlit
 
 
 def store_path(name: str = "") -> Path:
-    """Return the path of the store called `name`; "" is the default store in the state folder."""
+    """Return `name` as a path, with ~ expanded. "" is the default store, in the state folder."""
     return Path(name).expanduser() if name else state_dir() / "sessions"
 
 

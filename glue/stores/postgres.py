@@ -81,9 +81,9 @@ class PostgresStore(SQLStore):
         self.pool.close()
 
     def run(self, work: Callable[[Connection], T], *, in_transaction: bool = True) -> T:
-        """Call `work` with a connection, and return its result.
+        """Return the result of `work(connection)`. Call it again if the connection breaks.
 
-        If the connection breaks, `work` is called again, so it must be idempotent.
+        `work` may be called several times, so it must be idempotent.
 
         Args:
             work: a function that receives a connection.
@@ -245,7 +245,7 @@ class _Pool:
         *,
         in_transaction: bool = True,
     ) -> T:
-        """Call `work` with a connection, and return its result.
+        """Return the result of `work(connection)`. Call it again if the connection breaks.
 
         If a connection breaks, and the server was reachable before, call `work` again with another
         connection, with backoff, for `patience` seconds.

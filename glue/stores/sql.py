@@ -42,7 +42,7 @@ Found: TypeAlias = tuple[int, Record, int, "list[Any] | None"]
 
 
 class SQLStore(BlockingStore):
-    """A store in two tables of a SQL database.
+    """The base class of stores in a SQL database, with tables for sessions and for messages.
 
     Statements are written with `?` for values and `glue_` before table names. `_text` replaces
     these by `_mark` and `_prefix` of the subclass.

@@ -215,7 +215,7 @@ class _Writer(SQLWriter):
 
 
 class ExclusiveStore(SQLiteStore):
-    """A store in a file that the caller has locked for this process with `locks.hold`.
+    """A SQLite store in a file that the caller has locked for this process with `locks.hold`.
 
     The store uses one connection and needs no locks and no threads. A write takes about 0.1 ms,
     because it does not wait for the disk. The records survive a killed process, but a power failure

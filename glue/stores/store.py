@@ -42,7 +42,7 @@ class Store(Protocol):
         forked_at: int | None = None,
         meta: Mapping[str, Json] | None = None,
     ) -> Log:
-        """Return the log of a session. Entering the log reads or creates the session.
+        """Return the log of a session. `async with log` locks it, and reads or creates it.
 
         Args:
             id: the id of the session.
@@ -70,7 +70,7 @@ class Store(Protocol):
         since: float | None = None,
         until: float | None = None,
     ) -> tuple[SearchHit, ...]:
-        """Return hits for messages that contain every term of the query.
+        """Return up to `limit` hits: messages that contain every term of the query.
 
         SQLite and PostgreSQL return the best hits first, all other stores the newest.
 

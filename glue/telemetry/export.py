@@ -33,11 +33,11 @@ _TIMEOUT_SECONDS = 3.0
 
 
 def setup() -> None:
-    """Configure the OpenTelemetry SDK, and trace every run from now on, as `instrument` does.
+    """Configure the OpenTelemetry SDK if the application has not, and trace runs from now on.
 
     Spans and metrics are sent to a collector by OTLP over HTTP, unless the standard OTEL_*
     variables choose otherwise. If the application has configured the SDK already, its configuration
-    is used.
+    is used. Runs are traced as by `instrument`.
     """
     if not isinstance(trace.get_tracer_provider(), TracerProvider):
         _configure()

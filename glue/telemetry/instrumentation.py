@@ -17,7 +17,7 @@ _shared: OpenTelemetry | None = None
 def instrument(
     *, tracer_provider: Any = None, meter_provider: Any = None, content: bool | None = None
 ) -> None:
-    """Trace every run from now on, in this process and in the processes that it starts.
+    """Trace runs from now on, here and in processes started later, unless `telemetry=False`.
 
     Agents with `telemetry=False` are not traced. The parameters are those of `OpenTelemetry`. The
     environment variable GLUE_OTEL is set to 1, and started processes inherit it.

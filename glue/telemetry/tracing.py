@@ -163,7 +163,7 @@ class OpenTelemetry:
                 _fail(span, str(kind))
 
     def _listen(self, span: Span, otel_names: Mapping[str, str], event: Event) -> None:
-        """Add an event of the loop to the run's span, and the totals when the run ends.
+        """Add an event that explains a step to the run's span, or the totals when the run ends.
 
         Only events that explain a step, such as a compaction, are added.
         Continued replies are also counted in the metrics. Other events are ignored.
@@ -493,7 +493,7 @@ def _content(request: Request) -> dict[str, Any]:
 
 
 def _messages(messages: Sequence[Message], finish_reason: str = "") -> str:
-    """Return messages as JSON in the form of the GenAI conventions.
+    """Return messages as JSON in the form of the GenAI conventions, with secrets masked.
 
     If the JSON is too long for an attribute, the first messages are left out.
     """

@@ -29,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--glue-record",
         action="store_true",
-        help="send the requests of glue_cassette tests to real models, and record new cassettes",
+        help="send the requests of glue_cassette tests to real models, and replace their cassettes",
     )
 
 

@@ -147,7 +147,7 @@ class Script:
         """Raise AssertionError if a step was not used. Steps made by `repeat` do not count."""
         if self.left:
             raise AssertionError(
-                f"{self.name}: {self.left} of the scripted steps were not played: {self._steps!r}"
+                f"{self.name}: {self.left} of the scripted steps were not used: {self._steps!r}"
             )
 
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:

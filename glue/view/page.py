@@ -1,4 +1,4 @@
-"""The HTML page of a transcript, and the index of pages."""
+"""Functions that return the HTML page of a transcript, and the page that lists transcripts."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _META_SHOWN_ELSEWHERE = frozenset(
 
 MARK = "<!doctype html><!-- glue view -->"  # the beginning of every page
 EMPTY = '<p class="none">there are no messages yet</p>\n'
-_LOADS_NOTHING = "made by glue view; everything is in this file, and it loads nothing"
+_LOADS_NOTHING = "made by glue view; this page is a single file and loads no other file"
 _PAUSE = 60.0  # seconds between messages that are long enough to mention
 
 # Stop reasons and origins whose names are not plain words.
@@ -110,10 +110,12 @@ def part(item: Part) -> str:
         size = count(len(item.data), "byte")
         return _named(f"file {item.name or ''} ({item.media_type}, {size})")
     if isinstance(item, Opaque):
-        return fold("odd", f"kept for {escape(item.wire)}", literal(pretty(item.data)))
+        return fold(
+            "odd", f"opaque data for the API format {escape(item.wire)}", literal(pretty(item.data))
+        )
     if isinstance(item, Unknown):
         kind = brief(str(item.data.get("type")), 40)
-        title = f"part of the type {kind}, from a newer version of glue"
+        title = f"message part of the unknown type {kind}, which a newer version of glue wrote"
         return fold("odd", title, literal(pretty(item.data)))
     return ""
 
@@ -507,7 +509,7 @@ def _message_article(shown: ShownMessage, anchor: str, start: float | None) -> s
 
 def _excluded(shown: ShownMessage) -> str:
     """Return the HTML of a badge if a message is no longer sent to the model, otherwise ""."""
-    return '<b class="badge">not sent any more</b>' if shown.message.excluded else ""
+    return '<b class="badge">no longer sent to the model</b>' if shown.message.excluded else ""
 
 
 def _reply_article(
@@ -525,7 +527,7 @@ def _reply_article(
         earlier = reply.continues
         badges += f'<a class="badge" href="#{prefix}r{earlier}">continues {earlier}</a>'
     if changed:
-        badges += '<b class="badge">another model</b>'
+        badges += '<b class="badge">another model than before</b>'
     head = (
         f'<header><a class="number" href="#{anchor}">{reply.number}</a>'
         f'<span class="who" dir="auto">{escape(_model(message) or "assistant")}</span>'

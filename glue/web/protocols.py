@@ -1,4 +1,4 @@
-"""Requests and responses of two clients: AG-UI (`@ag-ui/client`) and the Vercel AI SDK (`ai`)."""
+"""Endpoints that run an agent for AG-UI (`@ag-ui/client`) and for the Vercel AI SDK (`ai`)."""
 
 from __future__ import annotations
 
@@ -81,12 +81,13 @@ async def ag_ui(
 async def vercel(
     agent: Agent[Any, Any], request: Request, *, store: Store | None = None, session: str = ""
 ) -> Response:
-    """Return a response that runs an agent for the Vercel AI SDK (`useChat`), as a UI stream.
+    """Return a response that runs an agent for the Vercel AI SDK and streams its events.
 
         async def endpoint(request):
             return await vercel(agent, request, store=store)
 
-    The parameters are those of `ag_ui`; the default name of the session is the client's `id`.
+    The client is `useChat`, and the response is its UI message stream. The parameters are those of
+    `ag_ui`; the default name of the session is the client's `id`.
     """
     try:
         body = await _json_body(request)

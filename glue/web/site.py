@@ -151,7 +151,7 @@ class _Guard:
 
 
 class _Site:
-    """The handlers of the page's requests for one agent, and its running prompts and questions."""
+    """Handles the requests of the live page for one agent; keeps running prompts and questions."""
 
     def __init__(self, agent: Agent[Any, Any], store: Store, rules: Permission | None) -> None:
         self.agent, self.store, self.rules = agent, store, rules
@@ -420,7 +420,7 @@ async def _body(request: Request) -> Mapping[str, Any]:
 def _text(given: Mapping[str, Any], name: str) -> str:
     value = given.get(name)
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{name} is missing")
+        raise ValueError(f"the field {name} is missing or blank")
     return value
 
 

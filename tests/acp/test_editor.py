@@ -837,7 +837,7 @@ async def test_an_answer_that_is_not_an_option_denies_the_call(answer: Any, reas
 @pytest.mark.parametrize(
     ("fields", "title", "label"),
     [
-        ({}, "danger: x", "Always allow exactly this"),
+        ({}, "danger: x", "Always allow this target"),
         ({"tool": "shell", "target": ""}, "shell", "Always allow this command"),
         ({"tool": "edit_file"}, "edit_file: x", "Always allow this file"),
     ],

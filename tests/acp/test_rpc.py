@@ -416,14 +416,14 @@ async def test_a_notification_has_no_answer_even_if_it_fails() -> None:
 @pytest.mark.parametrize(
     ("line", "code", "message"),
     [
-        (b"{\n", -32700, "the line is not valid JSON"),
-        ({"id": True, "method": "plain"}, -32600, "the line is not a JSON-RPC message"),
-        ({"id": 1.5, "method": "plain"}, -32600, "the line is not a JSON-RPC message"),
-        ({"id": 1}, -32600, "the line is neither a request nor an answer"),
+        (b"{\n", -32700, "the received line is not valid JSON"),
+        ({"id": True, "method": "plain"}, -32600, "the received line is not a JSON-RPC message"),
+        ({"id": 1.5, "method": "plain"}, -32600, "the received line is not a JSON-RPC message"),
+        ({"id": 1}, -32600, "the received line is neither a request nor an answer"),
         (
             {"id": 1, "method": 7, "result": 1},
             -32600,
-            "the line is neither a request nor an answer",
+            "the received line is neither a request nor an answer",
         ),
     ],
 )

@@ -666,7 +666,7 @@ def test_only_calls_of_tools_that_edit_have_a_diff() -> None:
 @pytest.mark.parametrize(
     ("block", "message"),
     [
-        ({"type": "text"}, "a block of the type text needs 'text'"),
+        ({"type": "text"}, "a block of the type text needs the field 'text'"),
         ({"type": "image", "data": ""}, "a block of the type image needs 'mimeType'"),
         (
             {"type": "text", "text": 7},

@@ -172,8 +172,11 @@ def test_an_allowed_call_runs_once_in_the_folder_of_its_run(
     assert (ran.code, ran.out) == (0, "The answer is: 1.4 is live\n")
     assert "? deploy 1.4\n  notes:\n    safe\n" in ran.err
     assert (folder / "deployed").read_text() == "1.4\n"
-    assert (again.code, again.err) == (2, "glue: no call waits for an answer in session release\n")
-    assert paused("sessions", "pending").err == "no call waits for an answer\n"
+    assert (again.code, again.err) == (
+        2,
+        "glue: no tool call waits for an answer in session release\n",
+    )
+    assert paused("sessions", "pending").err == "no tool call waits for an answer\n"
 
 
 def test_a_denied_call_does_not_run_and_the_model_reads_the_reason(paused: Cli) -> None:
@@ -245,7 +248,7 @@ def test_a_file_that_changed_since_is_not_written(cli: Cli) -> None:
         (("release",), "is not a terminal; add --allow, --deny REASON or --result TEXT"),
         (
             ("release", "c9", "--allow"),
-            "no call 'c9' waits for an answer in session release; waiting calls: c1",
+            "no tool call 'c9' waits for an answer in session release; waiting calls: c1",
         ),
         (("release", "--allow", "--deny", "x"), "exclude each other"),
         (("other", "--allow"), "other"),
@@ -357,7 +360,7 @@ def test_s154_the_events_of_a_paused_run_are_viewed_as_waiting(cli: Cli) -> None
 def test_s154_a_chat_does_not_compact_a_paused_session(paused: Cli) -> None:
     ran = paused("chat", "agent.py", "-s", "release", input="/compact\n")
 
-    assert "a call waits for an answer, so the session cannot be compacted" in ran.err
+    assert "a tool call waits for an answer, so the session cannot be compacted" in ran.err
     assert "c1: deploy 1.4" in paused("sessions", "pending").out
 
 

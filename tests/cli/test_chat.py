@@ -947,8 +947,8 @@ def test_waiting_calls_of_a_chat_in_a_pipe_are_printed_and_block_a_prompt(
 
     assert ran.err.count("paused: 1 call waits in session s; answer with --allow, --deny") == 2
     assert " --store kept --allow\n" in ran.err
-    assert "the prompt was not sent, because a call waits for an answer\n" in ran.err
-    assert "a call waits for an answer, so the session cannot be compacted now\n" in ran.err
+    assert "the prompt was not sent, because a tool call waits for an answer\n" in ran.err
+    assert "a tool call waits for an answer, so the session cannot be compacted now\n" in ran.err
     assert (ran.code, ran.out) == (6, "")
 
 

@@ -284,7 +284,7 @@ CLASH = (
             [
                 (
                     "glue",
-                    "glue-agents is not installed, it runs from {folder}",
+                    "glue-agents is not installed; glue runs from {folder}",
                     "pip install -e '{above}'",
                 ),
                 (

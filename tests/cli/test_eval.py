@@ -248,7 +248,7 @@ def test_a_judge_has_a_column_and_its_agreement_is_printed(cli: Cli, cases: str)
         (("agent.py", "cases.jsonl", "-m", "good temp=1"), "unknown setting 'temp'; there are:"),
         (("agent.py", "cases.jsonl", "-m", "good temperature=x"), "must be a number, not 'x'"),
         (("agent.py", "cases.jsonl", "--resume", "--overwrite"), "exclude each other"),
-        (("agent.py", "cases.jsonl", "-o", "a.html"), "--output a.html is the name of the page"),
+        (("agent.py", "cases.jsonl", "-o", "a.html"), "a.html is the name of the HTML page"),
         (("agent.py", "cases.jsonl", "--record", "a", "--resume"), "--record needs a new"),
         (("agent.py", "cases.jsonl", "--baseline", "none"), "does not exist"),
         (("diff", "agent.py", "cases.jsonl"), "agent.py is not an evaluation by glue eval"),

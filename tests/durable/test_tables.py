@@ -407,7 +407,7 @@ async def test_work_waits_for_a_database_that_was_there_before(
     tables.queues()  # now the database was there
     calls.clear()
     assert await when_available(tables, notice, work, "x") == "xx"
-    assert [text for text, _ in notices] == ["gone; waiting"] * 3
+    assert [text for text, _ in notices] == ["gone; waiting for the database"] * 3
     (_, first), (_, second), (_, third) = notices
     assert 0.15 <= second - first <= 0.2
     assert 0.3 <= third - second <= 0.4

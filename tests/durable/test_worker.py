@@ -211,7 +211,7 @@ async def test_a_worker_continues_after_a_failed_heartbeat_and_leaves_without_th
             while caplog.text.count("the heartbeat of the worker failed: ") < 2:
                 await anyio.sleep(0.01)
 
-    assert "the worker could not sign off; its rows wait until its lease ends: " in caplog.text
+    assert "the worker could not deregister; its rows wait until its lease ends: " in caplog.text
 
 
 async def test_a_worker_puts_the_rows_of_a_dead_worker_back(
@@ -229,7 +229,9 @@ async def test_a_worker_puts_the_rows_of_a_dead_worker_back(
                 await anyio.sleep(0.01)
         assert [each["id"] for each in tables.workers("q")] == [living.id]
 
-    assert caplog.messages == ["1 row lost the worker; each is put back on the queue or given up"]
+    assert caplog.messages == [
+        "recovered 1 row of dead workers; each is put back on the queue or ends as failed"
+    ]
 
 
 async def test_a_failed_recovery_is_logged_and_repeated(

@@ -757,7 +757,7 @@ async def test_s132_an_invalid_provider_or_reply_is_a_type_error_that_names_it()
 
     with pytest.raises(TypeError, match="provider must have a name"):
         await run(Nameless(), "go")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"fake must end in Done\(message=glue.AssistantMessage"):
+    with pytest.raises(TypeError, match=r"stream of fake must end in Done\(message=glue"):
         await run(ReplyProvider({"role": "assistant"}), "go")
 
     with pytest.raises(TypeError, match="arguments of a ToolCall must be the JSON text"):

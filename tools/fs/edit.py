@@ -1,4 +1,4 @@
-r"""Replace quoted text in a file. Each quote must match exactly one place of the file.
+r"""Replace quoted texts in a file's content. Without `replace_all`, a quote must match once.
 
 A quote may differ from the file in trailing blanks, indentation, line ends and look-alike
 punctuation, and may leave out lines by a line of `...`. The text outside the quote keeps its bytes.
@@ -76,7 +76,7 @@ class Replacement:
 
 
 def read_edits(given: Mapping[str, Any]) -> list[Replacement]:
-    """Return the replacements that the arguments of an edit_file call describe."""
+    """Convert the arguments of an edit_file call to replacements; `old` and `new` come first."""
     several = [Replacement(old=each["old"], new=each["new"]) for each in given.get("edits") or ()]
     if several and not given.get("old") and (given.get("new") or given.get("replace_all")):
         raise ToolError(
@@ -140,11 +140,11 @@ class _Text:
 
 
 def edit_all(content: bytes, replacements: Sequence[Replacement]) -> Edited:
-    """Return the content of a file after all replacements; raise ToolError if one is not possible.
+    """Make all replacements in a file's content; return an Edited, or raise ToolError if any fails.
 
-    Every quote is searched in the original content. A replacement is not possible if its quote
-    matches no place, or matches several places and `replace_all` is not set. The error then quotes
-    the file. Other causes are edits that overlap, and edits that change nothing.
+    The file itself is not written. Every quote is searched in the original content. A replacement
+    fails if its quote matches no place, or matches several places and `replace_all` is not set. The
+    error then quotes the file. Other causes are edits that overlap, and edits that change nothing.
     """
     decoded, encode = decode(content)
     # Quotes are matched with "\n"; `_apply` converts positions to those of the original text.
@@ -272,10 +272,7 @@ def _is_whole_lines(flat: _Text, at: int, text: str) -> bool:
 
 
 def _extend_deletion(flat: _Text, span: Span) -> Span:
-    """Return a span, extended to whole lines if it is a deletion that leaves only blanks.
-
-    So no empty line remains.
-    """
+    """Return a span; extend a deletion to whole lines if only blanks would remain in the lines."""
     start, end, new = span
     if new or flat.text[end - 1 : end] == "\n":
         return span
@@ -303,7 +300,7 @@ def _exact(flat: _Text, old: str, new: str) -> list[Span]:
 
 
 def _typographic(flat: _Text, old: str, new: str) -> list[Span]:
-    """Return the spans that match a quote, treating all quotation marks, dashes and spaces alike.
+    """Return the spans that match a quote if typographic quotes, dashes and spaces count as ASCII.
 
     Characters that the edit does not change stay as they are in the file.
     """
@@ -525,7 +522,7 @@ def _has_same_steps(flat: _Text, quoted: str, own: str, others: set[str]) -> boo
 
 
 def _positions(text: str, old: str) -> list[int]:
-    """Return the positions of `old` in a text, including matches that overlap another match.
+    """Return the positions of `old` in a text, overlaps included; raise ToolError if too many.
 
     An overlapping match makes the quote ambiguous, such as "aa" in "aaa". Of several matches that
     overlap the same match, only the first is returned.
@@ -688,7 +685,8 @@ def _most_similar_line(lines: list[str], wanted: list[str]) -> int | None:
     """Return the index of the line where a quote probably starts; None if no line is similar.
 
     The result follows from the lines that are both in the quote and in the file. If there are no
-    such lines, it follows from the line with most words of the longest line of the quote.
+    such lines, it follows from the line whose words are most similar to those of the longest line
+    of the quote.
     """
     votes: Counter[int] = Counter()
     places: dict[str, list[int]] = {line: [] for line in wanted if line}

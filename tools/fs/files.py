@@ -67,9 +67,7 @@ def read_page(
     if b"\0" in head:
         size = file.seek(0, io.SEEK_END)
         if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-            return (
-                f"[UTF-16 text of {size} bytes; not shown: only UTF-8 and ASCII text can be read]"
-            )
+            return f"[UTF-16 text of {size} bytes; not shown: UTF-16 text cannot be read]"
         return f"[binary file of {size} bytes; not shown]"
     deadline = time.monotonic() + SECONDS
     pager = Pager(offset, BYTES, min(limit, LINES), start, "the file")

@@ -92,11 +92,12 @@ class _Permit:
             return found
 
     def guard(self, path: str, content: bytes, mark: Mark | None) -> Guard:
-        """Return a function that raises UnsafePath if a path is not the file shown to the user.
+        """Raise ToolError if a file changed since the user saw it; return a guard for its path.
 
-        Raise ToolError if another program changed the file after it was shown. The function gets
-        the resolved path, which may lead to another file because a folder became a link. If no
-        question was asked, the function checks only the block list.
+        The guard gets the resolved path, which may lead to another file because a folder became a
+        link. It raises UnsafePath if the block list blocks the path, or if the path is not that of
+        the file shown to the user. If no question was asked, it checks only the block list. The
+        record of the file is removed.
         """
         shown = self.shown.pop(path, [])
         digest = _digest(content, mark)
@@ -229,7 +230,7 @@ def functions(
                         break
         text = _fit_result(found[:limit]) or ["no file matches"]
         if len(found) > limit:
-            text.append(f"[the first {limit}; narrow the pattern or the path for more]")
+            text.append(f"[only the first {limit} files are shown; narrow the pattern or the path]")
         if budget.stopped:
             text.append(f"[the search stopped early ({budget.stopped}): narrow the path]")
         if budget.skipped:
@@ -391,10 +392,7 @@ def tools(
 
 
 def _show_picture(file: BufferedReader, kind: str, path: str) -> list[Part]:
-    """Return a picture as message parts: a line of text about it, then the image.
-
-    If the picture is too large, return only the line.
-    """
+    """Return message parts: a line about a picture and, unless it is too large, the image."""
     data = file.read(MAX_PICTURE + 1)
     size = file.seek(0, SEEK_END)
     pixels = picture_size(data)
@@ -405,7 +403,7 @@ def _show_picture(file: BufferedReader, kind: str, path: str) -> list[Part]:
 
 
 def _spooled(path: str) -> BufferedReader | None:
-    """Open the result of another tool that is stored under `path`, or return None if none is.
+    """Open the stored result of another tool by its name `path`, or return None if none exists.
 
     The loop shortens long results and tells the model to read the rest with read_file.
     """
@@ -453,10 +451,10 @@ def _similar_paths(root: Root, path: str) -> list[str]:
 def _read_existing(
     root: Root, path: str, blocklist_guard: Guard | None
 ) -> tuple[bytes, Mark | None]:
-    """Return the content and the Mark (for example, size and time) of a file to replace.
+    """Return the content and the Mark of a file to replace, or b"" and None if it is missing.
 
-    The content is b"" if the file is missing, too large, or cannot be read. The mark is None if the
-    file is missing or may not be resolved.
+    A Mark has, for example, the size and the time. The content is b"" also if the file is too large
+    or cannot be read. The mark is None also if the path may not be resolved.
     """
     found: os.stat_result | None = None
     try:
@@ -484,4 +482,4 @@ def _entry_line(fd: int, name: str, what: str) -> str:
 
 def _fit_result(lines: list[str]) -> list[str]:
     kept = files.lines_that_fit(lines, RESULT)
-    return kept if len(kept) == len(lines) else [*kept, "[too many to show]"]
+    return kept if len(kept) == len(lines) else [*kept, "[the other paths are too many to show]"]

@@ -65,5 +65,5 @@ def grep(
         raise ToolError(f"grep failed: {reason or finished.code}")
     shown = lines_that_fit(lines, RESULT)
     if len(shown) < len(lines):
-        notes.append("too much to show: narrow the pattern or the path")
+        notes.append("the other hits are too long to show: narrow the pattern or the path")
     return "\n".join([*(shown if lines else ["no match"]), *(f"[{note}]" for note in notes)])

@@ -69,7 +69,7 @@ class ResolvedPath:
 
 
 class Root:
-    """An open root directory, below which all paths stay.
+    """An open directory that opens files below it, and refuses every path that leads outside.
 
     Close it, use it in `with`, or leave it to the garbage collector.
 
@@ -147,7 +147,7 @@ class Root:
         """
         if not isinstance(path, str) or not path:
             raise UnsafePath(
-                "the path is empty; give one relative to the root, such as 'src/main.py', or '.'"
+                "the path is empty; give a path relative to the root, such as 'src/main.py', or '.'"
             )
         if "\0" in path:
             raise UnsafePath("the path contains a NUL character")
@@ -188,7 +188,7 @@ class Root:
 
     @contextmanager
     def directory(self, path: str, *, guard: Guard | None = None) -> Iterator[ResolvedPath]:
-        """Open a directory below the root during a `with` block."""
+        """Open a directory below the root for a `with` block, or raise OSError if it is a file."""
         with self.place(path, guard=guard) as place:
             if place.name is not None:
                 there = not place.missing and stat_or_none(place.name, place.fd) is not None
@@ -250,7 +250,7 @@ def open_at(parent: int, name: str, path: str) -> io.BufferedReader:
 
 
 def check_regular(found: os.stat_result, path: str) -> None:
-    """Raise an error if a stat result does not belong to a regular file on a disk."""
+    """Raise an error if a stat result is not that of a regular file, or is of a file in /proc."""
     if stat.S_ISDIR(found.st_mode):
         raise path_error(errno.EISDIR, path)
     if not stat.S_ISREG(found.st_mode):

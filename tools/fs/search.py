@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def search(query: dict[str, Any]) -> list[str]:
-    """Search files, print hits as they are found, and return notes such as "the first 100 hits"."""
+    """Search files, print hits as they are found, and return notes on limits and skipped files."""
     budget = walk.Budget(deadline=time.monotonic() + query["seconds"])
     searcher = Searcher(query, budget)
     root = Root.adopt(query["fd"], tuple(query["spellings"]))
@@ -87,7 +87,7 @@ def search(query: dict[str, Any]) -> list[str]:
     notes = []
     if searcher.left <= 0:
         notes.append(
-            f"the first {query['limit']} hits; narrow the pattern or raise the limit for more"
+            f"only the first {query['limit']} hits are shown; narrow the pattern or raise the limit"
         )
     if searcher.withheld:
         notes.append(f"{searcher.withheld} files are on the block list and were not searched")
@@ -145,9 +145,9 @@ class Searcher:
             write_lines(hits)
 
     def find_hits(self, name: str, lines: list[str], number: int) -> Iterator[str]:
-        """Yield the hits among some lines as lines of output, with the context around each hit.
+        """Yield lines of output for at most `left` hits among some lines, with their context.
 
-        `number` is the line number of the first line.
+        Subtract the number of hits from `left`. `number` is the line number of the first line.
         """
         if lines[-1] == "":
             lines.pop()

@@ -1,4 +1,4 @@
-"""One function for each file tool, which returns that tool alone.
+"""A function for each file tool, such as `read_file(root)`, which returns only this tool.
 
 For an agent that reads and writes files, use `fs.tools(root, write=True)`: its tools share the
 state of files, so that write_file refuses a file that changed after read_file read it.

@@ -54,10 +54,11 @@ class WalkEntry:
 def walk(
     root: Root, place: ResolvedPath, budget: Budget, *, everything: bool = False
 ) -> Iterator[WalkEntry]:
-    """Yield the entries below a directory recursively, sorted, each folder before its contents.
+    """Yield the entries below a directory recursively and sorted, without .git and ignored files.
 
-    The walk stops early if the budget is spent. Unless `everything` is set, .git and the files that
-    a .gitignore excludes are skipped.
+    A file is ignored if a .gitignore excludes it. If `everything` is set, .git and ignored files
+    are yielded too. Each folder comes before its contents. The walk stops early if the budget is
+    spent.
     """
     rules = None if everything else _rules_above(root, place.names)
     return _below(place.fd, place.names, rules, budget, MAX_DEPTH)

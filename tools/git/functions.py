@@ -78,7 +78,7 @@ def diff_branch(
     excludes: Iterable[str] = (),
     blocklist: Blocklist | None = None,
 ) -> Tool[..., Any]:
-    """Return the single tool git_diff_branch; the function `tools` documents the arguments.
+    """Return the tool git_diff_branch, which shows a branch's changes. Arguments: see `tools`.
 
     >>> diff_branch(".", "main", excludes=["*.lock"]).name
     'git_diff_branch'
@@ -89,7 +89,7 @@ def diff_branch(
 def log_branch(
     root: str | os.PathLike[str], base: str | None = None, *, bases: Iterable[str] = ()
 ) -> Tool[..., Any]:
-    """Return the single tool git_log_branch; the function `tools` documents the arguments.
+    """Return the tool git_log_branch, which lists a branch's commits. Arguments: see `tools`.
 
     >>> log_branch(".", "main").name
     'git_log_branch'
@@ -104,7 +104,7 @@ def show(
     excludes: Iterable[str] = (),
     blocklist: Blocklist | None = None,
 ) -> Tool[..., Any]:
-    """Return the single tool git_show; the function `tools` documents the arguments."""
+    """Return the tool git_show, which shows a file or commit. Arguments: see `tools`."""
     return _show(_Checkout(root, None, (), includes, excludes, blocklist))
 
 
@@ -115,7 +115,7 @@ def blame(
     excludes: Iterable[str] = (),
     blocklist: Blocklist | None = None,
 ) -> Tool[..., Any]:
-    """Return the single tool git_blame; the function `tools` documents the arguments."""
+    """Return the tool git_blame, which shows who changed each line. Arguments: see `tools`."""
     return _blame(_Checkout(root, None, (), includes, excludes, blocklist))
 
 
@@ -126,9 +126,10 @@ def status(
     includes: Iterable[str] = (),
     excludes: Iterable[str] = (),
 ) -> Tool[..., Any]:
-    """Return the tool git_status alone; raise ValueError unless `trust` is True.
+    """Return the tool git_status; raise ValueError unless `trust` is True.
 
-    `tools` explains why the caller must trust the repository.
+    The tool lists changed, staged and untracked files. `tools` explains why the caller must trust
+    the repository.
     """
     return _status(_Checkout(root, None, (), includes, excludes, None, _trusted(trust)))
 
@@ -141,9 +142,10 @@ def diff_worktree(
     excludes: Iterable[str] = (),
     blocklist: Blocklist | None = None,
 ) -> Tool[..., Any]:
-    """Return the tool git_diff_worktree alone; raise ValueError unless `trust` is True.
+    """Return the tool git_diff_worktree; raise ValueError unless `trust` is True.
 
-    `tools` explains why the caller must trust the repository.
+    The tool shows the changes that are not committed yet. `tools` explains why the caller must
+    trust the repository.
     """
     return _diff_worktree(_Checkout(root, None, (), includes, excludes, blocklist, _trusted(trust)))
 
@@ -189,7 +191,7 @@ class _Checkout:
         return f"{path}/".removeprefix(top).removeprefix("./").rstrip("/")
 
     def allowed(self, path: str) -> str:
-        """Return the relative path of a file or folder; raise ToolError if the path is blocked."""
+        """Return a path relative to the checkout; raise ToolError if the block list blocks it."""
         below = self.below(path)
         if self.blocklist is not None and (pattern := self.blocklist.match(below)):
             raise ToolError(f"{show_name(below)} is on the block list ({pattern})")
@@ -240,7 +242,7 @@ class _Checkout:
         return await in_stoppable_thread(work)
 
     async def diff(self, path: str, offset: int, named: str) -> str:
-        """Return one page of the diff between HEAD and the commit where it left its base branch.
+        """Return one page of the diff to HEAD from the commit where its branch left the base.
 
         `named` is the base branch, or "" for the default base.
         """

@@ -1,4 +1,4 @@
-"""The layout of a repository: its object directory and its refs.
+"""Open the git directories of a checkout, check its object directory, and read its refs.
 
 Links and other ways that lead to the objects of another repository are refused.
 """
@@ -29,7 +29,7 @@ MAX_LINE = 4096  # bytes of a ref, or of a file that names a directory
 MAX_PACKED = 64 * 1024 * 1024
 MAX_CONFIG = 1024 * 1024
 MAX_JUMPS = 5  # symbolic refs in a row
-NOT_BACK = ".git names a git directory that does not name this checkout"
+NOT_BACK = ".git points to a git directory that does not point back to this checkout"
 # Refs that each worktree has for itself.
 OF_WORKTREE = ("HEAD", "refs/bisect/", "refs/worktree/", "refs/rewritten/")
 
@@ -96,8 +96,8 @@ class Layout:
             if not ref.startswith("refs/") or BAD.search(ref):
                 raise _unsafe(f"a symbolic ref leads to {shorten(ref)}, which is not a ref")
         raise _unsafe(
-            f"glue followed {MAX_JUMPS} symbolic refs in a chain, up to {shorten(ref)}, and "
-            "stopped; give a full hash"
+            f"glue followed {MAX_JUMPS} symbolic refs in a chain, up to {shorten(ref)}, "
+            "and stopped; give a full hash"
         )
 
     def head_branch(self) -> str:
@@ -185,7 +185,7 @@ def _open_linked(
     """
     content = read_small(root, ".git", MAX_LINE) or b""
     if not content.startswith(b"gitdir: "):
-        raise _unsafe(".git is a file that does not name a git directory")
+        raise _unsafe(".git is a file that does not contain the path of a git directory")
     target = _join(os.path.realpath(path), content[8:])
     own = stack.enter_context(_open_outside(target))
     shared = read_small(own, "commondir", MAX_LINE)
@@ -211,7 +211,7 @@ def _open_outside(path: str) -> Root:
     try:
         return Root.adopt(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
     except (OSError, ValueError):
-        raise _unsafe(".git names a git directory that cannot be opened") from None
+        raise _unsafe(".git points to a git directory that cannot be opened") from None
 
 
 def _check_worktree(common: Root, own: Root, name: str) -> None:
@@ -222,7 +222,9 @@ def _check_worktree(common: Root, own: Root, name: str) -> None:
     except (OSError, UnsafePath):
         listed = None
     if not is_same_file(listed, os.fstat(own.fd)):
-        raise _unsafe(".git names a git directory of a repository that does not list this worktree")
+        raise _unsafe(
+            ".git points to a git directory of a repository that does not list this worktree"
+        )
 
 
 def _check_objects(objects: int, alternates: bool) -> None:

@@ -45,7 +45,7 @@ class TreeEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange:
-    """A file that differs between two trees."""
+    """A file that differs between two trees: its paths, status, modes, hashes and line counts."""
 
     path: str
     old_path: str  # equal to `path`, except for renames and copies
@@ -65,7 +65,7 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitCommit:
-    """A commit; the date is in ISO 8601."""
+    """A commit: its hash, parents, author, email, date in ISO 8601, and message."""
 
     sha: str
     parents: tuple[str, ...]
@@ -77,7 +77,7 @@ class GitCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrepHit:
-    """A line of a file that matches a pattern, with its path and line number."""
+    """A line that matches a pattern, with the path of the file and the line number."""
 
     path: str
     line: int
@@ -86,7 +86,7 @@ class GrepHit:
 
 @dataclass(frozen=True, slots=True)
 class GitObject:
-    """An object of git; its content may be cut off."""
+    """A git object: its hash, kind and content. The content may be cut off."""
 
     sha: str
     kind: str  # blob, tree, commit or tag
@@ -144,9 +144,9 @@ class ObjectReader:
             return entries
 
     def compare(self, one: str, other: str, until: float) -> None:
-        """Read every folder that differs between two trees, which checks the hash of the folder.
+        """Read all folders that differ between two trees; raise GitError if a hash does not match.
 
-        Raise GitError if a folder is missing, damaged or forged, or if too many folders differ.
+        Raise GitError too if a folder is missing, or if too many folders differ.
         """
         pairs: list[tuple[str, str]] = [(one, other)]
         seen = set(pairs)

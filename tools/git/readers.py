@@ -1,4 +1,4 @@
-"""Run git commands that only read."""
+"""Run git commands that only read; refuse other commands, and options that do more than read."""
 
 from __future__ import annotations
 

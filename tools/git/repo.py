@@ -68,7 +68,7 @@ CONFIG = Path(__file__).with_name("gitconfig")  # of the temporary git directori
 
 
 class Repo:
-    """The objects of one repository, safe to read even if the repository is hostile.
+    """A reader of the objects of one repository, safe even if the repository is hostile.
 
     >>> with Repo(".") as repo:  # doctest: +SKIP
     ...     base = repo.merge_base("main", "HEAD")
@@ -330,7 +330,10 @@ class Repo:
         return self.blob(entry.sha, cap=cap, cut=cut)
 
     def blob(self, sha: str, *, cap: int = 8 * 1024 * 1024, cut: bool = False) -> bytes:
-        """Return the content of a file by the full hash of its blob."""
+        """Return the content of a blob by its full hash; above `cap` bytes, raise GitError.
+
+        If `cut` is set, return the first `cap` bytes instead of raising.
+        """
         if not HASH.fullmatch(sha):
             raise GitError(
                 f"{shorten(sha)} is not a full hash; give all 40 or 64 hexadecimal digits",
@@ -403,7 +406,7 @@ class Repo:
         return found[:limit]
 
     def blame(self, rev: str, path: str, first: int = 1, last: int = 0) -> str:
-        """Return the output of `git blame` for a file: commit, author and date of each line.
+        """Return `git blame` of a file: commit, author, date, text of each line; at most CAP bytes.
 
         Lines before `first`, and after `last` unless `last` is below `first`, are left out.
         """
@@ -516,7 +519,7 @@ class Repo:
         return name if name in EMPTY_TREE.values() else self.resolve(name)
 
     def _make_directory(self, stack: ExitStack) -> None:
-        """Create the temporary git directory; closing `stack` removes it."""
+        """Create the temporary git directory, which `stack` removes; set `shallow`, `partial`."""
         common = self.layout.common
         self.shallow = tuple(
             (read_small(common, "shallow", MAX_SHALLOW) or b"").decode("ascii", "replace").split()
@@ -562,18 +565,18 @@ def _tree_path(path: str) -> str:
 
 
 def _argument(arg: str) -> str:
-    """Return an argument for git unchanged; raise GitError if no process can receive it."""
+    """Return an argument for git unchanged; raise GitError if it is too long or not valid text."""
     try:
         os.fsencode(arg)
     except UnicodeEncodeError:
         raise GitError(
-            "an argument contains a lone surrogate (half a character)", kind="usage"
+            "an argument of git contains a lone surrogate (half a character)", kind="usage"
         ) from None
     if "\0" in arg:
-        raise GitError("an argument contains a NUL character", kind="usage")
+        raise GitError("an argument of git contains a NUL character", kind="usage")
     if len(arg) > MAX_ARGUMENT:
         raise GitError(
-            f"an argument has {len(arg)} characters; at most {MAX_ARGUMENT} are allowed",
+            f"an argument of git has {len(arg)} characters; at most {MAX_ARGUMENT} are allowed",
             kind="usage",
         )
     return arg

@@ -19,7 +19,7 @@ from glue.text import suggest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuth:
-    """The settings of a sign-in to a server with OAuth.
+    """The settings of a sign-in to an MCP server with OAuth.
 
     By default the user signs in with the browser, and glue registers itself as a client. A client
     that is registered already has a `client_id`. With `grant="client_credentials"` the client signs
@@ -54,7 +54,7 @@ class OAuth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """The configuration of one server: either a command or a URL.
+    """The configuration of one MCP server, which has either a command or a URL.
 
     >>> ServerConfig(name="files", command="mcp-files", args=(".",)).url
     ''
@@ -85,10 +85,10 @@ class ServerConfig:
 def read_config(
     source: str | os.PathLike[str] | Mapping[str, Any], environ: Mapping[str, str] | None = None
 ) -> tuple[ServerConfig, ...]:
-    """Return the configuration of each server in a JSON file, or in a dict of the same form.
+    """Return the configurations of the MCP servers in a JSON file or dict, except disabled ones.
 
-    `${NAME}` and `${NAME:-default}` are replaced by environment variables. Servers with
-    `"disabled": true` are left out.
+    `${NAME}` and `${NAME:-default}` are replaced by environment variables. A disabled server has
+    `"disabled": true`.
     """
     environ = os.environ if environ is None else environ
     where, content = "the MCP configuration", source

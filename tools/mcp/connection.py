@@ -75,11 +75,11 @@ class ServerPrompt:
     def __init__(self, connection: ServerConnection, given: Mapping[str, Any]) -> None:
         self.connection, self.name = connection, str(given["name"])
         self.arguments = [clean(str(each["name"])) for each in given.get("arguments") or ()]
-        self.description = description(given, f"A prompt of {connection.name}.")
+        self.description = description(given, f"A prompt of the MCP server {connection.name}.")
         self.hint = " ".join(f"<{name}>" for name in self.arguments)
 
     async def get(self, rest: str = "") -> list[Part]:
-        """Ask the server to fill in the prompt with the words of `rest`, and return its content.
+        """Send the words of `rest` to the server as arguments, and return the filled-in prompt.
 
         Each argument of the prompt gets one word, in order; the last argument gets all words left.
         """
@@ -91,13 +91,13 @@ class ServerPrompt:
         return [content_part(message["content"]) for message in _dump(result)["messages"]]
 
     async def complete(self, argument: str, value: str = "") -> list[str]:
-        """Return the server's suggestions for an argument after the user typed `value`."""
+        """Ask the server to complete the text `value` of an argument; return its suggestions."""
         reference = types.PromptReference(name=self.name)
         return await self.connection.complete(reference, argument, value)
 
 
 class ServerConnection:
-    """A connection to an MCP server; if the connection is lost, glue connects again.
+    """A connection to an MCP server, which glue opens again after a loss, as `backoff` allows.
 
     `tools` changes when the server changes its list of tools.
     """
@@ -163,7 +163,7 @@ class ServerConnection:
         return f"the command {command!r} does not exist; install it, or correct the name"
 
     def _last_words(self) -> str:
-        """Return the end of an error message: the reason of the disconnection, and the last output.
+        """Return the end of an error message: why glue disconnected, and the last line on stderr.
 
         Return "" if neither is known.
         """
@@ -253,7 +253,10 @@ class ServerConnection:
         )
 
     async def _watch(self, client: Client) -> None:
-        """Read the list of tools again whenever it changes, until the connection is lost."""
+        """Read the server's lists again after each reported change, until the connection is lost.
+
+        A server of the newer protocol reports changes only after glue has subscribed to them.
+        """
         async with anyio.create_task_group() as tasks:
             if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
                 tasks.start_soon(self._subscribe, client)
@@ -324,7 +327,7 @@ class ServerConnection:
         self._resubscribe.set()
 
     async def unsubscribe(self, uri: str) -> None:
-        """End the subscription to a resource."""
+        """End the subscription to a resource, if there is one."""
         client = self._client
         if uri not in self._subscriptions:
             return
@@ -352,7 +355,7 @@ class ServerConnection:
                 page.finished.set()
 
     async def _log(self, params: Any) -> None:
-        """Pass a log message of the server to the log of glue."""
+        """Log a message of the server at level INFO, cleaned and cut to 500 characters."""
         text = params.data if isinstance(params.data, str) else json.dumps(params.data, default=str)
         logger.info("MCP server %s: %s: %s", self.name, params.level, clean(text)[:500])
 
@@ -382,9 +385,9 @@ class ServerConnection:
         self.prompts = tuple(ServerPrompt(self, given) for given in prompts)
 
     def _chosen(self, listed: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-        """Return the listed tools that the configuration includes, as a dict with names as keys.
+        """Return the listed tools that the configuration includes, by name; log repeated names.
 
-        Of tools with the same name, the first is used. Log names that are listed twice, and
+        Of tools with the same name, the first is used. Log names that the server lists twice, and
         patterns of the configuration that match no tool.
         """
         known: dict[str, Mapping[str, Any]] = {}
@@ -424,7 +427,10 @@ class ServerConnection:
             return []
 
     def _tool(self, full: str, given: Mapping[str, Any]) -> Tool[..., Any] | None:
-        """Return a glue tool for a server's tool, or None if the server's definition is invalid."""
+        """Return a glue tool for a server's tool; if its definition is invalid, log, return None.
+
+        Log too if the definition contains hidden characters, or has changed since it was used.
+        """
         name, mark = given["name"], definition_hash(given)
         is_hidden = clean_all(given.get("description") or "") != (given.get("description") or "")
         if is_hidden:
@@ -441,7 +447,7 @@ class ServerConnection:
 
         tool: Tool[..., Any] | None = None
         try:
-            text = description(given, f"The tool {name} of {self.name}.")
+            text = description(given, f"The tool {name} of the MCP server {self.name}.")
             tool = self._make(full, text, given.get("inputSchema") or NO_ARGUMENTS, call)
         except Exception as error:  # a hostile schema may raise any error in the validator
             logger.warning(
@@ -566,7 +572,7 @@ class ServerConnection:
         ]
 
     async def request(self, send: Callable[[Client], Awaitable[Any]], what: str) -> Any:
-        """Send a request and return the response; raise a ToolError if the server fails.
+        """Wait for a connection, send a request, return the response; raise ToolError on failure.
 
         If the HTTP session has expired, send the request again in a new session.
 
@@ -582,9 +588,9 @@ class ServerConnection:
                 raise ToolError(
                     f"{what}: the MCP server {self.name} is being restarted; try again later"
                 )
-            restarted = f"was restarted {self._restarts} times before"
+            restarted = f"is not restarted again after {self._restarts} restarts"
             if self._client is None:
-                raise ToolError(f"the MCP server {self.name} has ended, and {restarted}")
+                raise ToolError(f"the MCP server {self.name} has ended and {restarted}")
             try:
                 with anyio.fail_after(self.timeout) as scope:
                     if running is not None:
@@ -592,7 +598,8 @@ class ServerConnection:
                     return await send(self._client)
             except TimeoutError as error:
                 raise ToolError(
-                    f"{what} of {self.name} did not answer within {self.timeout:g} seconds"
+                    f"{what}: the MCP server {self.name} did not answer within "
+                    f"{self.timeout:g} seconds"
                 ) from error
             except (
                 MCPError,
@@ -607,7 +614,7 @@ class ServerConnection:
                 # knows.
                 if isinstance(error, MCPError) and not self._transport.ended:
                     why = self._transport.hint or clean(error.message)[:MAX_ERROR]
-                    raise ToolError(f"error of {self.name}: {why}") from error
+                    raise ToolError(f"error of the MCP server {self.name}: {why}") from error
                 self._lose()
                 is_restarted = self._restart_delay() is not None
                 advice = "is restarted, so try again" if is_restarted else restarted
@@ -625,7 +632,7 @@ class ServerConnection:
             self._wake.set()
 
     async def _list_roots(self, context: Any) -> Any:
-        """Return the folders that the server may use."""
+        """Return the folders in `roots`, which the server may use, as file URIs with names."""
         paths = [Path(root).resolve() for root in self.roots]
         roots: list[Any] = [{"uri": path.as_uri(), "name": path.name} for path in paths]
         return types.ListRootsResult(roots=roots)
@@ -658,7 +665,10 @@ class ServerConnection:
                 scope.deadline = anyio.current_time() + self.timeout
 
     async def _elicit(self, context: Any, params: Any) -> Any:
-        """Answer a question of the server with `elicit` if set, else with the permission policy."""
+        """Return the answer of `elicit`, or else of the permission policy, to a server's question.
+
+        Return a refusal if there is no answer. Log a refusal for another reason, such as an error.
+        """
         running = self._caller()
         if running is None and len(self._calls) > 1:
             self._warn_once(
@@ -701,18 +711,18 @@ class ServerConnection:
             return types.ElicitResult(action="decline")
 
     async def _sample(self, context: Any, params: Any) -> Any:
-        """Ask the model of the calling run for a reply, as the server requests, and return it."""
+        """Return the reply of the run's model to the server's request; log and return an error."""
         running = self._caller()
         try:
             async with self._waiting_for_user(running):
                 return await sample(self.name, params, running.context if running else None)
         except Exception as error:
-            message = f"glue refused to ask the model: {error_line(error)}"
+            message = f"glue has no reply from the model: {error_line(error)}"
             logger.warning("MCP server %s: %s", self.name, message)
             return types.ErrorData(code=types.INVALID_REQUEST, message=message)
 
     async def complete(self, reference: Any, argument: str, value: str = "") -> list[str]:
-        """Return the server's suggestions for an argument after the user typed `value`.
+        """Ask the server to complete the text `value` of an argument; return its suggestions.
 
         Args:
             reference: a prompt, or the URI template of a resource as a text.
@@ -743,7 +753,7 @@ class ServerConnection:
                 break
         if cursor or len(found) > MAX_ITEMS:
             self._warn_once(
-                f"MCP server {self.name} lists {field} without end; the first "
+                f"MCP server {self.name} lists more {field} than glue reads; only the first "
                 f"{min(len(found), MAX_ITEMS):,} are used"
             )
         return found[:MAX_ITEMS]
@@ -763,7 +773,7 @@ def error_line(error: BaseException) -> str:
 
 
 def prefix_names(server: str, tools: Iterable[str]) -> dict[str, str]:
-    """Return a dict with a name that every provider accepts -> the server's name of the tool.
+    """Return a dict of tools: a name that every provider accepts -> the name on the server.
 
     >>> prefix_names("git hub", ["list.issues"])
     {'git_hub__list_issues': 'list.issues'}

@@ -75,7 +75,11 @@ def _without_binary(value: Any, shown: set[str]) -> Any:
     `shown` has the base64 data of the other parts. Texts of up to 40 characters are kept.
     """
     if isinstance(value, str):
-        return "[the same data is in another part]" if len(value) > 40 and value in shown else value
+        return (
+            "[the same data is in another part of the result]"
+            if len(value) > 40 and value in shown
+            else value
+        )
     if isinstance(value, dict):
         return {key: _without_binary(item, shown) for key, item in value.items()}
     if isinstance(value, list):

@@ -1,7 +1,7 @@
 """Clean and check everything that an MCP server sends: names, descriptions, schemas and results.
 
 The model reads only text that passed `clean`. A tool is used only if `checked_schema` accepts its
-parameters. `Pins` stores the hash of each definition when the tool is first used, so that earlier
+parameters. `Pins` stores the hash of each definition when the tool is called, so that earlier
 decisions of the user do not cover a tool that changes later.
 """
 
@@ -79,9 +79,9 @@ def description(given: Mapping[str, Any], otherwise: str) -> str:
 
 
 def checked_schema(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of tool parameters without hidden characters in its descriptions.
+    """Return a parameter schema with cleaned descriptions; raise ValueError if it must not be used.
 
-    Raise ValueError if the schema is invalid, too large, or has hidden characters in a name or a
+    A schema must not be used if it is invalid, too large, or has hidden characters in a name or a
     value.
     """
     size = len(json.dumps(given))

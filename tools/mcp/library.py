@@ -50,7 +50,9 @@ class Library:
 
     def prompts(self) -> list[types.Prompt]:
         """Return the prompts, each with a description that lists the versions of the prompt."""
-        version = types.PromptArgument(name="version", description="Such as v1.", required=False)
+        version = types.PromptArgument(
+            name="version", description="The version of the prompt, such as v1.", required=False
+        )
         return [
             types.Prompt(
                 name=catalog.name,

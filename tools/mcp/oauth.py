@@ -39,7 +39,7 @@ SIGN_IN_SECONDS = 300.0
 
 
 class TokenFile:
-    """The stored tokens of one server, in a file that only the user can read.
+    """A file with the tokens and client registration of one server, which only the user can read.
 
     The SDK calls its methods.
     """
@@ -77,7 +77,7 @@ class TokenFile:
 
 @contextmanager
 def sign_in(config: ServerConfig) -> Iterator[OAuthClientProvider]:
-    """Yield an object of the SDK that adds tokens to the requests to a server.
+    """Yield an OAuth provider of the SDK, which signs in if needed and adds tokens to requests.
 
     If no token is stored yet, the first request gets a token: with the credentials of the client,
     or from the user in the browser, which is then redirected to a local port.

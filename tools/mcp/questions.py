@@ -76,9 +76,9 @@ def read_question(server: str, params: Any, context: Context[Any] | None) -> Que
 
 
 def completed(question: Question, answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `answer` with the default values of the form for the fields that it omits.
+    """Return an answer with defaults for omitted fields; raise ValidationError if it is invalid.
 
-    Raise ValidationError if the answer does not match the schema of the form.
+    The form of the question has the defaults and the schema of the answer.
     """
     fields = question.schema.get("properties") or {}
     given = {name: each["default"] for name, each in fields.items() if "default" in each}

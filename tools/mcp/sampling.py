@@ -15,7 +15,7 @@ from glue.tools.mcp.sdk import types
 
 
 async def sample(server: str, params: Any, context: Context[Any] | None) -> Any:
-    """Send an MCP server's messages to the model of the calling run, and return the reply.
+    """Ask for permission, send an MCP server's messages to the run's model, and return the reply.
 
     The permission policy decides about the action `mcp-sampling:SERVER`. The request counts in the
     budget of the run. Raise ToolError if the request is refused.

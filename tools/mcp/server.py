@@ -59,7 +59,8 @@ MAX_CLIENTS = 1_000  # clients whose log level is stored
 def offered(agent: Agent[Any, Any], name: str) -> dict[str, AnyTool]:
     """Return the tools that the server offers, by name: the agent's tools, then the agent itself.
 
-    The agent is offered under its own name, or under `name` if it has none.
+    The agent is offered under its own name, or under `name` if it has none. Tools that a
+    provider runs, such as web_search, are left out.
     """
     own_tools = agent.settings.tools or ()
     # The search of a provider is not a function that a client could call.
@@ -75,7 +76,8 @@ def offered(agent: Agent[Any, Any], name: str) -> dict[str, AnyTool]:
 def policy(agent: Agent[Any, Any], allow: Iterable[str], deny: Iterable[str] = ()) -> Permission:
     """Return a policy that applies the rules in `allow` and `deny`, then the agent's own policy.
 
-    If the agent has no policy, calls that no rule allows are denied.
+    If the agent has no policy, calls that no rule allows are denied. Raise ConfigError if a rule
+    can never apply to a tool of the agent.
     """
     own = agent.settings.permission or DenyAll(
         "start `glue mcp` with --allow NAME to allow the tool"
@@ -125,7 +127,7 @@ def make_server(
 
 
 def _library_handlers(library: Library) -> dict[str, Any]:
-    """Return the request handlers for prompts, resources and completions."""
+    """Return request handlers for the prompts, resources and completions that a library offers."""
 
     async def list_resources(context: RequestContext, params: Any) -> types.ListResourcesResult:
         return types.ListResourcesResult(resources=await library.resources())

@@ -46,7 +46,7 @@ class ServerOutput:
 async def open_process(
     config: ServerConfig, output: ServerOutput, on_noise: Callable[[], None]
 ) -> AsyncIterator[tuple[Any, Any]]:
-    """Start the process of a server; yield a stream of its messages and a stream to send to it.
+    """Run the process of a server in an `async with` block; yield streams to receive and to send.
 
     Args:
         config: the command of the server.

@@ -80,7 +80,9 @@ class ServerTransport:
         status = response.status_code
         response.stream = _LimitedStream(response.stream, self.output)
         if response.headers.get("content-encoding", "identity") != "identity":
-            raise httpx2.RemoteProtocolError("the server compresses its responses unasked")
+            raise httpx2.RemoteProtocolError(
+                "the server compresses its responses, although glue accepts only uncompressed ones"
+            )
         if status == 404 and "mcp-session-id" in response.request.headers:
             self.expired = True
         if status in (401, 403) and not self.config.oauth:

@@ -110,7 +110,7 @@ def collect_range(
     only: PathFilter | None = None,
     alternates: bool = False,
 ) -> Bundle:
-    """Return the bundle of the change between the two commits that `range_` names.
+    """Return the bundle of the change between the commits of `range_`, such as "v1..HEAD".
 
     `a..b` is the change from a to b. `a...b` is the change from the merge base of a and b to b.
     `a` means `a..HEAD`. `alternates` allows a repository that uses the objects of another
@@ -210,7 +210,7 @@ def _bundle(
 
 
 def _blobs(repo: Repo) -> Callable[[FileDiff], bytes]:
-    """Return a function that reads the content of a file after the change from git objects."""
+    """Return a function that reads up to MAX_BLOB bytes of a changed file from git objects."""
     return lambda file: repo.blob(file.new_sha, cap=MAX_BLOB, cut=True)
 
 
@@ -335,9 +335,9 @@ NO_FILES = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # the empty tree, which g
 def collect_dirty(
     root: str | os.PathLike[str], *, staged: bool = False, only: PathFilter | None = None
 ) -> Bundle:
-    """Return the bundle of all uncommitted changes, new files included.
+    """Return the bundle of all uncommitted changes or, if `staged`, only of the staged changes.
 
-    If `staged`, return the bundle of the staged changes alone.
+    Uncommitted changes include untracked files.
     """
     root = os.fspath(root)
     with Repo(root) as repo:
@@ -364,7 +364,7 @@ def collect_dirty(
 
 
 def _untracked(root: str, rules: Config, skipped: list[SkippedFile]) -> bytes:
-    """Add untracked files to `skipped` if they are left out, and return the diff of the others.
+    """Return a diff that adds the untracked files; list files that it leaves out in `skipped`.
 
     Files that are excluded, too large or not text are left out, and all after MAX_UNTRACKED files.
     """
@@ -395,9 +395,9 @@ def _untracked(root: str, rules: Config, skipped: list[SkippedFile]) -> bytes:
 
 
 def _work_file(root: str, path: str, config: Config) -> bytes | None:
-    """Return the first MAX_BLOB bytes of a text file in the work tree, or None.
+    """Return the first MAX_BLOB bytes of a text file in the work tree, or None if it is not read.
 
-    Return None if the file may contain secrets, cannot be read, is a link, or has a NUL byte.
+    A file is not read if it may contain secrets, cannot be opened, is a link, or has a NUL byte.
     """
     try:
         # A link is not followed: it could lead to a file that may contain secrets.

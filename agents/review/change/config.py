@@ -1,4 +1,4 @@
-"""The settings of a review, and the decision which files are reviewed.
+"""The settings of a review, and the decision which files and changes are reviewed.
 
 The settings are read from the merge-base, so a change cannot choose the rules of its own review.
 """
@@ -137,7 +137,7 @@ def _scope(patterns: tuple[str, ...]) -> Scope:
 
 
 def blocklist(config: Config) -> Blocklist:
-    """Return the blocklist of files that may contain secrets: the built-in list and `secret_files`.
+    """Return the patterns of files that may contain secrets: the built-in ones and `secret_files`.
 
     No model may see the content of these files, neither in the diff nor through a tool.
     """
@@ -178,11 +178,11 @@ def why_not(change: ReviewedChange, config: Config) -> str:
         if mark.lower() in title:
             return f"the title contains {mark!r}"
     if label := next((label for label in change.labels if label in config.skip_labels), ""):
-        return f"it has the label {label}"
+        return f"the change has the label {label}"
     if change.author and change.author in config.skip_authors:
         return f"changes by {change.author} are not reviewed"
     if change.draft and config.skip_drafts:
-        return "it is a draft"
+        return "the change is a draft"
     message = change.commits[0].message.lower() if change.commits else ""
     for mark in config.skip_titles:
         if mark.lower() in message:

@@ -43,7 +43,7 @@ _PREFIXES = (b"a/", b"b/", b"i/", b"w/", b"c/", b"o/", b"1/", b"2/")
 
 
 def parse(diff: bytes | str) -> tuple[FileDiff, ...]:
-    """Return the files of a diff. If a file cannot be parsed, its field `odd` states the reason."""
+    """Return a FileDiff for each file in a diff. Its `odd` is the reason if it cannot be parsed."""
     raw = diff.encode("utf-8", "surrogateescape") if isinstance(diff, str) else diff
     lines = raw.split(b"\n")
     if lines[-1] == b"":
@@ -177,7 +177,7 @@ class _Parser:
         )
 
     def _hunk(self, match: re.Match[bytes], index: int) -> tuple[Hunk, bool]:
-        """Parse the next hunk; return it, and whether it is complete.
+        """Parse the next hunk of a file; return the hunk, and whether the hunk is complete.
 
         A hunk is complete if it has as many lines as its header announces. `match` is the header.
         """
@@ -267,7 +267,7 @@ def _unquote(value: bytes) -> bytes:
 
 
 def before(head: str, file: FileDiff) -> str:
-    """Return the text of a file before a change. `head` is its text after the change."""
+    """Undo the hunks of `file` in `head`, its text after a change, and return the text before."""
     lines = _lines(head)
     out: list[str] = []
     at = 0  # number of processed lines of `head`

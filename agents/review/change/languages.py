@@ -1,4 +1,7 @@
-"""Kinds of source files, and the functions in them, found by their headers and indentation."""
+"""Classify files (language, test, documentation, generated), and find the functions in them.
+
+Functions are found by their headers and indentation, without a parser.
+"""
 
 from __future__ import annotations
 

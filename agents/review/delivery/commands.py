@@ -1,4 +1,7 @@
-"""Commands in comments of users with write access: /review, /ask, /ignore, /config, /help."""
+"""Parse and answer commands in pull request comments: /review, /ask, /ignore, /config, /help.
+
+Only users with write access may give commands.
+"""
 
 from __future__ import annotations
 
@@ -71,9 +74,9 @@ class Command:
 
 
 def parse(body: str) -> tuple[str, str] | None:
-    """Return the name and the argument of the command in a comment, or None if it has no command.
+    """Return name and argument of the command in a comment's first line, or None without a command.
 
-    Only the first line of the comment is read, not counting blank lines above it.
+    Blank lines above the first line do not count.
     """
     first = clean_text(body, drop=True).lstrip("\n").split("\n", 1)[0].rstrip()
     match = _COMMAND.match(first)
@@ -81,9 +84,10 @@ def parse(body: str) -> tuple[str, str] | None:
 
 
 def read(event: Mapping[str, Any]) -> Command | None:
-    """Return the command in an issue_comment event, or None if the comment has no command.
+    """Return the command in the new pull request comment of a CI event, or None without a command.
 
-    Return None also for comments on issues, edited comments and comments of bots.
+    The event is an issue_comment event. Return None also for comments on issues, edited comments
+    and comments of bots.
     """
     issue, comment = event.get("issue"), event.get("comment")
     if (
@@ -168,9 +172,9 @@ def reply(command: Command, line: str = "") -> str:
 
 
 def respond(environ: Mapping[str, str], *, sleep: Callable[[float], None] = time.sleep) -> Command:
-    """Reply to the comment with a command, such as /ignore, that started this CI job.
+    """Post a reply to the command in the comment that started this CI job, and return the Command.
 
-    Return the command, or an empty Command if the event contains no command. A command that a
+    Return an empty Command if the event contains no command. A command that a
     review answers gets no reply here. If the role of the user does not suffice for the command,
     nothing is posted, and `refused` of the returned command has the reason.
     """

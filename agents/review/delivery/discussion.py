@@ -39,11 +39,12 @@ def with_discussion(
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[ReviewedChange, str]:
-    """Return `change` with its newest comments and the issues it closes, and a note for the user.
+    """Request a change's comments and issues from the forge. Return `change` with them, and a note.
 
-    The note states that comments or issues are left out because they address a reviewer, or why
-    the discussion was not read. Otherwise it is "". A failure is not an error, because a review
-    does not need the discussion.
+    Only the newest comments, and the issues that the change closes, are added. The note, for the
+    user, states that comments or issues are left out because they address a reviewer, or why the
+    discussion was not read. Otherwise it is "". A failure is not an error, because a review does
+    not need the discussion.
     """
     if not place.forge or change.number is None:
         return change, ""
@@ -70,7 +71,10 @@ def with_discussion(
 
 
 def _clean(remark: Comment) -> ChangeComment:
-    """Return a comment without hidden text, cut to MAX_COMMENT characters."""
+    """Return the visible text of a comment, cut to MAX_COMMENT characters, as a ChangeComment.
+
+    If the comment addresses an automated reviewer, LEFT_OUT replaces its text.
+    """
     return ChangeComment(
         author=remark.by, body=_visible(remark.body)[:MAX_COMMENT], path=remark.path
     )

@@ -79,7 +79,7 @@ def rule(item: Item) -> str:
 
 
 def lines(item: Item) -> tuple[int, int] | None:
-    """Return the first and last line of a finding in the new file, or None if it has no line."""
+    """Return a finding's first and last line number in the new file, or None if it has no line."""
     finding = item.finding
     if finding.line is None:
         return None
@@ -98,9 +98,9 @@ def acceptance(item: Item) -> str:
 
 
 def fields(body: str, kind: str) -> dict[str, str] | None:
-    """Return the fields of the marker at the start of a comment, such as {"v": "1"}.
+    """Return the fields of the marker that begins a comment, or None without a marker of `kind`.
 
-    Return None if the comment `body` does not begin with `kind`, the start of the marker.
+    The fields are a dict such as {"v": "1"}. `kind` is the text with which the marker begins.
     """
     if not body.startswith(kind):
         return None
@@ -126,9 +126,7 @@ def summary(report: Report, *, limit: int = gate.SUMMARY) -> str:
         *(clean.markdown(notice) for notice in report.notices),
         _section("Findings", shown),
         _fold(f"{count(len(over), 'more finding')} beyond the limit of comments on lines", over),
-        _fold(
-            f"{count(len(mild), 'more finding')} that are too mild or uncertain for a comment", mild
-        ),
+        _fold(f"{count(len(mild), 'more finding')} too mild or uncertain for a comment", mild),
         _section(
             "Fixed",
             [f"- {clean.code(old.path)} {clean.prose(old.title)}" for old in report.fixed[:20]],
@@ -248,7 +246,7 @@ def _by(dismissal: Dismissal) -> str:
 
 
 def _suggestion(item: Item, name: str) -> str:
-    """Return the suggestion as a fenced block, in the syntax of the forge."""
+    """Return a finding's replacement code as a fenced block, in the forge's suggestion syntax."""
     code = item.finding.suggestion or ""
     mark = backticks(code, least=3)
     above = (item.finding.line or 0) - (item.finding.start_line or item.finding.line or 0)

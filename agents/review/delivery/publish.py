@@ -35,7 +35,7 @@ _log = logging.getLogger("glue.review")
 
 @dataclass(slots=True, kw_only=True)
 class PostResult:
-    """The result of posting. `problem` is empty if the whole report was delivered."""
+    """The result of posting: numbers of comments, and the `problem` if posting failed, else ""."""
 
     posted: int = 0  # new inline comments
     skipped: int = 0  # findings whose inline comment was posted by an earlier review
@@ -171,7 +171,7 @@ def _send(
             if error.status not in (400, 422):
                 raise
             _log.info(
-                "the review was refused as a whole (%s); posting its comments one by one",
+                "the forge refused the whole review (HTTP %s); posting its comments one by one",
                 error.status,
             )
         arrived = _posted_keys(forge)
@@ -253,7 +253,7 @@ def sticky_comments(forge: Forge) -> list[Comment]:
 
 
 def _post(item: Item, report: Report, bundle: Bundle, suggestion: str) -> Post:
-    """Return the comment to post for a finding.
+    """Return the Post, a comment on a line or file, for a finding.
 
     `suggestion` is the forge's name for a block with a suggestion.
     """
@@ -274,7 +274,7 @@ def _post(item: Item, report: Report, bundle: Bundle, suggestion: str) -> Post:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """The result of `publish`: the report, the verdict, and what was posted.
+    """The result of `publish`: the report, the verdict, and the outcome of posting.
 
     `requests` are those that change something on the forge. In a dry run they were not sent.
     """

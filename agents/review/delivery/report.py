@@ -85,7 +85,10 @@ class Report:
 
     @property
     def clean(self) -> bool:
-        """Return whether the review is finished, read the whole change, and found nothing."""
+        """Return whether a finished, sound review read the whole change and found nothing.
+
+        A change with text that addresses the reviewer is never clean.
+        """
         return self.quiet and self.finished and self.coverage.complete
 
     @property
@@ -201,7 +204,7 @@ def build(
 
 
 def _summary(bundle: Bundle, run: ReviewRun, findings: list[Finding]) -> str:
-    """Return the summary of the model or, if the model wrote none, a summary that is built here.
+    """Return the model's summary or, if it wrote none, a summary that counts files and findings.
 
     The number of findings of earlier reviews that are still open is put before it, because the
     model does not summarise them.
@@ -412,7 +415,7 @@ def decide(
     require_coverage: float | None = None,
     problem: str | None = None,
 ) -> ReviewVerdict:
-    """Return the verdict on a report, with the reasons for which the review does not pass.
+    """Return the verdict on a report, with a reason for each check that failed.
 
     Args:
         fail_on: the lowest severity that fails; with None or "never" findings do not fail.

@@ -72,7 +72,7 @@ class Result:
 
 
 def deterministic(bundle: Bundle, *, disable: tuple[str, ...] = ()) -> tuple[Finding, ...]:
-    """Return the findings of `rules` and of ruff, the most severe first.
+    """Run the rules of glue and ruff on a change; return their findings, the most severe first.
 
     Findings of the rules in `disable` are left out.
     """
@@ -82,7 +82,10 @@ def deterministic(bundle: Bundle, *, disable: tuple[str, ...] = ()) -> tuple[Fin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedIn:
-    """The results of other tools: new findings, and the changed files that the tools analysed."""
+    """The results of other tools: new findings, and the changed files that the tools understand.
+
+    A tool understands a file if it has a result for any file with the same suffix.
+    """
 
     findings: tuple[Finding, ...] = ()
     analysed: Mapping[str, str] = field(default_factory=dict)  # path -> name of the tool
@@ -162,7 +165,7 @@ def ruff(bundle: Bundle) -> tuple[Finding, ...]:
 
 
 def _run_ruff(program: str, folder: str) -> list[dict[str, Any]]:
-    """Return the results of ruff for the files in a folder, or [] if ruff fails or is too slow."""
+    """Run ruff on the files in a folder; return its results, or [] if it fails or is too slow."""
     options = "--isolated --no-cache --quiet --exit-zero --output-format=json --no-preview"
     options += " --target-version=py314 --force-exclude"
     argv = [program, "check", *options.split(), f"--select={','.join(RUFF_RULES)}", "."]
@@ -451,9 +454,10 @@ def _located(results: list[Result], bundle: Bundle, root: str) -> list[Result]:
 def new_findings(
     head: Iterable[Result], base: Iterable[Result], bundle: Bundle, *, compared: bool
 ) -> Iterator[Finding]:
-    """Yield a finding for each result of an analyser for the head that the base does not have.
+    """Yield a finding for each new result in `head`, at most PER_FILE for each rule and file.
 
-    For each rule and file, at most PER_FILE findings are yielded.
+    `head` and `base` are the results of analysers after and before the change. A result is new if
+    `base` does not contain it.
 
     Two results are the same if the same rule flags the same code, on any line. If `compared` is
     False, the results for the base are unknown, and only results on added lines are new.

@@ -187,7 +187,7 @@ def _words(text: str) -> set[str]:
 
 
 def dismissals(bundle: Bundle) -> tuple[Dismissal, ...]:
-    """Return the dismissals in .glue/dismissed at the merge-base and in commit trailers.
+    """Return the dismissals in .glue/dismissed at the merge-base and in trailers of the commits.
 
     A trailer, `Review-Dismiss: <id> reason`, is written by the author, so it is not binding.
     """

@@ -86,7 +86,7 @@ ABOUT = 0.50  # share of the names in a summary that must occur in the context
 def judge(
     run: ReviewRun, bundle: Bundle, *, language: str = "en", examples: Sequence[str] = ()
 ) -> ReviewRun:
-    """Return the run with only the findings that may be posted, and with its summary if it may be.
+    """Return a review without the findings, and without the summary, that may not be posted.
 
     Refused findings are moved to `dropped`, each with its code. A refused summary is replaced by
     "". If the returned run has `codes`, nothing that the model wrote may be posted.

@@ -87,9 +87,9 @@ def line(finding: Finding, label: Label, reason: str) -> str:
 
 
 def added(text: str, new: str) -> str:
-    """Return `text`, the content of `.glue/dismissed`, with the line `new` at its end.
+    """Return `text` with the line `new` at its end and without older lines of the same finding.
 
-    Older lines of the same finding are removed.
+    `text` is the content of `.glue/dismissed`. If no other line is left, HEADER is put first.
     """
     mark = new.split(" ", 1)[0]
     rows = [row for row in text.splitlines(keepends=True) if not _names(row, mark)]

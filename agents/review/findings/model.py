@@ -110,7 +110,7 @@ class _Attempt:
         self.last: RunResult[None] | None = None
 
     async def run(self) -> ReviewRun:
-        """Review the chunks one by one, and return the draft of the review.
+        """Review the chunks one by one, and return the result before the gate checks it.
 
         Stop before the end if the budget is spent or the model does not finish a chunk.
         """
@@ -223,7 +223,7 @@ class _Attempt:
     async def second_look(
         self, judged: ReviewRun, drafted: ReviewRun, mode: SecondLookMode
     ) -> ReviewRun:
-        """Check the model's findings in `judged`; return `drafted` with only the kept findings.
+        """Let the model check its findings in `judged`; return `drafted` with those that it keeps.
 
         `judged` is the draft after the gate, so findings that the gate refused are left out too.
         Kept findings may be corrected or merged. Findings of rules are not checked.
@@ -273,10 +273,10 @@ class _Attempt:
         )
 
     def _named_code(self, number: int, finding: Finding) -> list[str]:
-        """Return the functions and changelog lines that the body of a finding names.
+        """Return the code that a finding names, and store it in the run file of a recorded review.
 
-        If the review is recorded, store them in the run file under `number`. A replay reads them
-        from the run file.
+        The code is that which `secondlook.named_code` returns. It is stored under `number`. A
+        replay reads it from the run file.
         """
         if self.record is not None and self.replay:
             return self.record.named.get(f"{self.index}/{number}", [])
@@ -385,7 +385,7 @@ async def review(
         alarms = rules.notices(bundle)
         blocked = [skip.path for skip in bundle.skipped if skip.kind == "blocked"][:5]
         secret = [
-            f"{name} is changed here and may contain secrets; its content was not read"
+            f"the change edits {name}, which was not read because it may contain secrets"
             for name in blocked
         ]
         is_attack = any(finding.category == "attack" for finding in result.findings)

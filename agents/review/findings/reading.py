@@ -115,9 +115,9 @@ def _key(name: object) -> str:
 
 
 def _fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of a model's report whose keys are our field names, not the model's own.
+    """Return a model's report with the field names of a Finding, without fields of unknown names.
 
-    Each value is used for one field only. Values without a known name are left out.
+    Each value is used for one field only.
     """
     found: dict[str, Any] = {}
     for name, value in given.items():

@@ -128,7 +128,7 @@ def _parts(word: str) -> tuple[str, ...]:
 
 
 def _read_tests(bundle: Bundle, repo: Repo) -> tuple[list[ExistingTest], int]:
-    """Read test files; return the tests that the change does not edit, and the unread files' count.
+    """Read test files; return tests that the change does not edit, and the number of unread files.
 
     Files in the language and with the names of the change are read first, in case there are too
     many.

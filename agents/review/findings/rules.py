@@ -1,4 +1,4 @@
-"""Rules that report secrets, conflict markers, hidden text, prompt injections, disabled tests.
+"""Rules that report secrets, conflict markers, hidden text, prompt injections and disabled tests.
 
 A rule needs no model and reports only certain problems. Finding bugs is the work of analysers and
 of the model. The texts of the findings are in `rules.toml`.
@@ -159,7 +159,7 @@ def check(bundle: Bundle, *, disable: tuple[str, ...] = ()) -> tuple[Finding, ..
                 found += family(file)
             except (RecursionError, ValueError, IndexError, KeyError, TypeError, AttributeError):
                 # A rule that fails on odd text must not stop the others.
-                _log.warning("rules %s failed", family.__name__, exc_info=True)
+                _log.warning("the rules in %s failed on a file", family.__name__, exc_info=True)
     kept: dict[tuple[str, int | None, str], Finding] = {}
     for finding in sorted(found, key=rank):
         if finding.rule in disable or _ignored(finding, bundle):
@@ -310,7 +310,7 @@ def _contents(file: ChangedFile) -> Iterator[Finding]:
 
 
 def _tests(file: ChangedFile) -> Iterator[Finding]:
-    """Yield a finding for all tests that were switched off, and a finding for a new `it.only`.
+    """Yield one finding for all tests that were switched off, and one for the first new `it.only`.
 
     Only changed test files whose texts before and after the change are known are checked.
     """

@@ -223,7 +223,7 @@ def question(
 
 
 def named_code(finding: Finding, bundle: Bundle, repo: Repo | None) -> list[str]:
-    """Return functions of other files, and changelog lines, that the body of a finding names.
+    """Return functions in other files that a finding names, and changelog lines with its names.
 
     Each text begins with a path and line numbers. Without a repository, the list is empty. If git
     fails, the texts that were found before are returned.

@@ -69,7 +69,7 @@ class ReviewDraft:
         self._repo = repo
 
     def receive(self, arguments: str) -> str:
-        """Read findings from the arguments of a call, record the valid ones, and return the answer.
+        """Record the valid findings in the arguments of a call, and return a text for the model.
 
         Raise ToolError with the reasons if no finding is recorded, or if one was refused or sent
         back since the last request.
@@ -105,9 +105,9 @@ class ReviewDraft:
         return self.report(finding)
 
     def report(self, finding: Finding) -> str:
-        """Check a finding and record it; return the answer for the model.
+        """Record a finding and return a text for the model; raise ToolError if a check fails.
 
-        Raise ToolError with the reason if the finding is refused, is a duplicate, or is sent back.
+        The error has the reason: the finding is refused, is a duplicate, or is sent back.
         A finding that is sent back is kept, and recorded at the end unless the model corrects it.
         """
         placed = self._placed(finding)
@@ -140,10 +140,10 @@ class ReviewDraft:
         return " ".join([f"Recorded as finding {len(self.findings)} on {placed.where}.", *notes])
 
     def finish(self, summary: str) -> str:
-        """Record the summary and mark the review as finished; return the answer for the model.
+        """Record the summary and finish the review; raise ToolError if the summary is unsound.
 
-        Raise ToolError with the reason if the summary is unsound. This happens at most twice: a
-        third summary is recorded even if it is unsound.
+        Return a text for the model. The error has the reason. It is raised at most twice: a third
+        summary is recorded even if it is unsound.
         """
         codes = gate.summary_codes(summary, self.shown, language=self.config.language)
         if codes and self._refusals < 2:
@@ -199,10 +199,10 @@ class ReviewDraft:
         self.sent_back += 1
 
     def _send_back(self, finding: Finding, reason: str) -> None:
-        """Hold a finding and raise ToolError, unless it is the corrected version of a held finding.
+        """Add a finding to `_held` and raise ToolError, unless it corrects a finding in `_held`.
 
-        The text of the error is `reason`. A stored finding is recorded at the end if the model does
-        not correct it.
+        The text of the error is `reason`, which the model reads. If the model does not correct a
+        finding in `_held`, the finding is recorded at the end.
         """
         if any(_corrects(finding, other) for other in self._held):
             return

@@ -96,7 +96,7 @@ def test_rights_of_the_token_are_checked() -> None:
     job = "jobs:\n  x:\n    steps:\n      - run: make\n"
     stored = "      - with:\n          persist-credentials: true\n"
 
-    assert faults(f"on: push\n{job}") == [(1, "warning", "no `permissions:`;")]
+    assert faults(f"on: push\n{job}") == [(1, "warning", "no `permissions:`")]
     assert faults(f"on: push\npermissions: write-all\n{job}") == [
         (2, "error", "`permissions: write-all`")
     ]

@@ -598,7 +598,7 @@ def test_up_to_200_paths_are_found_by_default_and_1000_if_asked(
         lines = tools["find_files"]("*", **options).split("\n")
         return len(lines) - lines[-1].startswith("["), lines[-1]
 
-    note = "[the first {}; narrow the pattern or the path for more]"
+    note = "[only the first {} files are shown; narrow the pattern or the path]"
     assert found() == (200, note.format(200))
     assert found(limit=0) == (1, note.format(1))
     assert found(limit=5000) == (1000, note.format(1000))
@@ -611,7 +611,7 @@ def test_no_folder_is_entered_after_the_last_shown_path(tools: Tools, tmp_path: 
         (tmp_path / name).touch()
     (tmp_path / ("z/" * 70)).mkdir(parents=True)
 
-    note = "[the first 1; narrow the pattern or the path for more]"
+    note = "[only the first 1 files are shown; narrow the pattern or the path]"
     assert tools["find_files"]("[ab]", limit=1) == f"a\n{note}"
     assert tools["find_files"]("[ab]") == "a\nb\n[1 folders could not be entered]"
 

@@ -52,7 +52,7 @@ async def test_hits_of_many_kilobytes_are_shown_and_more_are_cut_with_a_note(
     assert some.count("\n") == 100
     assert len(some) > 40_000
     shown, _, note = every.rpartition("\n")
-    assert note == "[too much to show: narrow the pattern or the path]"
+    assert note == "[the other hits are too long to show: narrow the pattern or the path]"
     assert 200 * 1024 - line - 80 < len(shown.rpartition("\n[")[0]) + 1 <= 200 * 1024
 
 

@@ -103,9 +103,9 @@ async def test_a_fixed_pattern_is_plain_text(tools: Tools, tmp_path: Path) -> No
 async def test_the_number_of_hits_is_limited_with_a_note(tools: Tools, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).write_text("needle\nneedle\n")
-    note = "hits; narrow the pattern or raise the limit for more]"
+    note = "hits are shown; narrow the pattern or raise the limit]"
 
-    assert await tools["grep"]("needle", limit=1) == f"a:1: needle\n[the first 1 {note}"
+    assert await tools["grep"]("needle", limit=1) == f"a:1: needle\n[only the first 1 {note}"
     assert (await tools["grep"]("needle", limit=3)).split("\n") == [
         "a:1: needle",
         "a:2: needle",
@@ -225,7 +225,7 @@ async def test_100_hits_are_shown_by_default(tools: Tools, tmp_path: Path) -> No
 
     hits = (await tools["grep"]("needle")).split("\n")
 
-    note = "[the first 100 hits; narrow the pattern or raise the limit for more]"
+    note = "[only the first 100 hits are shown; narrow the pattern or raise the limit]"
     assert hits[99:] == ["file:100: needle", note]
 
 

@@ -86,7 +86,7 @@ async def test_the_checkout_of_a_submodule_is_read(repo: Path, run: Run, tmp_pat
     (tmp_path / "outer/other").mkdir()
     # This git directory belongs to the checkout `sub`.
     (tmp_path / "outer/other/.git").write_text("gitdir: ../.git/modules/sub\n")
-    with pytest.raises(GitError, match="does not name this checkout"):
+    with pytest.raises(GitError, match="does not point back to this checkout"):
         Repo(tmp_path / "outer/other")
 
 

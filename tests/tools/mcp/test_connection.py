@@ -72,8 +72,8 @@ async def test_a_crash_is_an_error_result_and_the_server_is_restarted_with_backo
     assert crashed.is_error
     assert "is restarted" in crashed.text
     assert again.text == "fine"
-    assert "restarted 2 times before" in last.text
-    assert gone.text == "the MCP server demo has ended, and was restarted 2 times before"
+    assert "it is not restarted again after 2 restarts" in last.text
+    assert gone.text == "the MCP server demo has ended and is not restarted again after 2 restarts"
     assert "is restarted in 0.01 seconds (restart 2)" in caplog.text
     assert "has ended 3 times and is not restarted again" in caplog.text
 
@@ -91,7 +91,7 @@ async def test_an_error_response_does_not_restart_the_server(
         said = await use(connection, "echo")
         same = connection._client is before
 
-    assert said.text == "error of demo: busy"
+    assert said.text == "error of the MCP server demo: busy"
     assert same
 
 
@@ -227,7 +227,7 @@ async def test_a_call_that_hangs_times_out_and_the_server_stays_connected(
         connection.timeout = 60
         still = await use(connection, "echo")
 
-    assert late.text == "hang of demo did not answer within 0.2 seconds"
+    assert late.text == "hang: the MCP server demo did not answer within 0.2 seconds"
     assert still.text == "fine"
 
 
@@ -269,7 +269,8 @@ async def test_errors_of_an_older_server_are_error_results(server: Callable[...,
         ghost = await use(connection, "ghost")
 
     assert said.text == "hello"
-    assert (ghost.is_error, ghost.text) == (True, "error of demo: no tools/call here")
+    assert ghost.is_error
+    assert ghost.text == "error of the MCP server demo: no tools/call here"
 
 
 async def test_a_call_in_an_expired_session_is_sent_again_in_a_new_one(web: str) -> None:
@@ -357,7 +358,7 @@ async def test_a_list_without_end_is_cut_with_a_warning(
     found = await unconnected()._pages_of(pages, "tools")
 
     assert (len(found), len(pages.asked)) == (number, asked)
-    said = f"MCP server demo lists tools without end; the first {number:,} are used"
+    said = f"MCP server demo lists more tools than glue reads; only the first {number:,} are used"
     assert (said in caplog.messages) is is_endless
 
 
@@ -430,7 +431,7 @@ async def test_the_words_after_a_prompt_are_its_arguments(
 
     assert await prompt.get(rest) == []
     assert asked[-1] == ("greet", given)
-    assert prompt.description == "A prompt of demo."
+    assert prompt.description == "A prompt of the MCP server demo."
 
 
 SEND = {"name": "send", "description": "Send a mail.", "inputSchema": {"type": "object"}}

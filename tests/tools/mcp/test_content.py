@@ -17,7 +17,7 @@ def test_structured_content_does_not_repeat_the_data_of_a_picture() -> None:
         {"content": content, "structuredContent": {"rows": [{"image": data, "other": other}]}}
     )
 
-    row = {"image": "[the same data is in another part]", "other": other}
+    row = {"image": "[the same data is in another part of the result]", "other": other}
     assert result.meta == {"structured": {"rows": [row]}}
     assert data not in result.text
 
@@ -86,4 +86,7 @@ def test_a_text_of_up_to_40_characters_is_repeated_in_structured_content() -> No
         return result.meta["structured"]
 
     assert structured("QUJD" * 10) == {"data": "QUJD" * 10, "n": 1}
-    assert structured("QUJD" * 11) == {"data": "[the same data is in another part]", "n": 1}
+    assert structured("QUJD" * 11) == {
+        "data": "[the same data is in another part of the result]",
+        "n": 1,
+    }

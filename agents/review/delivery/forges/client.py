@@ -49,7 +49,7 @@ class ForgeRequest:
 
 @dataclass(slots=True, kw_only=True)
 class Client:
-    """An HTTP client for one forge.
+    """An HTTP client for one forge, which in a dry run only reads.
 
     With `dry`, requests that change something are stored in `log` and not sent. With `blind`, no
     request is sent at all.
@@ -68,20 +68,17 @@ class Client:
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
 
     def get(self, path: str, **query: str | int) -> Any:
-        """Send a GET request, with retries, and return the JSON of the response.
-
-        Return None, without a request, if the client is `blind`.
-        """
+        """Send a GET request, with retries, and return the JSON. If `blind`, only return None."""
         if self.blind:
             return None
         return self._retry("GET", path, query=query, attempts=3).json()
 
     def pages(self, path: str, size: str = "per_page", count: int = 100) -> Iterator[Any]:
-        """Request a list page by page, and yield its rows.
+        """Request a list page by page, and yield its rows; raise ForgeError after MAX_PAGES pages.
 
         Yield nothing, without a request, if the client is `blind`. `size` is the name of the query
-        parameter for the number of rows in a page, and `count` is that number. Raise ForgeError if
-        a response is not a list or if there are more than MAX_PAGES pages.
+        parameter for the number of rows in a page, and `count` is that number. Raise ForgeError
+        also if a response is not a list.
         """
         if self.blind:
             return
@@ -99,12 +96,11 @@ class Client:
         )
 
     def change(self, method: Method, path: str, body: Any = None) -> Any:
-        """Send a request that changes something, and return the JSON of the response.
+        """Store a write request in `log`, send it unless `dry` or `blind`, and return the JSON.
 
-        The request is stored in `log`. If the client is `dry` or `blind`, it is not sent, and {} is
-        returned. A POST that failed is not sent again, because the forge may have carried it out,
-        unless the forge reported a rate limit. The other methods are idempotent and have three
-        attempts.
+        A request that is not sent returns {}. A POST that failed is not sent again, because the
+        forge may have carried it out, unless the forge reported a rate limit. The other methods are
+        idempotent and have three attempts.
         """
         body = _map_strings(body, self.redact)
         self.log.append(ForgeRequest(method=method, path=path, body=body))
@@ -115,7 +111,7 @@ class Client:
     def query(self, path: str, body: Any) -> Any:
         """Send a POST request that only reads, such as a GraphQL query, and return the JSON.
 
-        Return None, without a request, if the client is `blind`.
+        If the client is `blind`, send nothing and return None.
         """
         if self.blind:
             return None

@@ -108,7 +108,7 @@ class Forge(ABC):
 
     @abstractmethod
     def permission(self, user: str) -> str:
-        """Return the role of a user in the repository, such as "write"."""
+        """Return the role of a user in the repository, such as "write", or "none"."""
 
     @abstractmethod
     def remarks(self) -> list[Comment]:
@@ -120,10 +120,7 @@ class Forge(ABC):
 
     @abstractmethod
     def posted(self) -> Iterable[PostedFinding | None]:
-        """Return the finding that each inline comment of this account reports.
-
-        For a comment without a marker, the value is None.
-        """
+        """Return the finding of each inline comment of this account, or None without a marker."""
 
     @abstractmethod
     def add_single(self, post: Post) -> None:
@@ -223,7 +220,7 @@ class Forge(ABC):
         self.client.change("DELETE", f"{self.comment_path}/{comment.id}")
 
     def post_once(self, send: Callable[[], Any], arrived: Callable[[], bool]) -> int:
-        """Call `send`, again if the post has not arrived, and return the number of calls.
+        """Call `send` up to MAX_SENT times, until its post arrived; return the number of calls.
 
         If it is unclear whether a call succeeded, wait, and call `send` again only if `arrived`
         returns False. Raise the error of `send` if the forge refuses the post, or after MAX_SENT

@@ -1,4 +1,4 @@
-"""Pull requests on GitHub, Gitea and Forgejo, whose APIs are alike.
+"""Clients for pull requests on GitHub, Gitea and Forgejo, whose APIs are alike.
 
 Inline comments are posted in one review, which never approves or requests changes. GitHub also has
 check runs and discussions that can be resolved.
@@ -109,7 +109,7 @@ class PullRequest(Forge):
             except (OSError, ValueError) as error:
                 reason = getattr(error, "strerror", None) or "it is not JSON"
                 raise ConfigError(
-                    f"cannot read {path}, the event that GITHUB_EVENT_PATH names: {reason}"
+                    f"cannot read the event file {path}, which GITHUB_EVENT_PATH names: {reason}"
                 ) from error
         server = environ.get("GITHUB_SERVER_URL", "").rstrip("/")
         return PullRequestRef(

@@ -1,4 +1,4 @@
-"""Merge requests on GitLab: a discussion for each inline comment, and one sticky note."""
+"""A client for merge requests on GitLab: it posts findings as discussions, and a sticky note."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class GitLab(Forge):
         return _LEVELS.get(level, "none")
 
     def remarks(self) -> list[Comment]:
-        """Return all comments. Notes that GitLab itself writes ("added 1 commit") are left out."""
+        """Return the comments of all users, without notes of GitLab itself ("added 1 commit")."""
         talks = [row.get("notes") or [] for row in self.client.pages(f"{self.root}/discussions")]
         return [
             self.comment(note, notes[0]["id"])

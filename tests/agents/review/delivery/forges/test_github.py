@@ -227,7 +227,7 @@ def test_event_that_cannot_be_read_is_refused(
     if text is not None:
         path.write_text(text)
 
-    with pytest.raises(ConfigError, match=f"event that GITHUB_EVENT_PATH names: {reason}"):
+    with pytest.raises(ConfigError, match=f"which GITHUB_EVENT_PATH names: {reason}"):
         find_pull_request({"GITHUB_ACTIONS": "true", "GITHUB_EVENT_PATH": str(path)})
 
 
