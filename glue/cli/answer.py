@@ -229,12 +229,16 @@ def _command(
 ) -> Mapping[str, Any]:
     """Return the `glue run` command that a session stores: its folder, file and options.
 
-    If the user names another agent or model, return only the folder. Raise ConfigError if the
-    session stores no command, or if its store belongs to the project and is not trusted.
+    If the user names another agent or model, return only the folder and the denied tools. Raise
+    ConfigError if the session stores no command, or if its store belongs to the project and is not
+    trusted.
     """
     found = command_of(messages)
     if file or given["model"]:
-        return {"folder": found["folder"]} if found is not None else {}
+        if found is None:
+            return {}
+        denied = (found.get("options") or {}).get("deny")
+        return {"folder": found["folder"], "options": {"deny": denied} if denied else {}}
     if found is None:
         raise ConfigError(
             f"session {session} names no agent that can continue it, because `glue run` did not "

@@ -78,8 +78,13 @@ def serve(
     hosts = [] if is_any else sorted(f"{name}:{port}" for name in names)
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{port}/?token={token}"
-    rules = Rules(allow=allow, deny=deny) if allow or deny else None
-    _serve(_app(agent, place, token, hosts, rules), sock, address, place, show)
+    _serve(_app(agent, place, token, hosts, _rules(sources)), sock, address, place, show)
+
+
+def _rules(sources: Sources) -> Rules | None:
+    """Return the rules of flags, file header and configuration, or None if there are none."""
+    rules = sources.rules()
+    return Rules(allow=rules["allow"], deny=rules["deny"]) if any(rules.values()) else None
 
 
 def _listen(host: str, port: int) -> socket.socket:

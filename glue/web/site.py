@@ -82,8 +82,8 @@ def app(
             Empty: the app around it decides who may use the page.
         hosts: Names with ports under which the page may be reached, such as "127.0.0.1:8000".
             Empty: any. A page of another origin is always refused.
-        permission: Rules for the agent's tools; the page asks about calls that no rule decides.
-            An agent with a permission policy of its own keeps that policy.
+        permission: Rules for the agent's tools. The agent's own policy decides about calls that
+            no rule decides, or the page asks if the agent has no policy.
     """
     if not isinstance(agent, Agent):
         raise TypeError(f"app takes a glue.Agent, not {agent!r}")
@@ -266,22 +266,24 @@ class _Site:
             )
         transcript = await self._read(name)
         live = _LivePage(transcript, self, name)
-        if self.agent.settings.permission is None:
-            keywords["permission"] = self._permission(live)
+        keywords["permission"] = self._permission(live)
         events: Events[Any] = Events(start, {**keywords, "unwrap": False})
         live.push = cast(Callable[[object], None], events)
         self.running[name] = session
         return _SiteResponse(events, live, lambda: self._ended(name, live))
 
     def _permission(self, live: _LivePage) -> Permission:
-        """Return the permission policy of a run: the page asks about calls that no rule decides.
+        """Return the permission policy of a run: rules, then the agent's own policy or the page.
 
-        A policy that is not a `Rules` is returned unchanged.
+        A policy that is not a `Rules` is used only if the agent has no policy of its own.
         """
-        ask = Ask(live.ask)
+        own = self.agent.settings.permission
         if isinstance(self.rules, Rules):
-            return Rules(allow=self.rules.allowed, deny=self.rules.denied, otherwise=ask)
-        return self.rules if self.rules is not None else ask
+            otherwise = own if own is not None else Ask(live.ask)
+            return Rules(allow=self.rules.allowed, deny=self.rules.denied, otherwise=otherwise)
+        if own is not None:
+            return own
+        return self.rules if self.rules is not None else Ask(live.ask)
 
     def _ended(self, name: str, live: _LivePage) -> None:
         self.running.pop(name, None)

@@ -9,13 +9,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import glue
 from glue.cli.agentfile import open_agent
-from glue.cli.answer import _agent_of
+from glue.cli.answer import _agent_of, _command
+from glue.cli.waiting import COMMAND
 from glue.permission import DeferAll
 from glue.stores import open_store
 
@@ -421,3 +424,13 @@ def test_a_continued_run_is_logged_without_a_prompt(
 
     (run,) = json.loads(paused("runs", "--json").out)
     assert (run["outcome"], run["agent"]) == ("done", "agent")
+
+
+@pytest.mark.parametrize(("file", "model"), [("other.py", ""), (None, "offline")])
+def test_another_agent_or_model_keeps_the_denials_of_the_run(file: str | None, model: str) -> None:
+    command: Any = {"folder": "/a", "file": "b.py", "options": {"deny": ["shell"], "model": "m"}}
+    message = replace(glue.user("go"), meta={COMMAND: command})
+
+    found = _command([message], "s", None, file, {"model": model})
+
+    assert found == {"folder": "/a", "options": {"deny": ["shell"]}}

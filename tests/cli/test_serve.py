@@ -17,6 +17,9 @@ from typing import Any
 
 import pytest
 
+from glue.cli.options import Sources
+from glue.cli.serve import _rules
+
 Cli = Callable[..., Any]
 OPEN = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
@@ -127,3 +130,14 @@ def test_a_port_in_use_is_one_line(cli: Cli, agent: str) -> None:
     assert ran.code == 2
     assert f"cannot listen on 127.0.0.1:{port}" in ran.err
     assert "choose another --port" in ran.err
+
+
+def test_rules_of_flags_and_environment_apply(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLUE_MODEL", "offline")
+    assert _rules(Sources({})) is None
+    monkeypatch.setenv("GLUE_DENY", "shell")
+
+    rules = _rules(Sources({"allow": ("edit_file",), "deny": ("write_file",)}))
+
+    assert rules is not None
+    assert (rules.allowed, rules.denied) == (("edit_file",), ("write_file", "shell"))

@@ -159,13 +159,25 @@ async def test_a_policy_that_has_no_rules_is_used_as_it_is() -> None:
     assert "question" not in kinds(answer)
 
 
-async def test_the_policy_of_the_agent_is_kept() -> None:
-    rules = glue.Rules(allow=["save"])
+@pytest.mark.parametrize("permission", [glue.Rules(allow=["wait"]), glue.AllowAll()])
+async def test_the_policy_of_the_agent_decides_if_no_rule_does(permission: Any) -> None:
+    made = site(permission=permission, agent_permission=DeferAll("later"))
 
-    answer = await run(site(permission=rules, agent_permission=DeferAll("later")), "save it")
+    answer = await run(made, "save it")
 
     assert ran == []
     assert answer.data[-1] == {"type": "end", "outcome": "paused", "notice": ""}
+
+
+async def test_rules_decide_before_the_policy_of_the_agent() -> None:
+    denied = site(permission=glue.Rules(deny=["save"]), agent_permission=glue.AllowAll())
+    allowed = site(permission=glue.Rules(allow=["save"]), agent_permission=DeferAll("later"))
+
+    await run(denied, "save it")
+    assert ran == []
+
+    await run(allowed, "save it")
+    assert ran == ["a.txt"]
 
 
 @glue.tool(needs_permission=True, target="path")
