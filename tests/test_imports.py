@@ -8,14 +8,12 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from fakes import sources
+from fakes.sources import FOLDERS, ROOT, SHIPPED, python_files
 
-ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-SHIPPED = ("glue", "providers", "tools", "prompts", "agents")
-FOLDERS = (*SHIPPED, "tests", "bench", "examples", "docs")
 
 # Modules whose name is not the name of their distribution.
 DISTRIBUTIONS = {
@@ -40,31 +38,26 @@ LOADED_BY_THE_USER = {
 CREATED_BY_TESTS = ("workshop",)  # packages that a test writes before it imports them
 
 
-def sources(*folders: str) -> Iterator[tuple[str, ast.Module]]:
-    """Yield the path and the syntax tree of each Python file below the folders, links excluded."""
-    for folder in folders:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            inside = path.relative_to(ROOT)
-            if inside.parts[0] != "glue" or inside.parts[1] not in SHIPPED:
-                yield str(inside), ast.parse(path.read_text())
+# A call that imports a module. Files without one need no parser.
+CALL = re.compile(r"\b(?:import_module|__import__|importorskip)\s*\(")
 
 
 @functools.cache
 def imports(folder: str) -> frozenset[tuple[str, str]]:
     """Return the paths of the Python files of a folder, each with a module that it imports."""
-    return frozenset(
-        (path, module) for path, tree in sources(folder) for module in imported_modules(tree)
-    )
+    found: set[tuple[str, str]] = set()
+    for path in python_files(folder):
+        text = sources.read(path)
+        called = called_modules(ast.parse(text)) if CALL.search(text) else ()
+        named = (each.full for each in sources.imports(path))
+        found.update((str(path.relative_to(ROOT)), module) for module in (*named, *called))
+    return frozenset(found)
 
 
-def imported_modules(tree: ast.Module) -> Iterator[str]:
-    """Yield the dotted name of each imported module, also of those imported by a function call."""
+def called_modules(tree: ast.Module) -> Iterator[str]:
+    """Yield the dotted name of each module that is imported by a function call."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Call) and node.args:
+        if isinstance(node, ast.Call) and node.args:
             function = node.func.attr if isinstance(node.func, ast.Attribute) else node.func
             name = function.id if isinstance(function, ast.Name) else function
             if name in ("import_module", "__import__", "importorskip"):
@@ -139,12 +132,12 @@ def test_the_core_imports_only_its_dependencies_when_its_modules_load() -> None:
     optional = {"glue/cli/console.py", "glue/testing/plugin.py"}
 
     missing = {
-        f"{path}: {module}"
-        for path, tree in sources("glue")
-        for node in tree.body
-        if isinstance(node, (ast.Import, ast.ImportFrom)) and path not in optional
-        for module in imported_modules(ast.Module([node], []))
-        if is_foreign(module) and distribution(module) not in names
+        f"{path}: {each.full}"
+        for path in python_files("glue")
+        if path.relative_to(ROOT).as_posix() not in optional
+        for each in sources.imports(path)
+        if not each.is_indented and is_foreign(each.full)
+        if distribution(each.full) not in names
     }
 
     assert not missing

@@ -8,10 +8,12 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from fakes.sources import imports, python_files, read
 from setuptools import find_packages  # type: ignore[import-untyped]
 
 import glue
@@ -19,6 +21,7 @@ from glue import policies, telemetry
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+BACKEND = PROJECT["build-system"]["build-backend"]
 SIBLINGS = ("providers", "tools", "prompts", "agents")
 # Test files that are not named after a module: the path below tests/, and the reason.
 CAPABILITIES = {
@@ -34,6 +37,7 @@ CAPABILITIES = {
     "agents/review/test_unsound_summaries.py": "findings, gate and delivery together",
     "durable/test_promises.py": "the promises of a row, the same tests on every engine",
     "fakes/test_fake_forge.py": "tests a fake, not a module",
+    "fakes/test_sources.py": "tests a fake, not a module",
     "function/test_pydantic_and_msgspec.py": "foreign types, through schema and validation",
     "live/test_llamacpp.py": "a real model on a real server",
     "loop/test_cancelled_anywhere.py": "the whole loop, cancelled at every await",
@@ -68,6 +72,8 @@ CAPABILITIES = {
     "web/test_clients.py": "the endpoints with the real AG-UI and Vercel clients",
     "web/test_site_in_a_browser.py": "the live page in Chromium",
 }
+# The beginning of a file up to the end of its docstring, which needs no parse of the rest.
+DOCSTRING = re.compile(r'(?:#[^\n]*\n|\s)*r?"""(?:\\.|[^\\])*?"""', re.DOTALL)
 HEAVY = ("httpx", "jsonschema", "click", "sqlite3", "ssl", "importlib.metadata")
 
 
@@ -151,12 +157,18 @@ def test_the_package_offers_at_most_55_names() -> None:
     assert len(glue.__all__) <= 55
 
 
+@cache
+def documented() -> list[str]:
+    """Return the texts of all pages and examples."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.py")]
+    return [page.read_text() for page in pages]
+
+
 @pytest.mark.parametrize("name", glue.__all__)
 def test_every_public_name_is_used_in_the_documentation(name: str) -> None:
-    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.py")]
     used = re.compile(rf"\bglue\.{name}\b|from glue import [^\n]*\b{name}\b|`{name}\b")
 
-    assert any(used.search(page.read_text()) for page in pages)
+    assert any(used.search(text) for text in documented())
 
 
 @pytest.mark.parametrize("name", ["errors", "events", "policies", "providers", "tools"])
@@ -182,64 +194,51 @@ def test_importing_glue_loads_nothing_heavy() -> None:
 
 
 def test_the_core_imports_no_sibling() -> None:
-    allowed = {"__init__.py", "agent.py", "perform.py"}
-    for path in sorted((ROOT / "glue").glob("**/*.py")):
-        relative = path.relative_to(ROOT / "glue")
-        if relative.parts[0] in (*SIBLINGS, "acp", "cli", "testing", *allowed):  # edges, not core
-            continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            for name in names:
-                assert not name.startswith(tuple(f"glue.{sibling}" for sibling in SIBLINGS)), (
-                    f"{relative}: {name}"
-                )
+    edges = {"__init__.py", "agent.py", "perform.py", "acp", "cli", "testing"}
+    siblings = tuple(f"glue.{sibling}" for sibling in SIBLINGS)
+    core = [
+        path
+        for path in python_files("glue")
+        if path.relative_to(ROOT / "glue").parts[0] not in edges
+    ]
+
+    assert core
+    for path in core:
+        found = [each.module for each in imports(path) if each.module.startswith(siblings)]
+        assert found == [], path
 
 
 @pytest.mark.parametrize("folder", ["glue", *SIBLINGS, "bench"])
 def test_every_module_begins_with_one_plain_line(folder: str) -> None:
-    for path in sorted((ROOT / folder).rglob("*.py")):
+    for path in python_files(folder):
         inside = path.relative_to(ROOT)
-        if inside.parts[0] == "glue" and inside.parts[1] in SIBLINGS:
-            continue  # reached through a link
-        said = ast.get_docstring(ast.parse(path.read_text())) or ""
-        first, *rest = said.split("\n")
+        head = DOCSTRING.match(read(path))
+        said = ast.get_docstring(ast.parse(head[0])) if head else None
+        first, *rest = (said or "").split("\n")
         assert first.endswith((".", ":")), f"{inside}: {first!r}"
         assert not rest or not rest[0].strip(), f"{inside}: the first line continues in the second"
 
 
 def test_the_wheel_contains_every_package(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "-q",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        str(tmp_path),
-    ]
     copy = tmp_path / "copy"
-    subprocess.run(
-        ["git", "-C", str(ROOT), "checkout-index", "-a", f"--prefix={copy}/"], check=True
+    # What pip runs to build a wheel, without pip itself.
+    build = f"import {BACKEND} as backend; backend.build_wheel({str(tmp_path)!r})"
+    git = ["git", "-C", str(ROOT)]
+    subprocess.run([*git, "checkout-index", "-a", f"--prefix={copy}/"], check=True)
+    built = subprocess.run(
+        [sys.executable, "-c", build], cwd=copy, capture_output=True, text=True, check=False
     )
-    build = subprocess.run([*command, str(copy)], capture_output=True, text=True, check=False)
-    assert build.returncode == 0, build.stderr
+    assert built.returncode == 0, built.stderr
 
     (wheel,) = tmp_path.glob("*.whl")
     inside = set(zipfile.ZipFile(wheel).namelist())
 
+    listed = subprocess.run([*git, "ls-files"], capture_output=True, text=True, check=True).stdout
+    tracked = [Path(file) for file in listed.splitlines()]
     for name, path in packages().items():
-        tracked = subprocess.run(
-            ["git", "-C", str(ROOT), "ls-files", str(path)],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.split()
         for file in tracked:
-            if Path(file).parent == path and not (ROOT / file).is_symlink():
-                assert f"{name.replace('.', '/')}/{Path(file).name}" in inside
+            if file.parent == path and not (ROOT / file).is_symlink():
+                assert f"{name.replace('.', '/')}/{file.name}" in inside
     assert not [name for name in inside if name.split("/")[0] in SIBLINGS]
 
 
