@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
+from fakes.pages import without_shell
 from fakes.zygote import Zygote
 
 from glue import Agent, Limits, Outcome, providers
@@ -157,7 +158,7 @@ def test_the_blocks_of_a_page_run_and_print_the_shown_text(
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Create the checkout; the blocks run in copies of it."""
     folder = tmp_path_factory.mktemp("docs") / "shop"
-    git(folder.parent, "init", "-q", "-b", "main", folder.name)
+    git(folder.parent, "init", "-q", "-b", "main", "--template=", folder.name)
     for files, branch in ((FILES, "main"), (CHANGED, "seen")):
         if branch != "main":
             git(folder, "checkout", "-q", "-b", branch)
@@ -366,7 +367,7 @@ def steps(block: str) -> Iterator[tuple[str, str]]:
     "page", [page for page in PAGES if SHOWN.search(page.read_text())], ids=ids
 )
 def test_the_marked_commands_of_a_page_print_the_shown_output(
-    page: Path, tmp_path: Path, checkout: Path, request: pytest.FixtureRequest
+    page: Path, tmp_path: Path, checkout: Path, zygote: Zygote, request: pytest.FixtureRequest
 ) -> None:
     folder = shutil.copytree(checkout, tmp_path / "shop")
     if "<!-- run in a checkout -->" not in page.read_text():
@@ -377,21 +378,29 @@ def test_the_marked_commands_of_a_page_print_the_shown_output(
 
     for block in SHOWN.findall(page.read_text()):
         for command, shown in steps(block):
-            ran = subprocess.run(
-                ["bash", "-c", command],
-                cwd=folder,
-                env=environ,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=120,
-            )
-            if not matches(shown, ran.stdout) and request.config.option.update_snapshots:
+            printed = run(command, folder, environ, zygote)
+            if not matches(shown, printed) and request.config.option.update_snapshots:
                 text = page.read_text()
-                page.write_text(text.replace(f"$ {command}\n{shown}", f"$ {command}\n{ran.stdout}"))
+                page.write_text(text.replace(f"$ {command}\n{shown}", f"$ {command}\n{printed}"))
             else:
-                assert matches(shown, ran.stdout), f"{page.name}: {command}\n{ran.stdout}{UPDATE}"
+                assert matches(shown, printed), f"{page.name}: {command}\n{printed}{UPDATE}"
+
+
+def run(command: str, folder: Path, environ: dict[str, str], zygote: Zygote) -> str:
+    """Run a command and return its output and errors; pipes and redirections need a real shell."""
+    start, variables = without_shell(command)
+    if start:
+        return zygote.run(start, folder, {**environ, **variables}, merged=True)[1]
+    return subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+    ).stdout
 
 
 def matches(shown: str, printed: str) -> bool:

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.pages import FILE
+from fakes.zygote import Zygote
 
 from glue import Usage
 from glue.testing import Script, call, calls, say, use_provider
@@ -103,12 +105,12 @@ with use_provider(Script(answer)):
 """
 
 
-def test_remember_continues_the_conversation(tmp_path: Path) -> None:
+def test_remember_continues_the_conversation(tmp_path: Path, zygote: Zygote) -> None:
     def once(prompt: str) -> str:
         command = [sys.executable, "-c", REMEMBER, str(EXAMPLES / "remember.py"), prompt]
-        return subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
-        ).stdout
+        code, out, errors = zygote.run(command, tmp_path)
+        assert code == 0, errors
+        return out
 
     assert once("My name is Ada.") == "My name is Ada.\n"
     assert once("What is my name?") == "My name is Ada. / My name is Ada. / What is my name?\n"
@@ -227,56 +229,62 @@ def test_failover_asks_the_next_provider(
 
 
 def by_hand(
-    path: Path, folder: Path, *args: str, **variables: str
-) -> subprocess.CompletedProcess[str]:
+    zygote: Zygote, path: Path, folder: Path, *args: str, **variables: str
+) -> tuple[int, str, str]:
+    """Run an example in a forked process; return its exit code, output and errors."""
     env = {"PATH": os.environ["PATH"], "HOME": str(folder), "GLUE_MODEL": "offline", **variables}
-    line = [sys.executable, str(path), *args]
-    return subprocess.run(
-        line,
-        env=env,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        input="y\n" if args and "-m" not in args else "",
-    )
+    line = [sys.executable, "-c", FILE, str(path), *args]
+    return zygote.run(line, folder, env, stdin="y\n" if args and "-m" not in args else "")
 
 
 SMALL = [EXAMPLES / f"{name}.py" for name in (*OURS, "swap")]
 PATHS = [path for path in SMALL if path.stem != "approve_later"]
 
 
-def test_one_process_asks_and_another_answers(tmp_path: Path) -> None:
+def test_one_process_asks_and_another_answers(tmp_path: Path, zygote: Zygote) -> None:
     path = EXAMPLES / "approve_later.py"
 
     asked, shown, answered, again = (
-        by_hand(path, tmp_path, command) for command in ("ask", "show", "yes", "show")
+        by_hand(zygote, path, tmp_path, command) for command in ("ask", "show", "yes", "show")
     )
 
-    assert (asked.returncode, asked.stdout) == (6, "waits: publish Hello\n")
-    assert shown.stdout == "call_1: publish Hello (an editor decides)\n"
-    assert answered.returncode == 0
-    assert "published 'Hello'" in answered.stdout
-    assert again.stdout == ""
+    assert asked[:2] == (6, "waits: publish Hello\n")
+    assert shown[1] == "call_1: publish Hello (an editor decides)\n"
+    assert answered[0] == 0
+    assert "published 'Hello'" in answered[1]
+    assert again[1] == ""
+
+
+def test_an_example_runs_in_a_new_process(tmp_path: Path) -> None:
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GLUE_MODEL": "offline"}
+    line = [sys.executable, str(EXAMPLES / "hello.py")]
+
+    ran = subprocess.run(
+        line, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    assert "weather" in ran.stdout + ran.stderr
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-def test_an_example_runs_to_the_end_and_calls_a_tool(path: Path, tmp_path: Path) -> None:
+def test_an_example_runs_to_the_end_and_calls_a_tool(
+    path: Path, tmp_path: Path, zygote: Zygote
+) -> None:
     # Without a prompt, this example would read the prompt from stdin.
     words = ('Save the text "paper" as haiku.txt',) if path.stem == "approval" else ()
-    ran = by_hand(path, tmp_path, *words)
+    code, out, errors = by_hand(zygote, path, tmp_path, *words)
 
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.strip()
-    assert re.search(r"·|\[tool\]|->|weather|population|count_messages", ran.stderr + ran.stdout)
-    assert "Traceback" not in ran.stderr
+    assert code == 0, errors
+    assert out.strip()
+    assert re.search(r"·|\[tool\]|->|weather|population|count_messages", errors + out)
+    assert "Traceback" not in errors
 
 
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.stem)
-def test_an_example_accepts_another_model(path: Path, tmp_path: Path) -> None:
+def test_an_example_accepts_another_model(path: Path, tmp_path: Path, zygote: Zygote) -> None:
     for args, variables in ((("-m", "nobody:x"), {}), ((), {"GLUE_MODEL": "nobody:x"})):
-        ran = by_hand(path, tmp_path, *args, **variables)
+        code, _, errors = by_hand(zygote, path, tmp_path, *args, **variables)
 
-        assert ran.returncode != 0
-        assert "unknown provider 'nobody'" in ran.stderr
+        assert code != 0
+        assert "unknown provider 'nobody'" in errors

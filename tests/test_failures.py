@@ -8,8 +8,11 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Protocol
 
 import pytest
+from fakes.pages import FILE
+from fakes.zygote import Zygote
 
 import glue
 from glue.failures import failure_result
@@ -80,13 +83,22 @@ TOOLS = [divide, refuse, escape, broken, open_safely, open_plainly]
 '''
 
 
-def run_script(folder: Path, last: str) -> tuple[list[str], str]:
-    """Run the script and these last lines; return the lines on stderr, and stdout."""
-    (folder / "app.py").write_text(SCRIPT + last)
-    ran = subprocess.run(
-        [sys.executable, "app.py"], cwd=folder, capture_output=True, text=True, check=True
-    )
-    return ran.stderr.splitlines(), ran.stdout
+class RunScript(Protocol):
+    """Runs the script and these last lines; returns the lines on stderr, and stdout."""
+
+    def __call__(self, last: str) -> tuple[list[str], str]: ...
+
+
+@pytest.fixture
+def run_script(tmp_path: Path, zygote: Zygote) -> RunScript:
+    def run(last: str) -> tuple[list[str], str]:
+        path = tmp_path / "app.py"
+        path.write_text(SCRIPT + last)
+        code, out, errors = zygote.run([sys.executable, "-c", FILE, str(path)], tmp_path)
+        assert code == 0, errors
+        return errors.splitlines(), out
+
+    return run
 
 
 def one_call(name: str, arguments: str = "{}", options: str = "") -> str:
@@ -97,17 +109,21 @@ def one_call(name: str, arguments: str = "{}", options: str = "") -> str:
 
 
 def test_a_bug_in_a_tool_is_one_line_on_stderr_with_the_users_file_and_line(tmp_path: Path) -> None:
-    err, out = run_script(tmp_path, one_call("divide", "{'number': 0}"))
+    (tmp_path / "app.py").write_text(SCRIPT + one_call("divide", "{'number': 0}"))
+
+    ran = subprocess.run(
+        [sys.executable, "app.py"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
 
     place = f"{tmp_path / 'app.py'}:8"
-    assert err == [
+    assert ran.stderr.splitlines() == [
         f"glue: tool divide raised ZeroDivisionError: division by zero ({place})",
     ]
-    assert out == "ok\n"
+    assert ran.stdout == "ok\n"
 
 
-def test_the_line_names_the_users_frame_and_not_the_librarys(tmp_path: Path) -> None:
-    err, _ = run_script(tmp_path, one_call("broken"))
+def test_the_line_names_the_users_frame_and_not_the_librarys(run_script: RunScript) -> None:
+    err, _ = run_script(one_call("broken"))
 
     assert len(err) == 1
     assert err[0].startswith("glue: tool broken raised JSONDecodeError: ")
@@ -124,15 +140,15 @@ def test_the_line_names_the_users_frame_and_not_the_librarys(tmp_path: Path) -> 
         ("unknown", "{}"),
     ],
 )
-def test_a_refusal_prints_nothing(tmp_path: Path, name: str, arguments: str) -> None:
-    err, out = run_script(tmp_path, one_call(name, arguments))
+def test_a_refusal_prints_nothing(run_script: RunScript, name: str, arguments: str) -> None:
+    err, out = run_script(one_call(name, arguments))
 
     assert err == []
     assert out == "ok\n"
 
 
-def test_a_missing_file_that_a_tool_opens_itself_is_reported(tmp_path: Path) -> None:
-    err, out = run_script(tmp_path, one_call("open_plainly"))
+def test_a_missing_file_that_a_tool_opens_itself_is_reported(run_script: RunScript) -> None:
+    err, out = run_script(one_call("open_plainly"))
 
     assert len(err) == 1
     assert err[0].startswith("glue: tool open_plainly raised FileNotFoundError: ")
@@ -140,11 +156,11 @@ def test_a_missing_file_that_a_tool_opens_itself_is_reported(tmp_path: Path) -> 
 
 
 def test_with_logging_configured_only_the_log_has_the_bug_with_its_traceback(
-    tmp_path: Path,
+    run_script: RunScript,
 ) -> None:
     configure = "import logging\nlogging.basicConfig()\n"
 
-    err, _ = run_script(tmp_path, configure + one_call("divide", "{'number': 0}"))
+    err, _ = run_script(configure + one_call("divide", "{'number': 0}"))
 
     assert err[0] == "WARNING:glue.tools:tool divide raised ZeroDivisionError"
     assert err[1] == "Traceback (most recent call last):"
@@ -152,30 +168,28 @@ def test_with_logging_configured_only_the_log_has_the_bug_with_its_traceback(
     assert not [line for line in err if line.startswith("glue: ")]
 
 
-def test_a_listener_that_fails_on_every_event_is_reported_once(tmp_path: Path) -> None:
-    err, out = run_script(
-        tmp_path, one_call("divide", "{'number': 1}", options=", on_event=listener")
-    )
+def test_a_listener_that_fails_on_every_event_is_reported_once(run_script: RunScript) -> None:
+    err, out = run_script(one_call("divide", "{'number': 1}", options=", on_event=listener"))
 
     assert len(err) == 1
     assert err[0].startswith("glue: listener listener raised KeyError: 'lost' (")
     assert out == "ok\n"
 
 
-def test_a_hook_that_fails_is_reported_by_its_name(tmp_path: Path) -> None:
-    err, _ = run_script(tmp_path, one_call("divide", "{'number': 1}", options=", hooks=[Guard()]"))
+def test_a_hook_that_fails_is_reported_by_its_name(run_script: RunScript) -> None:
+    err, _ = run_script(one_call("divide", "{'number': 1}", options=", hooks=[Guard()]"))
 
     assert len(err) == 1
     assert err[0].startswith("glue: hook Guard.before raised LookupError: no guard (")
 
 
-def test_control_characters_of_a_message_do_not_reach_the_terminal(tmp_path: Path) -> None:
+def test_control_characters_of_a_message_do_not_reach_the_terminal(run_script: RunScript) -> None:
     last = (
         "@glue.tool\ndef paint() -> str:\n    '''Paint.'''\n"
         '    raise ValueError("\\x1b[31mred\\nand more")\n\nTOOLS.append(paint)\n'
     )
 
-    err, _ = run_script(tmp_path, last + one_call("paint"))
+    err, _ = run_script(last + one_call("paint"))
 
     assert len(err) == 1
     assert "\x1b" not in err[0]
@@ -214,12 +228,12 @@ async def test_a_sqlite_connection_of_another_thread_is_logged_with_advice(
     assert "check_same_thread=False" in caplog.text
 
 
-def test_a_note_is_printed_once_if_logging_is_not_configured() -> None:
+def test_a_note_is_printed_once_if_logging_is_not_configured(
+    tmp_path: Path, zygote: Zygote
+) -> None:
     code = "import glue; from glue.failures import warn_once; warn_once('a'); warn_once('a')"
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert done.stderr == "glue: a\n"
+    assert zygote.run([sys.executable, "-c", code], tmp_path) == (0, "", "glue: a\n")
 
 
 REPORTS = """
@@ -286,14 +300,11 @@ warn_once("note of i")
 """
 
 
-def test_each_report_is_printed_or_logged_or_switched_off(tmp_path: Path) -> None:
-    (tmp_path / "app.py").write_text(REPORTS)
+def test_each_report_is_printed_or_logged_or_switched_off(tmp_path: Path, zygote: Zygote) -> None:
+    code, _, errors = zygote.run([sys.executable, "-c", REPORTS], tmp_path)
 
-    ran = subprocess.run(
-        [sys.executable, "app.py"], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-
-    sections = re.split(r"^([a-z, ]+)$\n", ran.stderr, flags=re.MULTILINE)[1:]
+    assert code == 0, errors
+    sections = re.split(r"^([a-z, ]+)$\n", errors, flags=re.MULTILINE)[1:]
     found = dict(zip(sections[::2], sections[1::2], strict=True))
     assert "check_same_thread=False" in found.pop("a connection of another thread")
     assert found == {

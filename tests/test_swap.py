@@ -9,6 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from fakes.pages import FILE
+from fakes.zygote import Zygote
+
+PYTHON = [sys.executable, "-c", FILE]
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "swap.py"
 
 
@@ -116,24 +120,20 @@ def test_the_same_agent_runs_on_three_wires(loopback: Any) -> None:
         assert b"21 degrees, dry" in server.seen[1].body
 
 
-def test_the_example_runs_without_a_model_name_and_without_a_key() -> None:
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLE)],
-        env={"PATH": os.environ["PATH"], "GLUE_MODEL": "offline"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+def test_the_example_runs_without_a_model_name_and_without_a_key(
+    tmp_path: Path, zygote: Zygote
+) -> None:
+    environ = {"PATH": os.environ["PATH"], "GLUE_MODEL": "offline"}
 
-    assert done.returncode == 0
-    assert "stand-in" in done.stdout
+    code, out, _ = zygote.run([*PYTHON, str(EXAMPLE)], tmp_path, environ)
+
+    assert code == 0
+    assert "stand-in" in out
 
 
-def test_a_wrong_model_name_prints_one_line() -> None:
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLE), "nope"], capture_output=True, text=True, timeout=60
-    )
+def test_a_wrong_model_name_prints_one_line(tmp_path: Path, zygote: Zygote) -> None:
+    code, _, errors = zygote.run([*PYTHON, str(EXAMPLE), "nope"], tmp_path)
 
-    assert done.returncode == 1
-    assert done.stderr.startswith("unknown provider 'nope'")
-    assert len(done.stderr.splitlines()) == 1
+    assert code == 1
+    assert errors.startswith("unknown provider 'nope'")
+    assert len(errors.splitlines()) == 1

@@ -51,14 +51,9 @@ def run(command: str, folder: Path, zygote: Zygote) -> list[str]:
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     ours = {"PATH": path, "HOME": str(folder / "home"), "PYTHONUTF8": "1"}
     environ = {**GIT, **ours, "GLUE_MODEL": "offline"}
-    words = [] if re.search(r"[|<>&;$]", command) else shlex.split(command)
-    while words and re.match(r"[A-Z_]+=", words[0]):
-        name, _, environ[name] = words.pop(0).partition("=")
-    if words[:1] == ["python"] and words[1].endswith(".py"):
-        start = [sys.executable, "-c", FILE, *words[1:]]
-    elif words[:1] == ["glue"]:
-        start = [sys.executable, "-c", GLUE, *words[1:]]
-    else:
+    start, variables = without_shell(command)
+    environ.update(variables)
+    if not start:
         done = subprocess.run(
             ["bash", "-c", command],
             cwd=folder,
@@ -73,6 +68,19 @@ def run(command: str, folder: Path, zygote: Zygote) -> list[str]:
         return plain(done.stdout)
     _, out, errors = zygote.run(start, folder, environ)
     return plain(errors + out)
+
+
+def without_shell(command: str) -> tuple[list[str], dict[str, str]]:
+    """Return the command that a zygote runs, and its variables; none if it needs a shell."""
+    words = [] if re.search(r"[|<>&;$]", command) else shlex.split(command)
+    variables = {}
+    while words and re.match(r"[A-Z_]+=", words[0]):
+        name, _, variables[name] = words.pop(0).partition("=")
+    if words[:1] == ["python"] and words[1].endswith(".py"):
+        return [sys.executable, "-c", FILE, *words[1:]], variables
+    if words[:1] == ["glue"]:
+        return [sys.executable, "-c", GLUE, *words[1:]], variables
+    return [], {}
 
 
 def plain(text: str) -> list[str]:
