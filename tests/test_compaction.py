@@ -9,8 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fakes.examples import examples
 from fakes.loop import cut, texts
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glue import (
@@ -79,6 +80,7 @@ def check(before: list[Message], after: Any) -> None:
     assert estimate(after, estimate_tokens) <= estimate(before, estimate_tokens)
 
 
+@settings(max_examples=examples(100))
 @given(transcripts(), st.integers(1, 30))
 def test_keep_recent_by_messages_leaves_a_valid_tail(messages: list[Message], most: int) -> None:
     kept = keep_recent(most).tail(messages)
@@ -88,6 +90,7 @@ def test_keep_recent_by_messages_leaves_a_valid_tail(messages: list[Message], mo
         assert len(kept) <= max(most, 4) + 1  # the last exchange and its prompt are kept
 
 
+@settings(max_examples=examples(100))
 @given(transcripts(), st.integers(1, 600))
 def test_keep_recent_by_tokens_leaves_a_valid_tail(messages: list[Message], most: int) -> None:
     kept = keep_recent(n_tokens=most).tail(messages)

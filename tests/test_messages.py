@@ -9,7 +9,8 @@ import pickle
 from typing import Any
 
 import pytest
-from hypothesis import given
+from fakes.examples import examples
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glue import (
@@ -102,6 +103,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
 )
 
 
+@settings(max_examples=examples(100))
 @given(messages)
 def test_encoding_and_decoding_returns_an_equal_message(message: Message) -> None:
     wire = json.dumps(message_to_json(message))

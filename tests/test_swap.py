@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -95,7 +94,7 @@ def gemini() -> list[bytes]:
     ]
 
 
-def test_the_same_agent_runs_on_three_wires(loopback: Any) -> None:
+def test_the_same_agent_runs_on_three_wires(loopback: Any, tmp_path: Path, zygote: Zygote) -> None:
     servers = {
         name: loopback(*play())
         for name, play in (("GROQ", chat), ("ANTHROPIC", anthropic), ("GEMINI", gemini))
@@ -106,11 +105,11 @@ def test_the_same_agent_runs_on_three_wires(loopback: Any) -> None:
     for name, server in servers.items():
         environ |= {f"{name}_API_KEY": "none", f"{name}_BASE_URL": server.url + "/v1"}
 
-    command = [sys.executable, str(EXAMPLE), "groq:llama-x", "anthropic", "gemini/gemini-2.5-flash"]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60)
+    names = ["groq:llama-x", "anthropic", "gemini/gemini-2.5-flash"]
+    _, out, errors = zygote.run([*PYTHON, str(EXAMPLE), *names], tmp_path, environ)
 
-    assert done.stderr == "[tool] weather\n" * 3
-    assert done.stdout.splitlines() == [
+    assert errors == "[tool] weather\n" * 3
+    assert out.splitlines() == [
         "groq:llama-x: dry (chat)",
         "anthropic: dry (anthropic)",
         "gemini/gemini-2.5-flash: dry (gemini)",

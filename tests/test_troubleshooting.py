@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import socket
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -14,6 +13,7 @@ from typing import Any
 
 import anyio
 import pytest
+from fakes.zygote import Zygote
 
 import glue
 from glue import providers
@@ -210,7 +210,7 @@ def message(provoke: Callable[[], object]) -> str:
 
 
 @pytest.fixture
-def printed(cli: Callable[..., Any]) -> list[str]:
+def printed(cli: Callable[..., Any], zygote: Zygote) -> list[str]:
     """Cause every error, and return the messages."""
     Path("agent.py").write_text(AGENT)
     Path("empty.py").write_text("x = 1\n")
@@ -218,8 +218,7 @@ def printed(cli: Callable[..., Any]) -> list[str]:
     Path("in.jsonl").write_text('"hi"\n')
     said = [message(provoke) for provoke in PROVOKED.values()]
     said += anyio.run(busy_sessions)
-    ran = subprocess.run([sys.executable, "-c", BUG], capture_output=True, text=True, timeout=60)
-    said.append(ran.stderr)
+    said.append(zygote.run([sys.executable, "-c", BUG], Path.cwd())[2])
     said += [cli(*arguments).err for arguments in COMMANDS]
     return [re.sub(r"^(glue: |✗ \S+  failed \d+ ms: )", "", text).strip() for text in said]
 
