@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import pty
-import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -74,20 +71,17 @@ def deployed() -> str:
     return Path("deployed").read_text() if Path("deployed").exists() else ""
 
 
-def on_a_terminal(typed: str, *args: str) -> tuple[int, str]:
-    """Run a glue command in a terminal and type a text; return exit code and shown text."""
-    ours, theirs = pty.openpty()
-    os.write(ours, typed.encode())
-    code = "from glue.cli.app import main; main()"
-    command = [sys.executable, "-c", code, *args]
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as program:
-        os.close(theirs)
-        shown = b""
-        with suppress(OSError):  # the program has closed the terminal
-            while piece := os.read(ours, 4096):
-                shown += piece
-    os.close(ours)
-    return program.returncode, shown.decode().replace("\r\n", "\n")
+@pytest.fixture
+def on_a_terminal(zygote: Any) -> Callable[..., tuple[int, str]]:
+    """Return a function that runs a glue command in a terminal and types a text."""
+
+    def run(typed: str, *args: str) -> tuple[int, str]:
+        code = "from glue.cli.app import main; main()"
+        command = [sys.executable, "-c", code, *args]
+        shown: tuple[int, str] = zygote.run_in_terminal(command, Path.cwd(), typed=typed)
+        return shown
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -100,7 +94,7 @@ def on_a_terminal(typed: str, *args: str) -> tuple[int, str]:
     ],
 )
 def test_on_a_terminal_each_waiting_call_is_asked_about(
-    cli: Cli, typed: str, code: int, done: list[str], left: list[str]
+    cli: Cli, on_a_terminal: Cli, typed: str, code: int, done: list[str], left: list[str]
 ) -> None:
     Path("agent.py").write_text(AGENT)
     cli("run", "agent.py", "-s", "r", "--on-question", "defer", "two")
@@ -114,7 +108,9 @@ def test_on_a_terminal_each_waiting_call_is_asked_about(
     assert ("nothing was decided, so nothing has changed" in shown) == (not done)
 
 
-def test_on_a_terminal_the_result_of_an_external_call_is_typed(cli: Cli) -> None:
+def test_on_a_terminal_the_result_of_an_external_call_is_typed(
+    cli: Cli, on_a_terminal: Cli
+) -> None:
     Path("agent.py").write_text(AGENT)
     cli("run", "agent.py", "-s", "r", "look it up")
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import pty
 import re
+import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,64 +29,60 @@ TICKET = '{"title": "Export", "severity": "low", "steps": ["Press it."]}'
 MISSING = "no model is named and no key is set; set GLUE_MODEL, or a key such as ANTHROPIC_API_KEY"
 
 
-@pytest.fixture
-def checkout(cli: Cli) -> None:
-    """Make the current folder a checkout with a branch, which the review template needs."""
+@pytest.fixture(scope="module")
+def branch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Create a repository with a branch, and return its folder .git."""
+    folder = tmp_path_factory.mktemp("checkout")
     for line in (
-        "init -qb main",
+        "init -qb main --template=",
         "commit -qm one --allow-empty",
         "checkout -qb more",
         "commit -qm two --allow-empty",
     ):
         subprocess.run(
             ["git", "-c", "user.name=me", "-c", "user.email=me@localhost", *line.split()],
+            cwd=folder,
             check=True,
         )
+    return folder / ".git"
+
+
+@pytest.fixture
+def checkout(cli: Cli, branch: Path) -> None:
+    """Make the current folder a checkout with a branch, which the review template needs."""
+    shutil.copytree(branch, ".git")
 
 
 def bare(**variables: str) -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], **variables}
 
 
-def in_terminal(*args: str, **variables: str) -> tuple[int, str]:
-    """Run a program in a terminal; return its exit code and the text on the terminal."""
-    ours, theirs = pty.openpty()
-    env = bare(TERM="dumb", **variables)
-    with subprocess.Popen(args, stdin=theirs, stdout=theirs, stderr=theirs, env=env) as program:
-        os.close(theirs)
-        shown = b""
-        with suppress(OSError):  # the program has closed the terminal
-            while piece := os.read(ours, 4096):
-                shown += piece
-    os.close(ours)
-    return program.returncode, shown.decode().replace("\r\n", "\n")
+# Runs a file as `python FILE ARGS...` does, in a process that the zygote has forked.
+RUN = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
 
 
 @pytest.mark.parametrize("template", PROMPTS)
-def test_a_template_in_a_pipe_needs_a_key(cli: Cli, checkout: None, template: str) -> None:
+def test_a_template_in_a_pipe_needs_a_key(
+    cli: Cli, checkout: None, zygote: Any, template: str
+) -> None:
     made = cli("new", "mine.py", "--template", template)
 
-    ran = subprocess.run(
-        [sys.executable, "mine.py", PROMPTS[template]],
-        env=bare(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        input="",
-    )
+    command = [sys.executable, "-c", RUN, "mine.py", PROMPTS[template]]
+    code, out, err = zygote.run(command, Path.cwd(), bare())
 
     assert (made.code, made.out) == (0, "mine.py\n")
-    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
-    assert MISSING in ran.stderr
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert MISSING in err
 
 
 @pytest.mark.parametrize("template", PROMPTS)
 def test_on_a_terminal_a_stand_in_answers_and_says_so(
-    cli: Cli, checkout: None, template: str
+    cli: Cli, checkout: None, zygote: Any, template: str
 ) -> None:
     cli("new", "mine.py", "--template", template)
 
-    code, shown = in_terminal(sys.executable, "mine.py", PROMPTS[template])
+    command = [sys.executable, "-c", RUN, "mine.py", PROMPTS[template]]
+    code, shown = zygote.run_in_terminal(command, Path.cwd(), bare(TERM="dumb"))
 
     if template == "structured":  # an object that a stand-in invents looks like a model's
         assert (code, shown.count("\n")) == (2, 1)
@@ -100,9 +97,20 @@ def test_on_a_terminal_a_stand_in_answers_and_says_so(
 def test_in_ci_a_terminal_does_not_count(cli: Cli) -> None:
     cli("new", "mine.py")
 
-    code, shown = in_terminal(sys.executable, "mine.py", "Weather in Oslo?", CI="true")
+    ours, theirs = pty.openpty()
+    ran = subprocess.run(
+        [sys.executable, "mine.py", "Weather in Oslo?"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=bare(TERM="dumb", CI="true"),
+        timeout=60,
+    )
+    shown = os.read(ours, 4096).decode()
+    os.close(ours)
+    os.close(theirs)
 
-    assert code == 2
+    assert ran.returncode == 2
     assert MISSING in shown
 
 
@@ -119,16 +127,38 @@ def test_a_template_runs_with_the_stand_in_that_the_user_names(
     assert "not a model" in result["notice"]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_provider_runs_every_template_with_its_key_and_refuses_without(
-    cli: Cli, checkout: None, monkeypatch: pytest.MonkeyPatch, loopback: Any, name: str
+def some_pairs() -> Iterator[tuple[str, list[str]]]:
+    """Yield each provider with the template for objects, and with one of the others in turn."""
+    others = itertools.cycle(template for template in PROMPTS if template != "structured")
+    for name in NAMES:
+        yield name, ["structured", next(others)]
+
+
+@pytest.mark.parametrize(
+    ("name", "templates"),
+    [
+        *(pytest.param(name, some, id=name) for name, some in some_pairs()),
+        *(
+            pytest.param(name, list(PROMPTS), id=f"{name}-all", marks=pytest.mark.soak)
+            for name in NAMES
+        ),
+    ],
+)
+def test_every_provider_runs_templates_with_its_key_and_refuses_without(
+    cli: Cli,
+    checkout: None,
+    monkeypatch: pytest.MonkeyPatch,
+    loopback: Any,
+    name: str,
+    templates: list[str],
 ) -> None:
     entry = lookup(name)
     server = loopback(played(name, text=TICKET))
     variable = f"{name.upper().replace('-', '_')}_BASE_URL"
     monkeypatch.setenv(variable, f"{server.url}/v1")
     monkeypatch.setenv("GLUE_MODEL", name if entry.model else f"{name}:some-model")
-    for template, prompt in PROMPTS.items():
+    for template in templates:
+        prompt = PROMPTS[template]
         cli("new", f"{template}_agent.py", "-t", template)
         needs_key = bool(entry.key) and not entry.quirks.local
         for key in ("not" + "-a-real-key", "") if needs_key else ("",):

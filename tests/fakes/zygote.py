@@ -8,6 +8,7 @@ import gc
 import importlib
 import json
 import os
+import pty
 import signal
 import socket
 import subprocess
@@ -73,9 +74,45 @@ class Zygote:
             out = process.stdout.read().decode()
             return process.wait(), out, errors.result().decode()
 
+    def run_in_terminal(
+        self,
+        command: list[str],
+        cwd: Path,
+        environ: Mapping[str, str] = os.environ,
+        typed: str = "",
+    ) -> tuple[int, str]:
+        """Run a command in a terminal; return its exit code and the text on the terminal."""
+        ours, theirs = pty.openpty()
+        os.write(ours, typed.encode())
+        with _send(self._channel, [theirs] * 3, command, cwd, environ) as status:
+            os.close(theirs)
+            _line(status)  # the id of the process
+            shown = b""
+            with contextlib.suppress(OSError):  # the program has closed the terminal
+                while piece := os.read(ours, 4096):
+                    shown += piece
+            os.close(ours)
+            return int(_line(status)), shown.decode().replace("\r\n", "\n")
+
     def close(self) -> None:
         self._channel.close()
         self._process.wait(30)
+
+
+def _send(
+    channel: socket.socket,
+    streams: list[int],
+    command: list[str],
+    cwd: Path,
+    environ: Mapping[str, str],
+) -> socket.socket:
+    """Send a command to the forking process; return a socket that reports its id and exit code."""
+    ours, theirs = socket.socketpair()
+    socket.send_fds(channel, [b"."], [*streams, theirs.fileno()])
+    theirs.close()
+    _, _, *code_and_args = command
+    ours.sendall(json.dumps([code_and_args, str(cwd), dict(environ)]).encode() + b"\n")
+    return ours
 
 
 class Forked:
@@ -91,21 +128,16 @@ class Forked:
         merged: bool = False,
     ) -> None:
         (stdin, write), (read, stdout), (read_error, stderr) = os.pipe(), os.pipe(), os.pipe()
-        ours, theirs = socket.socketpair()
         printed = stdout if merged else stderr
-        socket.send_fds(channel, [b"."], [stdin, stdout, printed, theirs.fileno()])
+        self._status = _send(channel, [stdin, stdout, printed], command, cwd, environ)
         for fd in (stdin, stdout, stderr):
             os.close(fd)
-        theirs.close()
         self.stdin, self.stdout, self.stderr = (
             os.fdopen(write, "wb"),
             os.fdopen(read, "rb"),
             os.fdopen(read_error, "rb"),
         )
-        self._status = ours
-        _, _, *code_and_args = command
-        ours.sendall(json.dumps([code_and_args, str(cwd), dict(environ)]).encode() + b"\n")
-        self.pid = int(_line(ours))
+        self.pid = int(_line(self._status))
         self._code: int | None = None
 
     def wait(self, timeout: float = 30.0) -> int:
