@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes.mcp_servers import MAIN, OLD, invoke
+from fakes.mcp_servers import OLD, invoke
 
 from glue.errors import ConfigError
 from glue.tools import mcp
@@ -84,31 +83,22 @@ async def test_servers_must_have_different_names() -> None:
             pass
 
 
-def test_glue_run_uses_the_tools_of_servers(tmp_path: Path) -> None:
-    (tmp_path / "old.py").write_text(OLD)
+def test_glue_run_uses_the_tools_of_servers(cli: Callable[..., Any]) -> None:
+    Path("old.py").write_text(OLD)
     config = {
-        "mcpServers": {"demo": {"command": sys.executable, "args": [str(tmp_path / "old.py")]}}
+        "mcpServers": {"demo": {"command": sys.executable, "args": [str(Path("old.py").resolve())]}}
     }
-    (tmp_path / "mcp.json").write_text(json.dumps(config))
-    (tmp_path / "agent.py").write_text(
+    Path("mcp.json").write_text(json.dumps(config))
+    Path("agent.py").write_text(
         "import glue\nfrom glue.testing import Script, call, calls\n"
         "first = calls(call('demo__first', {'x': 'from the server'}))\n"
         "script = Script(first, lambda request: request.messages[-1].text)\n"
         "agent = glue.Agent(script)\n"
     )
-    command = [*MAIN, "run", "agent.py", "go"]
 
-    done = subprocess.run(
-        [*command, "--mcp", "mcp.json", "--yes"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    missing = subprocess.run(
-        [*command, "--mcp", "no.json"], cwd=tmp_path, capture_output=True, text=True, timeout=120
-    )
+    done = cli("run", "agent.py", "go", "--mcp", "mcp.json", "--yes")
+    missing = cli("run", "agent.py", "go", "--mcp", "no.json")
 
-    assert (done.returncode, done.stdout) == (0, "from the server\n"), done.stderr
-    assert (missing.returncode, missing.stdout) == (2, "")
-    assert missing.stderr.strip() == "glue: no.json could not be read: No such file or directory"
+    assert (done.code, done.out) == (0, "from the server\n"), done.err
+    assert (missing.code, missing.out) == (2, "")
+    assert missing.err.strip() == "glue: no.json could not be read: No such file or directory"

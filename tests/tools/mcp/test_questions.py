@@ -32,6 +32,7 @@ async def ask(connection: Any, tool: str, permission: Any) -> str:
     return result.messages[2].text
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # only the rules differ
 @pytest.mark.parametrize(
     ("permission", "action"),
     [

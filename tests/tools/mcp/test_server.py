@@ -81,25 +81,6 @@ async def test_tools_and_agent_are_called_over_stdio(tmp_path: Path) -> None:
     assert "noise on standard output" in (tmp_path / "stderr").read_text()
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # tests the client of the SDK only
-async def test_a_denied_tool_stays_denied_if_the_command_allows_it(tmp_path: Path) -> None:
-    from mcp import Client, StdioServerParameters
-    from mcp.client.stdio import stdio_client
-
-    (tmp_path / "adder.py").write_text(AGENT)
-    args = [*MAIN[1:], "mcp", str(tmp_path / "adder.py"), "--allow", "danger"]
-    command = StdioServerParameters(
-        command=MAIN[0], args=args, env={**os.environ, "GLUE_DENY": "danger"}
-    )
-
-    with (tmp_path / "stderr").open("w") as errors:
-        async with Client(stdio_client(command, errlog=errors)) as client:
-            denied: Any = await client.call_tool("danger", {"what": "x"})
-
-    assert denied.is_error
-    assert "the rule 'danger' forbids it" in denied.content[0].text
-
-
 async def test_tools_have_output_schemas_and_annotations_and_instructions_are_a_resource(
     tmp_path: Path,
 ) -> None:
@@ -126,22 +107,34 @@ async def test_tools_have_output_schemas_and_annotations_and_instructions_are_a_
 
 
 TOKEN = "a-token-of-some-length"
+ERASE = '''
+@glue.tool(needs_permission=True)
+def erase() -> str:
+    """Erase everything."""
+    return "erased"
+
+agent = glue.Agent(script, tools=[add, look, danger, erase])
+'''
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Serve the tools of an agent over HTTP, with one tool allowed, and return the URL."""
+    """Serve the tools of an agent over HTTP, and return the URL.
+
+    The command line allows `danger` and `erase`; the environment denies `erase`.
+    """
     folder = tmp_path_factory.mktemp("served")
-    (folder / "adder.py").write_text(AGENT)
+    (folder / "adder.py").write_text(AGENT + ERASE)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [*MAIN, "mcp", "adder.py", "--http", str(port), "--allow", "danger", "--only-tools"]
+    command = [*MAIN, "mcp", "adder.py", "--http", str(port), "--only-tools"]
+    command += ["--allow", "danger", "--allow", "erase"]
     process = subprocess.Popen(
         command,
         cwd=folder,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "GLUE_MCP_TOKEN": TOKEN},
+        env={**os.environ, "GLUE_MCP_TOKEN": TOKEN, "GLUE_DENY": "erase"},
     )
     try:
         while process.poll() is None and not is_listening(port):
@@ -176,8 +169,17 @@ async def test_a_tool_allowed_on_the_command_line_runs(served: str) -> None:
     async with mcp.connect_http("demo", served, HEADERS) as connection:
         result = await use(connection, "danger", what="x")
 
-    assert [tool.name for tool in connection.tools] == ["demo__add", "demo__look", "demo__danger"]
+    names = ["demo__add", "demo__look", "demo__danger", "demo__erase"]
+    assert [tool.name for tool in connection.tools] == names
     assert result.text == "did x"
+
+
+async def test_a_denied_tool_stays_denied_if_the_command_allows_it(served: str) -> None:
+    async with mcp.connect_http("demo", served, HEADERS) as connection:
+        denied = await use(connection, "erase")
+
+    assert denied.is_error
+    assert "the rule 'erase' forbids it" in denied.text
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])  # trio warns about streams of the SDK
@@ -190,19 +192,17 @@ async def test_results_and_progress_arrive_over_http(served: str) -> None:
     assert seen == [("drawing", {"progress": 1.0, "total": None})]
 
 
-def test_a_port_that_is_in_use_is_an_error_of_one_line(tmp_path: Path) -> None:
+def test_a_port_that_is_in_use_is_an_error_of_one_line(tmp_path: Path, zygote: Any) -> None:
     (tmp_path / "adder.py").write_text(AGENT)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         command = [*MAIN, "mcp", "adder.py", "--http", str(taken.getsockname()[1])]
         environ = {**os.environ, "GLUE_MCP_TOKEN": TOKEN}
-        ran = subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, env=environ, timeout=60
-        )
+        code, _, err = zygote.run(command, tmp_path, environ)
 
-    assert ran.returncode == 2
+    assert code == 2
     # The first line is printed by the agent's own file.
-    assert ran.stderr.startswith("noise on standard output\nglue: --http ")
-    assert (ran.stderr.count("\n"), "Address already in use" in ran.stderr) == (2, True)
+    assert err.startswith("noise on standard output\nglue: --http ")
+    assert (err.count("\n"), "Address already in use" in err) == (2, True)
 
 
 async def test_hints_are_published_only_if_the_tool_declares_them() -> None:
@@ -246,13 +246,13 @@ def named_tools(count: int) -> dict[str, Any]:
 
 async def test_an_unknown_name_of_many_is_answered_with_the_nearest_few() -> None:
     agent = glue.Agent(Script("x"))
-    async with Client(make_server(agent, named_tools(3000), glue.AllowAll())) as client:
+    async with Client(make_server(agent, named_tools(300), glue.AllowAll())) as client:
         near: Any = await client.call_tool("tool_77x", {})
         far: Any = await client.call_tool("q" * 5000, {})
 
     assert near.content[0].text.startswith("unknown tool 'tool_77x'; did you mean tool_77")
     assert max(len(each.content[0].text) for each in (near, far)) < 300
-    assert far.content[0].text.endswith("there are 3000 tools")
+    assert far.content[0].text.endswith("there are 300 tools")
 
 
 def test_up_to_ten_names_are_all_named() -> None:
