@@ -63,9 +63,8 @@ def test_a_pdf_with_a_password_is_named_as_such() -> None:
 
 
 def test_a_pdf_that_unpacks_without_end_is_ended() -> None:
-    """The stream of the page unpacks to 300 MB of blanks."""
-    packer = zlib.compressobj(9)
-    packed = b"".join(packer.compress(b" " * 10_000_000) for _ in range(30)) + packer.flush()
+    """The stream of the page unpacks to 100 MB of blanks."""
+    packed = zlib.compress(b" " * 100_000_000, 1)
 
     try:
         text = read_pdf(pdf("x", stream=packed), seconds=5)

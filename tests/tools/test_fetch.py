@@ -240,7 +240,7 @@ async def test_an_endless_body_is_cut_at_the_cap(loopback: Callable[..., Any]) -
 async def test_a_compression_bomb_is_cut_at_the_cap(
     loopback: Callable[..., Any], encoding: str
 ) -> None:
-    plain = b"0" * 50_000_000
+    plain = b"0" * 10_000_000
     bomb = gzip.compress(plain) if encoding == "gzip" else zlib.compress(plain)
     page = Page(loopback(response(bomb, "text/plain", head=f"content-encoding: {encoding}\r\n")))
 

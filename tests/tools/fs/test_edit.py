@@ -384,7 +384,7 @@ def test_the_worked_example_of_the_module_holds() -> None:
     assert edited.rung == "indentation"
 
 
-COUNT = int(os.environ.get("GLUE_EDITS", "2000"))
+COUNT = int(os.environ.get("GLUE_EDITS", "700"))
 
 
 def test_random_edits_are_made_as_quoted_or_refused() -> None:

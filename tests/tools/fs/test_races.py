@@ -27,7 +27,7 @@ SECRET = "tOpSeCrEt-4711"
 NAME = "outside-only-name"
 
 
-FEW = 600
+FEW = 200
 
 
 MANY = 4000
