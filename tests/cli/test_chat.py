@@ -91,6 +91,9 @@ class Tmux:
         env |= {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
         size = ("-x", str(columns), "-y", "50")
         self._run("-f", os.devnull, "new-session", "-d", *size, "-c", str(folder), "sh", env=env)
+        os.mkfifo(folder / "output")
+        self._output = os.open(folder / "output", os.O_RDWR | os.O_NONBLOCK)
+        self._run("pipe-pane", f"exec cat >'{folder}/output'")
 
     def _run(self, *args: str, env: dict[str, str] | None = None) -> str:
         line = ["tmux", "-u", "-S", self.socket, *args]
@@ -126,7 +129,10 @@ class Tmux:
             screen = self.screen()
             if all(text in screen for text in texts):
                 return screen
-            assert time.monotonic() < end, f"never showed {texts!r}:\n{screen}"
+            # tmux updates the screen before it sends the output through the pipe.
+            ready = select.select([self._output], [], [], max(end - time.monotonic(), 0))[0]
+            assert ready, f"never showed {texts!r}:\n{screen}"
+            os.read(self._output, 65536)
 
     def leave(self) -> None:
         """Leave the chat and wait for the shell, because keys typed earlier would be lost."""
@@ -140,6 +146,7 @@ class Tmux:
             check=False,
             timeout=SECONDS,
         )
+        os.close(self._output)
 
 
 @pytest.fixture
