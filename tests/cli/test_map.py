@@ -283,12 +283,12 @@ def test_rows_may_come_from_stdin(work: Callable[..., Any], tmp_path: Path) -> N
 
 
 SLOW = """
-import anyio, glue
+import sys, anyio, glue
 from glue.providers.offline import Offline
 
 async def rules(request):
     if request.messages[-1].text == "slow":
-        open("waiting", "w").close()
+        print("waiting", file=sys.stderr, flush=True)
         await anyio.sleep(60)
     return "quick"
 
@@ -297,33 +297,24 @@ agent = glue.Agent(Offline(rules))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_map_can_be_resumed(tmp_path: Path, number: signal.Signals) -> None:
+def test_an_interrupted_map_can_be_resumed(
+    tmp_path: Path, zygote: Any, number: signal.Signals
+) -> None:
     (tmp_path / "agent.py").write_text(SLOW)
     (tmp_path / "in.jsonl").write_text('"a"\n"slow"\n"b"\n')
-    command = [
-        sys.executable,
-        "-c",
-        "from glue.cli.app import main; main()",
-        "map",
-        "agent.py",
-        "in.jsonl",
-    ]
-    command += ["-o", "out.jsonl", "-n", "1"]
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    while not (tmp_path / "waiting").exists():
-        assert process.poll() is None
-    process.send_signal(number)
-    _, err = process.communicate(timeout=60)
+    main = "from glue.cli.app import main; main()"
+    command = [sys.executable, "-c", main, "map", "agent.py", "in.jsonl", "-o", "out.jsonl"]
+    command += ["-n", "1"]
+    process = zygote.start(command, tmp_path)
+    with process.stdin, process.stdout, process.stderr:
+        assert b"waiting\n" in process.stderr  # reads up to this line
+        process.send_signal(number)
+        err = process.stderr.read().decode()
 
-    assert process.returncode == 130
+    assert process.wait() == 130
     assert "continue the map with --resume" in err
     (tmp_path / "agent.py").write_text(SLOW.replace("60", "0"))
-    assert (
-        subprocess.run(
-            [*command, "--resume"], cwd=tmp_path, capture_output=True, timeout=60
-        ).returncode
-        == 0
-    )
+    assert zygote.run([*command, "--resume"], tmp_path)[0] == 0
     lines = (tmp_path / "out.jsonl").read_text().splitlines()
     assert [json.loads(line)["text"] for line in lines] == ["quick"] * 3
 

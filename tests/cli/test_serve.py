@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -24,19 +22,37 @@ Cli = Callable[..., Any]
 OPEN = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
 
+MAIN = [sys.executable, "-c", "from glue.cli.app import main; main()"]
+
+
 @pytest.fixture
-def address(agent: str, tmp_path: Path) -> Iterator[str]:
+def serve(agent: str, zygote: Any) -> Iterator[Callable[..., Any]]:
+    """Return a function that starts `glue serve` in a process and returns the process."""
+    opened = []
+
+    def start(*options: str) -> Any:
+        opened.append(zygote.start([*MAIN, "serve", agent, "--no-open", *options], Path.cwd()))
+        return opened[-1]
+
+    yield start
+    for process in opened:
+        process.send_signal(signal.SIGINT)
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            stream.close()
+
+
+@pytest.fixture
+def address(serve: Callable[..., Any]) -> Iterator[str]:
     """Serve an agent with a store, and yield the address that the command prints."""
-    command = [sys.executable, "-m", "glue", "serve", agent, "--no-open", "--store", "chats.db"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:
-        try:
-            assert server.stdout is not None
-            yield server.stdout.readline().decode().strip()
-        finally:
-            server.send_signal(signal.SIGINT)
-            _, errors = server.communicate(timeout=30)
-            assert b"Traceback" not in errors
-            assert b"conversations are stored in chats.db; Ctrl-C ends the server\n" in errors
+    server = serve("--store", "chats.db")
+    try:
+        yield server.stdout.readline().decode().strip()
+    finally:
+        server.send_signal(signal.SIGINT)
+        errors = server.stderr.read()
+        assert b"Traceback" not in errors
+        assert b"conversations are stored in chats.db; Ctrl-C ends the server\n" in errors
 
 
 def test_the_printed_address_opens_the_page_and_others_do_not(address: str) -> None:
@@ -56,49 +72,34 @@ def test_the_printed_address_opens_the_page_and_others_do_not(address: str) -> N
 
 
 def test_on_all_addresses_the_page_is_reached_by_any_name_with_the_token(
-    agent: str, tmp_path: Path
+    serve: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = [sys.executable, "-m", "glue", "serve", agent, "--no-open", "--host", "0.0.0.0"]
-    environ = {**os.environ, "GLUE_SERVE_TOKEN": "from-the-environment"}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environ
-    ) as server:
-        try:
-            assert server.stdout is not None
-            printed = server.stdout.readline().decode().strip().replace("0.0.0.0", "127.0.0.1")
-            named = {"Host": "desk.example.com"}
-            with OPEN(urllib.request.Request(printed, headers=named), timeout=30) as answer:
-                page = answer.read()
-            with pytest.raises(urllib.error.HTTPError, match="403"):
-                wrong = printed.replace("from-the-environment", "wrong")
-                OPEN(urllib.request.Request(wrong, headers=named), timeout=30)
-        finally:
-            server.send_signal(signal.SIGINT)
-            server.wait(30)
+    monkeypatch.setenv("GLUE_SERVE_TOKEN", "from-the-environment")
 
+    server = serve("--host", "0.0.0.0")
+
+    printed = server.stdout.readline().decode().strip().replace("0.0.0.0", "127.0.0.1")
+    named = {"Host": "desk.example.com"}
+    with OPEN(urllib.request.Request(printed, headers=named), timeout=30) as answer:
+        page = answer.read()
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        wrong = printed.replace("from-the-environment", "wrong")
+        OPEN(urllib.request.Request(wrong, headers=named), timeout=30)
     assert printed.endswith("/?token=from-the-environment")
     assert b"<html" in page
 
 
 def test_the_page_of_another_host_is_reached_by_the_name_of_that_host(
-    agent: str, tmp_path: Path
+    serve: Callable[..., Any],
 ) -> None:
-    command = [sys.executable, "-m", "glue", "serve", agent, "--no-open", "--host", "127.0.0.2"]
-    with subprocess.Popen(
-        [*command, "--token", "t0ken"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as server:
-        try:
-            assert server.stdout is not None
-            printed = server.stdout.readline().decode().strip()
-            with OPEN(printed, timeout=30) as answer:
-                page = answer.read()
-            elsewhere = urllib.request.Request(printed, headers={"Host": "evil.example"})
-            with pytest.raises(urllib.error.HTTPError, match="403"):
-                OPEN(elsewhere, timeout=30)
-        finally:
-            server.send_signal(signal.SIGINT)
-            server.wait(30)
+    server = serve("--host", "127.0.0.2", "--token", "t0ken")
 
+    printed = server.stdout.readline().decode().strip()
+    with OPEN(printed, timeout=30) as answer:
+        page = answer.read()
+    elsewhere = urllib.request.Request(printed, headers={"Host": "evil.example"})
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        OPEN(elsewhere, timeout=30)
     assert printed.startswith("http://127.0.0.2:")
     assert b"<html" in page
 
