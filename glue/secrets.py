@@ -164,6 +164,7 @@ _ESCAPE = re.compile(
     r"|\\u\{?[0-9a-fA-F]{4,6}\}?|\\[0-3][0-7]{2}|=[0-9A-F]{2}(?![\w=])"
 )
 _HEX = re.compile("0[xX]")
+_NO_LETTER = re.compile("[^a-z0-9]+")
 _TAGS = re.compile(r"<[^<>\n]{0,80}>")
 
 
@@ -232,7 +233,10 @@ class Redactor:
         A part has WINDOW characters. Secrets are found in plain form and in encoded forms.
         """
         leaks: list[Span] = []
-        for letters, places in _projections(text) if self.needles else ():
+        for view, spans in _projections(text) if self.needles else ():
+            if view.isascii() and not self._occurs_in(_NO_LETTER.sub("", view.lower())):
+                continue  # most texts: they need no list of places
+            letters, places = _letters_and_digits(view, spans)
             for needle in self.needles:
                 at = letters.find(needle)
                 while at >= 0:
@@ -242,6 +246,11 @@ class Redactor:
             found = (at for at in starts if letters[at : at + WINDOW] in self.windows)
             leaks += [(places[at][0], places[at + WINDOW - 1][1]) for at in found]
         return leaks
+
+    def _occurs_in(self, letters: str) -> bool:
+        starts = range(len(letters) - WINDOW + 1) if self.windows else ()
+        parts = (letters[at : at + WINDOW] for at in starts)
+        return any(each in letters for each in self.needles) or not self.windows.isdisjoint(parts)
 
     def cover(self, text: str, leaks: Iterable[Span]) -> str:
         """Return the text with the mask in place of each span in `leaks`.
@@ -352,10 +361,10 @@ def _views(text: str) -> list[View]:
     Each copy is the text or copy before it with its escapes decoded, because decoding can produce
     new escapes. With each of them, the original span of each character is returned.
     """
-    kept = [
-        at for at, char in enumerate(text) if char.isascii() or unicodedata.category(char) != "Cf"
-    ]
-    views: list[View] = [("".join(text[at] for at in kept), [(at, at + 1) for at in kept])]
+    kept: Sequence[int] = range(len(text))
+    if not text.isascii():
+        kept = [at for at in kept if unicodedata.category(text[at]) != "Cf"]
+    views: list[View] = [("".join([text[at] for at in kept]), [(at, at + 1) for at in kept])]
     for _ in range(3):
         decoded = _decode_escapes(*views[-1])
         if decoded[0] == views[-1][0]:
@@ -389,7 +398,7 @@ def _unescape(token: str) -> str:
 
 
 def _projections(text: str) -> list[View]:
-    """Return the text and its decoded copies, each reduced to lower-case letters and digits.
+    """Return the text and its decoded copies, each as a view.
 
     Two further copies leave out `0x` prefixes and tags, which may separate the characters of a
     secret.
@@ -401,10 +410,11 @@ def _projections(text: str) -> list[View]:
         if gone:
             kept = [at for at in range(len(bare)) if at not in gone]
             views.append(("".join(bare[at] for at in kept), [places[at] for at in kept]))
-    return [_letters_and_digits(*view) for view in views]
+    return views
 
 
 def _letters_and_digits(text: str, spans: list[Span]) -> View:
+    """Return a view reduced to lower-case letters and digits."""
     folded: Sequence[str] = text.lower()
     if not text.isascii():
         folded = [unicodedata.normalize("NFKD", char).casefold() for char in text]
