@@ -12,10 +12,12 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from fakes.zygote import Zygote
 
 import glue
 from glue import (
@@ -474,22 +476,21 @@ RUNS = (
     "blocked", ["hang", "act"]
 )  # a tool, and a function that decides on permission
 @pytest.mark.parametrize("last", RUNS)
-def test_one_interrupt_ends_a_script_whose_sync_tool_is_blocked(last: str, blocked: str) -> None:
+def test_one_interrupt_ends_a_script_whose_sync_tool_is_blocked(
+    last: str, blocked: str, tmp_path: Path, zygote: Zygote
+) -> None:
     code = (
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n" + BLOCKED + last
     )
     code = code.replace('calls("hang")', f'calls("{blocked}")')
-    child = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert child.stdout is not None
-    assert child.stdout.readline() == "hanging\n"
-    child.send_signal(signal.SIGINT)
+    child = zygote.start([sys.executable, "-c", code], tmp_path)
+    with child.stdin, child.stdout, child.stderr:
+        assert child.stdout.readline() == b"hanging\n"
+        child.send_signal(signal.SIGINT)
 
-    _, err = child.communicate(timeout=20)
+        assert child.wait(20) != 0
 
-    assert child.returncode != 0
-    assert err.rstrip().endswith("KeyboardInterrupt")
+        assert child.stderr.read().rstrip().endswith(b"KeyboardInterrupt")
 
 
 @pytest.mark.parametrize("code", [3, 0])

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -20,6 +19,7 @@ from typing import Any
 import anyio
 import pytest
 from fakes.postgres import Postgres
+from fakes.zygote import Forked, Zygote
 
 import glue
 from glue.durable.queue import QueueEngine
@@ -28,7 +28,16 @@ from glue.durable.tables import Tables, engine_store
 from glue.errors import ConfigError
 from glue.testing import Script
 
-GLUE = [sys.executable, "-c", "from glue.cli.app import main; main()"]
+# Runs a command of glue whose output goes to the file `log`.
+LOGGED = """
+import os
+os.close(0), os.open(os.devnull, os.O_RDONLY)
+log = os.open("log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+os.dup2(log, 1), os.dup2(log, 2)
+
+from glue.cli.app import main
+main()
+"""
 ROWS = int(os.environ.get("GLUE_SCALE_ROWS", "5000"))
 WORKERS = 4
 SEED = int(os.environ.get("GLUE_SCALE_SEED", str(random.randrange(10_000))))
@@ -78,13 +87,15 @@ agent = glue.Agent(Offline(rules), tools=[charge, mark])
 class Processes:
     """The processes that a test started; the fixture kills them after the test."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, zygote: Zygote) -> None:
         self.folder = folder
-        self.all: list[subprocess.Popen[bytes]] = []
+        (folder / "log").touch()
+        self.zygote = zygote
+        self.all: list[Forked] = []
 
-    def start(self, *args: str) -> subprocess.Popen[bytes]:
-        with open(self.folder / "log", "ab") as log:
-            process = subprocess.Popen([*GLUE, *args], cwd=self.folder, stdout=log, stderr=log)
+    def start(self, *args: str) -> Forked:
+        process = self.zygote.start([sys.executable, "-c", LOGGED, *args], self.folder)
+        process.close()  # the process writes to the log
         self.all.append(process)
         return process
 
@@ -93,9 +104,9 @@ class Processes:
 
 
 @pytest.fixture
-def processes(tmp_path: Path) -> Iterator[Processes]:
+def processes(tmp_path: Path, zygote: Zygote) -> Iterator[Processes]:
     (tmp_path / "agent.py").write_text(AGENT)
-    made = Processes(tmp_path)
+    made = Processes(tmp_path, zygote)
     yield made
     for process in made.all:
         if process.poll() is None:

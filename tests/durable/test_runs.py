@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
+from fakes.zygote import Zygote
 
 import glue
 from glue import Agent, Usage
@@ -87,13 +88,12 @@ if __name__ == "__main__":
 
 
 @pytest.fixture
-def program(tmp_path: Path, engine: str) -> Callable[..., Any]:
-    (tmp_path / "program.py").write_text(PROGRAM)
+def program(tmp_path: Path, engine: str, zygote: Zygote) -> Callable[..., Any]:
 
     def run(**environ: str) -> Any:
-        command = [sys.executable, "program.py", engine]
-        options: Any = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 90}
-        return subprocess.run(command, env={**os.environ, **environ}, **options)
+        command = [sys.executable, "-c", PROGRAM, engine]
+        code, out, errors = zygote.run(command, tmp_path, {**os.environ, **environ})
+        return subprocess.CompletedProcess(command, code, out, errors)
 
     return run
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import random
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from fakes.zygote import Zygote
 from glue import AssistantMessage, Message, StopReason, Text, ToolCall, ToolMessage, user
 from glue.stores import FileStore, MemoryStore, PostgresStore, SQLiteStore, Store
 
@@ -95,7 +95,7 @@ anyio.run(main, *sys.argv[1:])
 """
 
 
-async def kill_many(kind: str, path: Path | str, runs: int) -> None:
+async def kill_many(kind: str, path: Path | str, runs: int, zygote: Zygote) -> None:
     """Kill a writing process repeatedly; check that acknowledged messages are stored in order."""
     chance = random.Random(runs)
     makers: dict[str, Callable[[str], Store]] = {
@@ -105,14 +105,13 @@ async def kill_many(kind: str, path: Path | str, runs: int) -> None:
     }
     store = makers[kind](str(path))
     for _ in range(runs):
-        with subprocess.Popen(
-            [sys.executable, "-c", CHILD, kind, str(path)], stdout=subprocess.PIPE
-        ) as child:
-            assert child.stdout is not None
+        child = zygote.start([sys.executable, "-c", CHILD, kind, str(path)], Path.cwd())
+        with child.stdin, child.stdout, child.stderr:
             for _ in range(chance.randrange(1, 12)):
                 acknowledged = int(child.stdout.readline())
             child.kill()
             rest = child.stdout.read().splitlines()
+            child.wait()
         acknowledged = int(rest[-1]) if rest else acknowledged
 
         numbers = [int(message.text.split()[0]) for message in await store.load("demo")]

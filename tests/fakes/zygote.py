@@ -9,6 +9,7 @@ import importlib
 import json
 import os
 import pty
+import select
 import signal
 import socket
 import subprocess
@@ -25,10 +26,15 @@ MODULES = (
     "glue.acp.editor",
     "glue.acp.server",
     "glue.cli.agentfile",
+    "glue.cli.app",
+    "glue.cli.map",
+    "glue.cli.queue",
     "glue.cli.servers",
+    "glue.durable.runs",
     "glue.loop.run",
     "glue.providers",
     "glue.stores.jsonl",
+    "glue.stores.sqlite",
     "glue.testing",
     "glue.tools.coding",
     "glue.tools.git",
@@ -147,10 +153,22 @@ class Forked:
             self._status.close()
         return self._code
 
+    def close(self) -> None:
+        for stream in (self.stdin, self.stdout, self.stderr):
+            stream.close()
+
+    def poll(self) -> int | None:
+        if self._code is None and select.select([self._status], [], [], 0)[0]:
+            self.wait()
+        return self._code
+
     def send_signal(self, number: int) -> None:
         if self._code is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -138,13 +137,6 @@ SCENARIOS = {
     "nested": (1, 6),
 }
 MOST_STEPS = 200
-
-
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    made = Zygote()
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

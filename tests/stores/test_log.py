@@ -26,6 +26,7 @@ from fakes.sessions import (
     talk,
     write_texts,
 )
+from fakes.zygote import Zygote
 
 from glue import user
 from glue.errors import SessionBusy, StoreError
@@ -137,17 +138,19 @@ async def test_a_session_that_was_deleted_and_created_again_is_read_again(store:
 
 @pytest.mark.parametrize("kind", ["file", "sqlite"])
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_acknowledged_messages_survive_kill_9(kind: str, tmp_path: Path) -> None:
-    await kill_many(kind, tmp_path / "store", 6)
+async def test_acknowledged_messages_survive_kill_9(
+    kind: str, tmp_path: Path, zygote: Zygote
+) -> None:
+    await kill_many(kind, tmp_path / "store", 6, zygote)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", ["file", "sqlite"])
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_acknowledged_messages_survive_kill_9_a_thousand_times(
-    kind: str, tmp_path: Path
+    kind: str, tmp_path: Path, zygote: Zygote
 ) -> None:
-    await kill_many(kind, tmp_path / "store", 1000)
+    await kill_many(kind, tmp_path / "store", 1000, zygote)
 
 
 @pytest.mark.skipif(not Path("/usr/bin/strace").exists(), reason="needs strace")

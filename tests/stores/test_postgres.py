@@ -17,6 +17,7 @@ import anyio.to_thread
 import pytest
 from fakes.postgres import Postgres
 from fakes.sessions import CHILD, fill, kill_many, talk
+from fakes.zygote import Zygote
 
 from glue import user
 from glue.durable.tables import Tables
@@ -161,8 +162,10 @@ async def test_the_session_of_a_killed_process_can_be_taken_over(database: str) 
 
 @scale
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_acknowledged_messages_survive_kill_9_of_the_writer(database: str) -> None:
-    await kill_many("postgres", database, 6)
+async def test_acknowledged_messages_survive_kill_9_of_the_writer(
+    database: str, zygote: Zygote
+) -> None:
+    await kill_many("postgres", database, 6, zygote)
 
 
 # Failures of the server ---------------------------------------------------------------------------

@@ -7,7 +7,6 @@ import errno
 import gc
 import os
 import sqlite3
-import subprocess
 import sys
 import threading
 from contextlib import AsyncExitStack
@@ -25,6 +24,7 @@ from fakes.sessions import (
     talk,
     write_texts,
 )
+from fakes.zygote import Zygote
 
 from glue import user
 from glue.errors import NewerSchema, SessionBusy, StoreError
@@ -210,13 +210,14 @@ anyio.run(main, *sys.argv[1:])
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_several_processes_can_write_at_the_same_time(tmp_path: Path) -> None:
+async def test_several_processes_can_write_at_the_same_time(tmp_path: Path, zygote: Zygote) -> None:
     path = str(tmp_path / "x.db")
-    running = [
-        subprocess.Popen([sys.executable, "-c", WORKER, path, str(number)]) for number in range(6)
-    ]
+    commands = [[sys.executable, "-c", WORKER, path, str(number)] for number in range(6)]
+    running = [zygote.start(command, tmp_path) for command in commands]
 
     assert [process.wait(120) for process in running] == [0] * 6
+    for process in running:
+        process.close()
     sessions = await SQLiteStore(path).list()
     assert len(sessions) == 12
     assert [len(await SQLiteStore(path).load(info.id)) for info in sessions] == [5] * 12
