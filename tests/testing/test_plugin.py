@@ -165,14 +165,16 @@ def test_each_case_of_a_file_is_a_test(tmp_path: Path) -> None:
 def test_a_wrong_case_and_a_test_without_the_argument_are_errors_of_one_line(
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "test_own.py").write_text(CASES)
     (tmp_path / "cases.jsonl").write_text('{"prompt": "hi", "contain": "x"}')
-    wrong = pytest_in(tmp_path)
-    (tmp_path / "test_own.py").write_text(CASES.replace("(case, model)", "(model)"))
-    missing = pytest_in(tmp_path)
-    (tmp_path / "test_own.py").write_text(CASES.replace('"cases.jsonl"', ""))
-    nameless = pytest_in(tmp_path)
+    (tmp_path / "test_wrong.py").write_text(CASES)
+    (tmp_path / "test_missing.py").write_text(CASES.replace("(case, model)", "(model)"))
+    (tmp_path / "test_nameless.py").write_text(CASES.replace('"cases.jsonl"', ""))
 
-    assert "cases.jsonl, line 1: contain: unknown name; there are: id, prompt" in wrong.stdout
-    for ran in (missing, nameless):
-        assert "glue_cases needs a file, and the test needs an argument `case`" in ran.stdout
+    printed = run_pytest(tmp_path)
+
+    start = "E   pytest.UsageError: "
+    wrong = f"{start}{tmp_path}/cases.jsonl, line 1: contain: unknown name; there are: id, prompt"
+    assert wrong in printed
+    needs = "glue_cases needs a file, and the test needs an argument `case`"
+    for name in ("missing", "nameless"):
+        assert f"{start}test_{name}.py::test_cases: {needs}" in printed
