@@ -48,6 +48,8 @@ ONE_BACKEND = {
     "providers/test_google": "trio",
     "providers/test_listing": "asyncio",
     "providers/test_same_transcript_on_every_wire": "trio",
+    "stores/test_records": "asyncio",
+    "stores/test_search": "asyncio",
     "testing/": "trio",
     "tools/fs/": "trio",
     "tools/git/": "trio",

@@ -145,6 +145,7 @@ async def test_tool_end_events_follow_completion_and_results_the_order_of_calls(
     }
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_thousands_of_calls_run_as_one_batch() -> None:
     count = 2_000
     named = [call("noop", id="same") for _ in range(count)]
