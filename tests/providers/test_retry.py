@@ -13,6 +13,7 @@ from typing import Any
 
 import anyio
 import pytest
+from fakes.examples import examples
 from fakes.loop import no_sleep, noop
 
 from glue import AssistantMessage, Cancel, Text, providers
@@ -554,7 +555,7 @@ def chat_at(url: str) -> Any:
 
 
 async def test_s157_an_outage_of_ten_seconds_is_survived(loopback: Any) -> None:
-    for seed in range(100):
+    for seed in range(examples(100)):
         outage = Outage(loopback, 10.0)
         jitter = random.Random(seed).random
         provider = with_retries(
