@@ -667,7 +667,7 @@ def test_only_calls_of_tools_that_edit_have_a_diff() -> None:
     ("block", "message"),
     [
         ({"type": "text"}, "a block of the type text needs the field 'text'"),
-        ({"type": "image", "data": ""}, "a block of the type image needs 'mimeType'"),
+        ({"type": "image", "data": ""}, "a block of the type image needs the field 'mimeType'"),
         (
             {"type": "text", "text": 7},
             "a block of the type text is invalid: expected a text, not 7",

@@ -70,7 +70,7 @@ def test_the_curl_command_sends_the_same_request(
 
 
 def test_a_provider_without_http_prints_that_no_request_was_sent(cli: Cli) -> None:
-    assert "no request was sent" in cli("run", "-m", "offline", "--show-wire", "hi").err
+    assert "the run sent no HTTP request" in cli("run", "-m", "offline", "--show-wire", "hi").err
 
 
 def test_requests_are_collected_with_secrets_masked_until_the_block_ends(
