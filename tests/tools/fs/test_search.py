@@ -110,7 +110,7 @@ async def test_the_number_of_hits_is_limited_with_a_note(tools: Tools, tmp_path:
         "a:1: needle",
         "a:2: needle",
         "b:1: needle",
-        f"[the first 3 {note}",
+        f"[only the first 3 {note}",
     ]
     assert "[" not in await tools["grep"]("needle", limit=5)
 

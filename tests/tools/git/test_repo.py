@@ -229,7 +229,7 @@ def test_an_argument_that_cannot_be_passed_to_git_is_an_error(repo: Path) -> Non
 
     with Repo(repo) as opened:
         for path, why in whys.items():
-            with pytest.raises(GitError, match=f"an argument {why}") as caught:
+            with pytest.raises(GitError, match=f"an argument of git {why}") as caught:
                 opened.log("", "HEAD", paths=[path])
             assert caught.value.kind == "usage"
         assert opened.log("", "HEAD", paths=["a" * 64 * 1024]) == []
