@@ -23,7 +23,7 @@ def stock(title: str) -> int:
 
 
 def evaluate(prompt: Path, cases: Path, *, record: bool, repeat: int) -> Evaluation:
-    """Run the cases on a real model and record its replies, or on the recorded replies."""
+    """Run the cases on the recorded replies; if `record`, on a real model, and record them."""
     cassette = prompt.with_suffix(".cassette.jsonl")
     model: Recorder | Replay
     if record:

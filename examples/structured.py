@@ -27,7 +27,7 @@ and the page just stays there. We need the numbers for the board at five!
 @tool
 def export_log(page: str = "report") -> str:
     """Read the log of the exports from a page."""
-    return f"{page}: 3 exports failed since 08:12, the queue is full"
+    return f"log of the page {page}: 3 exports failed since 08:12, the queue is full"
 
 
 agent = Agent(

@@ -232,7 +232,8 @@ def _home(state: str | os.PathLike[str], *, resume: bool, overwrite: bool = Fals
         shutil.rmtree(home)
     if home.exists() and not resume:
         raise ConfigError(
-            f"{home} exists already; resume=True continues it, overwrite=True starts again"
+            f"the folder {home} exists already; resume=True continues in it, "
+            "overwrite=True deletes it first"
         )
     home.mkdir(parents=True, exist_ok=True)
     return home

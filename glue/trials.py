@@ -200,7 +200,7 @@ def load_as(kind: type[EvaluationT], trial: type[CaseTrial], path: Path) -> Eval
         return replace(_read(kind, head), trials=trials)
     except (ValueError, TypeError, LookupError, AttributeError, StoreError) as error:
         reason = str(error).lstrip(": ")
-        raise ConfigError(f"{path} is not an evaluation by {kind.made_by}: {reason}") from None
+        raise ConfigError(f"{path} was not written by {kind.made_by}: {reason}") from None
 
 
 def _read(kind: type[T], line: Mapping[str, Json]) -> T:

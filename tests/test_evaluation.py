@@ -377,7 +377,7 @@ async def test_resume_checks_finished_trials_again_without_a_request(tmp_path: P
 
     assert (first.trials[0].score, again.trials[0].score) == (0.0, 1.0)
     assert len(script.requests) == 1
-    with pytest.raises(ConfigError, match="exists already; resume=True continues it"):
+    with pytest.raises(ConfigError, match="exists already; resume=True continues in it"):
         await evaluate(Agent(script), [strict], state=tmp_path / "state")
 
 

@@ -50,7 +50,7 @@ def test_an_evaluation_without_trials_is_saved_and_loaded(tmp_path: Path) -> Non
 def test_another_file_is_not_an_evaluation(text: str, tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text(text)
 
-    with pytest.raises(ConfigError, match=r"x\.jsonl is not an evaluation by glue eval"):
+    with pytest.raises(ConfigError, match=r"x\.jsonl was not written by glue eval"):
         load(tmp_path / "x.jsonl")
     with pytest.raises(ConfigError, match="cannot be read"):
         load(tmp_path / "none.jsonl")

@@ -1,1 +1,1 @@
-"""The command line: a module for each command, and app.py with the table of commands."""
+"""The command line: app.py has the table of commands; other modules are commands or helpers."""

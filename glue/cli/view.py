@@ -49,7 +49,7 @@ def view(target: str | None, output: str, show: bool, store: str | None) -> None
     if target is None:
         if output == "-":
             raise click.UsageError(
-                "-o - needs SESSION, RUN or FILE, because an index has several files"
+                "-o - prints one page, so it needs SESSION, RUN or FILE; an index is several files"
             )
         path = _write_index(output, store)
     else:

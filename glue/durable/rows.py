@@ -470,7 +470,7 @@ class MapState:
             return None
         if digest != line.digest:
             raise ConfigError(
-                f"line {line.number} has changed since it was run;"
+                f"input line {line.number} has changed since it was run;"
                 " use another output, or start from the beginning (--overwrite on the command line)"
             )
         return row

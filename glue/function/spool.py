@@ -70,13 +70,13 @@ class Spool:
         """
         found = re.fullmatch(r"spool:([0-9a-f]{16}\.txt)", address)
         if found is None:
-            raise FileNotFoundError(f"there is no stored text {address!r}")
+            raise FileNotFoundError(f"no stored text has the address {address!r}")
         try:
             path = os.path.join(self.directory, found[1])
             return open(os.open(path, os.O_RDONLY | _SAFE_FLAGS), "rb")
         except OSError:
             raise FileNotFoundError(
-                f"there is no stored text {address!r}; it may have been removed"
+                f"no stored text has the address {address!r}; it may have been removed"
             ) from None
 
 

@@ -194,10 +194,9 @@ class Validator:
         return bool(self.load_jsonschema().evolve(schema=schema).is_valid(value))
 
     def check(self, schema: Any) -> Check:
-        """Return the quick check of `schema`, a function that returns True only for a valid value.
+        """Return a quick check: True means valid for `schema`, False that jsonschema has to decide.
 
-        `schema` is a part of the whole schema. If the check returns False, jsonschema has to
-        decide.
+        The check is a function of a value. `schema` is a part of the whole schema.
         """
         known = self._checks.get(id(schema))
         if known is None:

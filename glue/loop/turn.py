@@ -193,9 +193,9 @@ def _with_attempts(message: AssistantMessage, tried: Sequence[Attempt]) -> Assis
 
 
 def _count_attempt(state: State, attempt: Attempt) -> Stop | None:
-    """Record a failed attempt. Return a Stop if the limits allow no further request, else None.
+    """Record a failed attempt. Return a Stop if `max_requests` is reached, else None.
 
-    If they allow it, the next attempt is counted as a request.
+    Without a Stop, the next attempt is counted as a request.
     """
     state.attempts.append(attempt)
     state.charge_lost(attempt.usage)

@@ -205,7 +205,7 @@ def _arguments(asked: ToolCall) -> tuple[str, str]:
     try:
         values = json.loads(asked.arguments or "{}")
     except (ValueError, RecursionError):
-        note = "" if not asked.complete else '<p class="none">not valid JSON</p>'
+        note = "" if not asked.complete else '<p class="none">the arguments are not valid JSON:</p>'
         return note + literal(asked.arguments), brief(asked.arguments, 120)
     if not isinstance(values, dict):
         return literal(pretty(values)), brief(asked.arguments, 120)

@@ -251,7 +251,7 @@ def test_a_judge_has_a_column_and_its_agreement_is_printed(cli: Cli, cases: str)
         (("agent.py", "cases.jsonl", "-o", "a.html"), "a.html is the name of the HTML page"),
         (("agent.py", "cases.jsonl", "--record", "a", "--resume"), "--record needs a new"),
         (("agent.py", "cases.jsonl", "--baseline", "none"), "does not exist"),
-        (("diff", "agent.py", "cases.jsonl"), "agent.py is not an evaluation by glue eval"),
+        (("diff", "agent.py", "cases.jsonl"), "agent.py was not written by glue eval"),
     ],
 )
 def test_a_mistake_prints_one_line_and_exits_with_2(

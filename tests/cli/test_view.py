@@ -138,7 +138,7 @@ def test_an_index_cannot_be_written_to_stdout(cli: Callable[..., Any]) -> None:
     ran = cli("view", "-o", "-")
 
     assert (ran.code, ran.out) == (2, "")
-    assert "-o - needs SESSION, RUN or FILE" in ran.err
+    assert "-o - prints one page, so it needs SESSION" in ran.err
 
 
 def shown_rows(path: Path) -> list[str]:

@@ -529,7 +529,7 @@ def test_a_call_that_was_cut_off_has_no_note_about_its_json() -> None:
 
     for asked, has_note in ((whole, True), (cut, False)):
         html = page_of(item(reply(asked)))
-        assert ("not valid JSON" in html) == has_note
+        assert ("the arguments are not valid JSON" in html) == has_note
         assert ('<b class="badge bad">cut off</b>' in html) == (not has_note)
 
 

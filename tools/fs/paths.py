@@ -58,7 +58,10 @@ def relative_path(root: Root | str | os.PathLike[str], path: str) -> str:
 
 
 def path_target(root: Root | str | os.PathLike[str], path: str) -> PermissionTarget:
-    """Return the permission target of a file: its path, and the path that its links lead to."""
+    """Return the permission target: the path with folder links resolved, and its final target.
+
+    The two paths differ only if the file itself is a link.
+    """
     with _opened(root) as opened:
         with opened.place(path, final=False) as place:
             own = place.path

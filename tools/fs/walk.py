@@ -37,7 +37,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class WalkEntry:
-    """An entry that a walk found in a directory. Use `parent` only before the walk continues.
+    """An entry of a directory, found by a walk. `parent` is valid only until the walk continues.
 
     `parent` is a file descriptor, and the walk may close it when it continues.
     """

@@ -773,7 +773,7 @@ def error_line(error: BaseException) -> str:
 
 
 def prefix_names(server: str, tools: Iterable[str]) -> dict[str, str]:
-    """Return a dict of tools: a name that every provider accepts -> the name on the server.
+    """Return a dict: the name for providers, with the server as prefix -> the name on the server.
 
     >>> prefix_names("git hub", ["list.issues"])
     {'git_hub__list_issues': 'list.issues'}

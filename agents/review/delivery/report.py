@@ -446,7 +446,7 @@ def decide(
         coverage.complete if require_coverage is None else coverage.percent >= require_coverage
     )
     if not covered:
-        reasons.append(f"{coverage.percent:g} % of the change was {read_word(report)}")
+        reasons.append(f"only {coverage.percent:g} % of the change was {read_word(report)}")
     if problem:
         reasons.append(f"not delivered: {problem}")
     return ReviewVerdict(

@@ -163,7 +163,7 @@ class Callers:
         return any(first <= hit.line <= first + span[0].count("\n") for first, span in rows)
 
     def _imports(self, function: ChangedFunction, hit: GrepHit) -> bool:
-        """Return whether the file of `hit` imports a function, or its class, module or package.
+        """Return whether the file of `hit` imports `function`, or its class, module or package.
 
         In Go, return whether the file is in the package, or the line contains `package.`.
         """

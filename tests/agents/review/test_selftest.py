@@ -198,7 +198,7 @@ def test_another_evaluation_is_not_a_score(tmp_path: Path) -> None:
     case = CaseTrial(model="m", case="a", repeat=1, score=1.0, outcome="done")
     save(Evaluation(models=("m",), trials=(case,)), tmp_path / "eval.jsonl")
 
-    with pytest.raises(ConfigError, match="is not an evaluation by glue review selftest: Trial"):
+    with pytest.raises(ConfigError, match="was not written by glue review selftest: Trial"):
         load_as(Score, Trial, tmp_path / "eval.jsonl")
 
 

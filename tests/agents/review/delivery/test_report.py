@@ -106,9 +106,9 @@ def test_reasons_of_a_verdict_name_what_failed(
         ({"codes": ("x.y",)}, "inconclusive: x.y"),
         ({"finished": False}, "the review stopped before it was finished"),
         ({"coverage": Coverage(hunks=(replace(COVERED.hunks[0], state="partial"),)),
-          "model": "m"}, "0 % of the change was read in full"),
+          "model": "m"}, "only 0 % of the change was read in full"),
         ({"coverage": Coverage(hunks=(replace(COVERED.hunks[0], state="partial"),))},
-         "0 % of the change was analysed"),
+         "only 0 % of the change was analysed"),
     ],
 )  # fmt: skip
 def test_reasons_of_an_unfinished_review_are_named(changes: dict[str, Any], reason: str) -> None:
