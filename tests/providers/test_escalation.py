@@ -175,8 +175,8 @@ async def test_a_request_is_also_repeated_if_a_call_was_cut() -> None:
             "triple",
             "ladder must be 'double', a number of tokens to add or a list of limits, not 'triple'",
         ),
-        (0, "ladder (the tokens to add) must be at least 1, not 0"),
-        (-1, "ladder (the tokens to add) must be at least 1, not -1"),
+        (0, "ladder must be at least 1, the number of tokens to add, not 0"),
+        (-1, "ladder must be at least 1, the number of tokens to add, not -1"),
     ],
 )
 def test_an_invalid_ladder_is_refused(ladder: Any, words: str) -> None:
