@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -15,7 +16,7 @@ from typing import Any, get_args
 import click
 import pytest
 
-from glue.cli.app import COMMANDS, commands
+from glue.cli.app import COMMANDS, commands, main
 from glue.cli.settings import SETTINGS, variable
 from glue.events import Event, RequestStart
 from glue.events.union import snake
@@ -85,6 +86,26 @@ def test_a_closed_stdout_prints_no_traceback(args: str) -> None:
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(
+    ("stream", "shown"),
+    [
+        (io.TextIOWrapper(io.BytesIO(), encoding="latin-1"), "Grüße \\u2192\n"),
+        (io.StringIO(), "Grüße →\n"),
+    ],
+)
+def test_characters_that_stdout_cannot_encode_are_escaped(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, stream: io.TextIOBase, shown: str
+) -> None:
+    Path("greet").mkdir()
+    Path("greet/v1.md").write_text("Grüße →\n", "utf-8")
+    monkeypatch.setattr(sys, "stdout", stream)
+
+    ran = cli("prompts", "show", "greet", "--from", ".")
+
+    stream.seek(0)
+    assert (ran.code, ran.err, stream.read()) == (0, "", shown)
+
+
 @pytest.mark.parametrize("name", THERE)
 def test_every_command_has_help_and_refuses_an_unknown_option(cli: Cli, name: str) -> None:
     told, wrong = cli(name, "--help"), cli(name, "--nonsense")
@@ -92,7 +113,7 @@ def test_every_command_has_help_and_refuses_an_unknown_option(cli: Cli, name: st
     assert told.code == 0
     assert told.out.startswith(f"Usage: glue {name}")
     assert (wrong.code, wrong.out, wrong.err.count("\n")) == (2, "", 1)
-    assert re.search(f"see `glue {name}( list| run)? --help`", wrong.err)
+    assert re.search(rf"(; |\? )see `glue {name}( list| run)? --help`", wrong.err)
 
 
 def test_help_and_lists_load_no_http_client() -> None:
@@ -207,6 +228,30 @@ def test_with_json_the_last_line_on_stdout_reports_the_failure(cli: Cli) -> None
         last = json.loads(ran.out.splitlines()[-1])
         assert (last["type"], last["exit_code"]) == ("error", ran.code)
         assert last["error"]["message"]
+
+
+def test_json_as_the_first_word_of_the_command_line_is_respected(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["glue", "--json", "run"])
+
+    with pytest.raises(SystemExit):
+        main()
+
+    assert json.loads(capsys.readouterr().out)["type"] == "error"
+
+
+@pytest.mark.parametrize(
+    ("args", "error"),
+    [
+        (("rum",), "unknown command 'rum'; did you mean run? see `glue --help`"),
+        (("tools", "check"), "Missing argument 'MODULE|FILE.py...'; see `glue tools check --help`"),
+    ],
+)
+def test_the_help_is_named_after_a_question_or_a_statement(
+    cli: Cli, args: tuple[str, ...], error: str
+) -> None:
+    assert cli(*args).err == f"glue: {error}\n"
 
 
 def test_control_characters_in_an_error_message_are_replaced(cli: Cli) -> None:

@@ -338,6 +338,9 @@ def test_prompts_of_several_lines_are_sent_whole_and_stored_in_the_history(chat:
     chat.wait("answer 2 to <one\ntwo\nthree>\n>")
     chat.type("a", "M-Enter", "b", "Enter")
     chat.wait("> a\n. b", "answer 3 to <a\nb>")
+    chat.type("C-r", "two")
+    chat.wait("> one\n. two\n. three", "I-search backward: two")
+    chat.type("C-g")
 
     chat.leave()
     chat.type("clear", "Enter", f"{GLUE} chat agent.py", "Enter")
@@ -525,6 +528,32 @@ def until(fd: int, text: bytes) -> bytes:
         assert ready, f"never showed {text!r}: {seen!r}"
         seen += os.read(fd, 4096)
     return seen
+
+
+def test_a_terminal_is_greeted_and_does_not_echo_keys_during_an_answer(
+    cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("agent.py").write_text(
+        "import sys, termios\nfrom glue import Agent\nfrom glue.testing import Script, repeat\n"
+        "def answer(request):\n"
+        "    mode = termios.tcgetattr(sys.stdin.fileno())\n"
+        "    return 'echo' if mode[3] & termios.ECHO else 'no echo'\n"
+        "agent = Agent(Script(repeat(answer)))\n"
+    )
+    monkeypatch.setenv("TERM", "dumb")
+    leader, follower = pty.openpty()
+    os.write(leader, b"hello\n/quit\n")
+
+    with open(follower) as typed, open(follower, "w", closefd=False) as shown:
+        monkeypatch.setattr(sys, "stdin", typed)
+        monkeypatch.setattr(sys, "stdout", shown)
+        with pytest.raises(SystemExit):
+            command.main(["agent.py", "-s", "notes"], standalone_mode=False)
+        seen = until(leader, b"echo\r\n")
+    os.close(leader)
+
+    assert b"no echo" in seen
+    assert "script, saved as notes; /help for help, Ctrl-D to leave\n" in capsys.readouterr().err
 
 
 def test_each_line_of_a_pipe_is_answered(cli: Callable[..., Any]) -> None:
@@ -1068,7 +1097,7 @@ def test_the_tree_lists_the_50_newest_sessions(cli: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cost", "shown"), [(0.25, "1,000 in, 1,000 out · $0.2500"), (None, "1,000 in, 1,000 out")]
+    ("cost", "shown"), [(0.25, "99,000 in, 1,000 out · $0.2500"), (None, "99,000 in, 1,000 out")]
 )
 def test_the_status_line_shows_the_context_the_tokens_and_the_cost(
     cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, cost: float | None, shown: str
@@ -1076,7 +1105,7 @@ def test_the_status_line_shows_the_context_the_tokens_and_the_cost(
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("GROQ_API_KEY", "not" + "-a-key")
     given = command.make_context("chat", ["-m", "groq", "-s", "notes"]).params
-    used = Usage(input=1_000, output=1_000, cost=cost)
+    used = Usage(input=99_000, output=1_000, cost=cost)
     result = Agent(Script(say("hello", usage=used))).run_sync("hi")
 
     with start_blocking_portal() as portal:
@@ -1089,7 +1118,7 @@ def test_the_status_line_shows_the_context_the_tokens_and_the_cost(
 
     window = capabilities("groq").window
     assert window is not None
-    context = f"context {100 * 2_000 / window:.0f} % of {window:,}"
+    context = f"context {100_000 / window:.0%} of {window:,}".replace("%", " %")
     assert before == "groq · saved as notes"
     assert after == f"groq · {context} · {shown} · saved as notes"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,10 @@ from glue.cli.screen import Screen
 pytest.importorskip("rich", reason="the extra [chat] is not installed")
 pytest.importorskip("prompt_toolkit", reason="the extra [chat] is not installed")
 
-from glue.cli.console import MarkdownPrinter, finished_blocks
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+
+from glue.cli.console import MarkdownPrinter, _Completer, finished_blocks
 
 
 @pytest.mark.parametrize(
@@ -111,3 +115,32 @@ def test_line_breaks_are_kept_and_only_the_end_of_a_long_block_is_redrawn(
         f"line {each}" for each in range(14, 20)
     ]
     assert re.findall(r"line \d+", settled)[-20:] == [f"line {each}" for each in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("", []),
+        ("/us", ["/usage"]),
+        ("us", []),
+        ("/us ", []),
+        ("/model gro", ["groq"]),
+        ("/resume ", ["notes", "plans"]),
+        ("/resume pl", ["plans"]),
+        ("/save pl", []),
+        ("read @no", ["tes.txt"]),
+        ("/model @no", ["tes.txt"]),
+        ("read @no ", []),
+        ("read no", []),
+    ],
+)
+def test_commands_models_sessions_and_files_are_offered_for_completion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, offered: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("notes.txt").touch()
+    completer = _Completer(lambda: ["notes", "plans"])
+
+    found = list(completer.get_completions(Document(typed), CompleteEvent()))
+
+    assert [each.text for each in found] == offered
