@@ -54,7 +54,7 @@ def list_prompts(source: str | None, as_json: bool) -> None:
 
 @prompts.command(name="show")
 @click.argument("name")
-@click.argument("version", required=False, default="")
+@click.argument("version", default="")
 @_source
 def show_prompt(name: str, version: str, source: str | None) -> None:
     """Print one version of a prompt. Without VERSION, print the default one."""

@@ -312,3 +312,35 @@ def test_the_arguments_of_a_call_leave_room_for_its_outcome(width: int, shown: s
     line = tool_line(event, width)
 
     assert line == f"· {shown}  ok 500 ms"
+
+
+def test_a_new_message_begins_one_new_line() -> None:
+    out = io.StringIO()
+    view = Printer(Screen(out, ENVIRON), Screen(io.StringIO(), ENVIRON))
+
+    view(TextDelta(text="One."))
+    view(RequestStart(number=2, request=Request()))
+    for piece in ("Two", " and", " three."):
+        view(TextDelta(text=piece))
+
+    assert out.getvalue() == "One.\nTwo and three."
+
+
+@pytest.mark.parametrize(("is_error", "code"), [(True, 31), (False, 2)])
+def test_the_line_of_a_failed_call_is_red(is_error: bool, code: int) -> None:
+    err = io.StringIO()
+    view = Printer(Screen(io.StringIO(), ENVIRON), Screen(err, {"FORCE_COLOR": "1"}))
+
+    view(tool_end("x", is_error=is_error))
+
+    assert err.getvalue().startswith(f"\x1b[{code}m")
+
+
+def test_the_spinner_shows_40_columns_of_the_name_of_a_tool() -> None:
+    shared = Terminal()
+    view = show(shared)
+
+    view(ToolStart(call=call("x" * 50, "{}", id="1")))
+    view.progress.tick()
+
+    assert f" {'x' * 39}… 0 s" in shared.getvalue()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 
 import pytest
 
@@ -139,3 +140,10 @@ def test_a_closed_stream_is_not_a_terminal() -> None:
     closed.close()
 
     assert [is_terminal(each) for each in (closed, Terminal())] == [False, True]
+
+
+def test_a_screen_of_unknown_width_has_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setattr(sys, "__stdout__", None)
+
+    assert Screen(io.StringIO(), {}).width == 80

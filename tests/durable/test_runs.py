@@ -327,3 +327,12 @@ async def test_the_output_of_a_durable_run_has_the_type_of_the_agent(engine: str
         result = await durable.run("go", id="one")
 
     assert result.output == Weather(degrees=21)
+
+
+async def test_a_failed_durable_run_has_no_output(engine: str) -> None:
+    maker = Agent(Script(fail("invalid_request", "no")), output=Weather)
+
+    async with maker.durable(engine=engine) as durable:
+        result = await durable.run("go", unwrap=False)
+
+    assert (result.outcome, result.output) == ("failed", None)
