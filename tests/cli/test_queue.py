@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -205,3 +207,15 @@ def test_prune_deletes_rows_of_the_named_queue_only(cli: Callable[..., Any]) -> 
 
     assert (one.out, every.out) == ("deleted 1 row\n", "deleted 1 row\n")
     assert list(left) == ["others"]
+
+
+def test_prune_frees_the_space_of_transcripts(cli: Callable[..., Any]) -> None:
+    tables = filled("done")
+    store: Any = tables.store
+    glue.Agent(glue.testing.Script("x")).session("m-1", store=store).run_sync("x" * 100_000)
+    tables.close()
+
+    cli("queue", "prune", "--engine", ENGINE, "--older", "0s")
+
+    with contextlib.closing(sqlite3.connect("q.db")) as database:
+        assert database.execute("PRAGMA freelist_count").fetchone() == (0,)

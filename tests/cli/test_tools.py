@@ -50,5 +50,7 @@ def test_a_file_without_tools_is_named(cli: Cli) -> None:
 def test_the_sizes_of_all_built_in_tools_are_added_up(cli: Cli) -> None:
     *rows, last = json.loads(cli("tools", "--sizes", "--json").out)
 
-    assert {"read_file", "write_file", "shell", "fetch_url"} <= {row["name"] for row in rows}
+    assert {"read_file", "write_file", "git_status", "shell", "fetch_url"} <= {
+        row["name"] for row in rows
+    }
     assert last == {"name": f"{len(rows)} tools", "tokens": sum(row["tokens"] for row in rows)}

@@ -18,7 +18,8 @@ import pytest
 import glue
 from glue import Agent, Outcome, RunResult, Usage
 from glue.durable import Row, run_row
-from glue.durable.runner import _is_transient
+from glue.durable.ledger import Ledger, MapBudget
+from glue.durable.runner import Runner, _is_transient
 from glue.durable.tables import Tables, engine_store
 from glue.errors import ConfigError, ProviderError, SessionBusy
 from glue.stores import MemoryStore
@@ -220,3 +221,23 @@ def test_only_a_failed_run_is_tried_again() -> None:
     assert not _is_transient(replace(result, error=rejected))
     assert not _is_transient(replace(result, error=ConfigError("x")))
     assert not _is_transient(replace(result, outcome=Outcome.HALTED))
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [(ConfigError("there is no role x"), "there is no role x"), (KeyError("x"), "KeyError: 'x'")],
+)
+async def test_a_bug_is_reported_with_its_class_and_a_mistake_without(
+    error: Exception, shown: str
+) -> None:
+    def settings_of(row: Row, session: str) -> dict[str, Any]:
+        raise error
+
+    async def ignore(lost: int) -> None: ...
+
+    agent = Agent(Script("never"))
+    async with Runner(agent=agent, ledger=Ledger(), settings_of=settings_of, raises=()) as runner:
+        row = Row(id="o", prompt="go")
+        found, _ = await runner.run(row, MemoryStore(), MapBudget(), on_lost=ignore)
+
+    assert (found.outcome, found.error, found.tries) == ("failed", shown, 1)
