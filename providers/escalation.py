@@ -52,7 +52,9 @@ class Escalation(Wrapper):
                 f" not {ladder!r}"
             )
         if isinstance(ladder, int) and ladder < 1:
-            raise ValueError(f"ladder must be at least 1, the number of tokens to add, not {ladder}")
+            raise ValueError(
+                f"ladder must be at least 1, the number of tokens to add, not {ladder}"
+            )
         self._ladder = ladder
         self._attempts = attempts
         self._ceiling = ceiling
