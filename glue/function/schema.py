@@ -542,7 +542,8 @@ class Describer:
         `known` contains the names that a string may use; by default, the names of the signature.
         Raise CannotDescribe if a string cannot be evaluated.
         """
-        holder = types.SimpleNamespace(__annotations__=dict(annotations))
+        # Only in the annotations of a class may a string name ClassVar, as in a dataclass.
+        holder = type("Annotated", (), {"__annotations__": dict(annotations)})
         names = dict(self.namespace if known is None else known)
         try:
             return typing.get_type_hints(holder, names, include_extras=True)

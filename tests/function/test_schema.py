@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import (
     Annotated,
     Any,
+    ClassVar,
     Generic,
     Literal,
     NamedTuple,
@@ -434,3 +435,19 @@ def test_a_default_is_shown_if_it_is_valid_in_json() -> None:
         "note": "none",
         "names": ["a"],
     }
+
+
+def test_class_variables_and_fields_that_the_class_sets_are_no_arguments() -> None:
+    @dataclasses.dataclass
+    class Order:
+        kind: ClassVar[str] = "order"
+        price: int
+        total: int = dataclasses.field(init=False, default=0)
+
+        def __post_init__(self) -> None:
+            self.total = 2 * self.price
+
+    made = shape_of(Order)
+
+    assert list(made.schema["properties"]) == ["price"]
+    assert made.read({"price": 3}).total == 6
