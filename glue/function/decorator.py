@@ -320,15 +320,11 @@ def tool(
         max_output: The most characters of a result that the model gets; None for no limit.
     """
     options = {name: value for name, value in locals().items() if name != "function"}
-    frame = inspect.currentframe()
     if function is not None:
-        # Two frames back, because `hinted` adds a frame.
-        caller = frame.f_back.f_back if frame is not None and frame.f_back is not None else None
-        return Tool(function, frame=caller, **options)
+        return Tool(function, frame=inspect.currentframe(), **options)
 
     def decorate(function: Callable[..., Any]) -> Tool[..., Any]:
-        own = inspect.currentframe()
-        return Tool(function, frame=own and own.f_back, **options)
+        return Tool(function, frame=inspect.currentframe(), **options)
 
     return decorate
 

@@ -264,7 +264,8 @@ async def test_partials_and_callable_objects_can_be_tools() -> None:
     assert (await invoke(later, {"number": 4})).text == "9"
 
 
-async def test_annotations_may_name_classes_that_are_local_to_a_function() -> None:
+@pytest.mark.parametrize("decorate", [glue.tool, glue.tool(name="show")])
+async def test_annotations_may_name_classes_that_are_local_to_a_function(decorate: Any) -> None:
     @dataclasses.dataclass
     class Local:
         number: int
@@ -274,8 +275,8 @@ async def test_annotations_may_name_classes_that_are_local_to_a_function() -> No
     class Inner:
         text: str
 
-    def make() -> glue.Tool[..., Any]:
-        @glue.tool
+    def make() -> Any:
+        @decorate  # type: ignore[untyped-decorator]
         def show(local: Local, mode: Mode) -> Unknown:  # type: ignore[name-defined]  # noqa: F821
             return [local.number, local.inner.text if local.inner else None, mode.name]
 
