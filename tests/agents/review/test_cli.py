@@ -450,8 +450,10 @@ def test_doctor_names_a_tool_for_all_other_checks(larder: Path) -> None:
 
 
 def test_label_records_a_decision_that_the_next_review_knows(larder: Path) -> None:
-    invoke("--save", "saved")
-    findings = "saved/findings.json"
+    for _ in range(2):  # the second review writes into the folder of the first
+        (larder / "new/saved/findings.json").unlink(missing_ok=True)
+        assert "glue review: " in invoke("--save", "new/saved")[1]
+    findings = "new/saved/findings.json"
     report = json.loads((larder / findings).read_text())
     assert report["findings"]
     code, text = invoke("label", "zzzz", "wrong", "--findings", findings)

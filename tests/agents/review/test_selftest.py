@@ -31,8 +31,8 @@ def larder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return work_in_larder(tmp_path, monkeypatch)
 
 
-def history(root: Path) -> None:
-    code = "def first(rows):\n    if not rows:\n        return None\n    return rows[0]\n"
+def history(root: Path, more: str = "") -> None:
+    code = "def first(rows):\n    if not rows:\n        return None\n    return rows[0]\n" + more
     test = "def test_first():\n    assert first([]) is None\n"
     broken = code.replace("    if not rows:\n        return None\n", "    log(rows)\n")
     started = {
@@ -293,8 +293,9 @@ def test_commit_subjects_are_cleaned_for_the_terminal(tmp_path: Path) -> None:
 
 
 async def test_progress_names_each_change_and_its_result(tmp_path: Path) -> None:
-    history(tmp_path)
+    history(tmp_path, more="\n\nLAST_PAGE = 12 + 1\n")
     loud = finding(path="b.py", quote="x = 2", title="Too large", body="`x` is too large by one.")
+    other = finding(quote="LAST_PAGE = 12 + 1", title="Wrong number")
     replies = iter(
         [
             [calls(call("report_finding", finding())), DONE],
@@ -303,11 +304,13 @@ async def test_progress_names_each_change_and_its_result(tmp_path: Path) -> None
             [DONE],
             [calls(call("finish_review", {"summary": "check " * 40}))] * 4,
             [DONE],
+            [calls(call("report_finding", finding(), id="1"), call("report_finding", other)), DONE],
+            [DONE],
         ]
     )
     lines: list[str] = []
 
-    for _ in range(3):
+    for _ in range(4):
         await selftest(
             tmp_path,
             providers=lambda: [Script(*next(replies))],
@@ -321,6 +324,8 @@ async def test_progress_names_each_change_and_its_result(tmp_path: Path) -> None
         "1: SHA fix undone: missed",
         "2: SHA clean: quiet",
         "1: SHA fix undone: inconclusive",
+        "2: SHA clean: quiet",
+        "1: SHA fix undone: found, 1 finding to label",
         "2: SHA clean: quiet",
     ]
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from glue.agents.review.change.config import GENERATED_FILES, make, matches, skip, why_not
+from glue.agents.review.change.config import GENERATED_FILES, Config, make, matches, skip, why_not
 from glue.agents.review.records import ChangeCommit, ReviewedChange
 from glue.errors import ConfigError
 
@@ -54,6 +57,17 @@ def test_changes_are_skipped_by_title_label_author_or_draft(
 def test_wrong_settings_are_refused_with_their_name(data: dict[str, object], fault: str) -> None:
     with pytest.raises(ConfigError, match=fault):
         make(data)
+
+
+def test_limits_in_the_documentation_are_the_defaults() -> None:
+    page = Path(__file__).parents[4].joinpath("docs/review.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```toml\n(include = .*?)```", page, re.DOTALL)
+    shown = make(tomllib.loads(text))
+    names = "fail_on min_severity min_confidence max_findings second_look samples max_turns"
+    names += " max_tokens max_seconds chunk_tokens"
+
+    for name in names.split():
+        assert getattr(Config(), name) == getattr(shown, name), name
 
 
 @pytest.mark.parametrize(
@@ -132,6 +146,9 @@ def test_secret_file_is_blocked_by_its_new_or_old_name() -> None:
         left_out = skip(path, make({}), old_path=old, lines=3)
         assert left_out is not None
         assert (left_out.kind, left_out.lines) == ("blocked", 3)
+    unread = skip(".env", make({}))
+    assert unread is not None
+    assert unread.lines == 0
 
 
 def test_only_the_newest_commit_can_skip_the_review() -> None:

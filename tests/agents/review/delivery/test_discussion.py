@@ -64,7 +64,7 @@ def test_comments_on_the_conversation_and_on_files_are_read(forge: FakeForge) ->
         ChangeComment(author="bob", body="This line is wrong.", path="shop.py"),
         ChangeComment(author="ann", body="Why half up?"),
     )
-    assert note == ""
+    assert (change.older_comments, note) == (0, "")
 
 
 def test_issues_that_the_description_closes_are_read(forge: FakeForge) -> None:

@@ -152,6 +152,41 @@ def test_function_that_is_called_in_its_own_file_only_shows_the_callers_of_its_c
     ]
 
 
+def test_callers_of_callers_are_shown_only_if_no_other_file_calls_the_function(
+    tmp_path: Path,
+) -> None:
+    old = "def match(text):\n    return text[0]\n\n\ndef first(text):\n    return match(text)\n"
+    files = {"page.py": "from words import first, match\n\nprint(match('a'), first('b'))\n"}
+
+    text = around(tmp_path, files, "words.py", old, old.replace("[0]", "[1]"))
+
+    assert text.splitlines()[1:] == [
+        "  page.py:3: print(match('a'), first('b'))",
+        "  words.py:6 in first: return match(text)",
+    ]
+
+
+def test_callers_outside_of_functions_and_changed_callers_have_no_callers_of_their_own(
+    tmp_path: Path,
+) -> None:
+    old = (
+        "def match(text):\n    return text[0]\n\n\n"
+        "def first(text):\n    row = text[0]\n    return match(row)\n\n\n"
+        "class Row:\n    def __len__(self):\n        return match('')\n\n\n"
+        "match('b')\n"
+    )
+    page = "from words import first\n\nfirst('a')\nrows = (1, 2)\nrows.__len__()\n"
+
+    text = around(tmp_path, {"page.py": page}, "words.py", old, old.replace("[0]", "[1]"))
+
+    assert text.splitlines()[1:] == [
+        "  words.py:7 in first: return match(row)",
+        "  words.py:12 in __len__: return match('')",
+        "  words.py:15: match('b')",
+        "  page.py:3: first('a')",
+    ]
+
+
 def test_function_that_is_never_called_by_name_shows_where_it_is_used(tmp_path: Path) -> None:
     files = {
         "page.py": "from words import match\n\nSTEPS = [\n    match,\n]\n",

@@ -35,6 +35,8 @@ def test_pull_request_is_found_in_the_environment(tmp_path: Path) -> None:
         ).number
         == 3
     )
+    branch = find_pull_request({"GITLAB_CI": "true", "CI_PROJECT_ID": "9"})
+    assert (branch.forge, branch.repo, branch.number) == ("gitlab", "9", None)
     assert find_pull_request({**environ, "GITEA_ACTIONS": "true"}).forge == "gitea"
     assert find_pull_request({}).forge == ""
 
