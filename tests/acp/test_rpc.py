@@ -187,7 +187,8 @@ def test_a_prompt_with_a_picture_that_is_too_large_is_answered_by_its_id(
 async def test_a_line_that_is_too_long_is_refused_by_its_id_if_the_id_is_valid(
     id: bytes, answered: object, id_last: bool
 ) -> None:
-    fields = [b'"id": ' + id, b'"method": "x"', b'"params": {"id": 1, "text": "%s"}']
+    fields = [b'"meta": {"id": 2, "tags": []}', b'"id": ' + id, b'"method": "x"']
+    fields.append(b'"params": {"id": 1, "text": "%s"}')
     line = b"{%s}\n" % b", ".join(reversed(fields) if id_last else fields)
 
     frames = await frames_for(line % (b"}" * MAX_LINE))

@@ -528,6 +528,43 @@ def test_a_prompt_can_be_cancelled_while_it_asks_for_permission(
     assert client.prompt(session)["stopReason"] == "end_turn"
 
 
+async def test_a_prompt_that_is_cancelled_while_it_ends_is_answered_as_cancelled(
+    tmp_path: Path,
+) -> None:
+    class Hasty(FakePeer):
+        def notify(self, method: str, params: Any) -> None:
+            if params["update"]["sessionUpdate"] == "agent_message_chunk":
+                local.server._on_notification("session/cancel", {"sessionId": session})
+
+    local = Local(tmp_path)
+    session = await local.new()
+    local.server.peer = cast(Any, Hasty())
+
+    assert (await local.prompt(session, "/usage"))["stopReason"] == "cancelled"
+
+
+async def test_the_agent_of_all_sessions_is_closed_once_at_a_logout_and_at_the_end(
+    tmp_path: Path,
+) -> None:
+    closed = []
+
+    class Closable(Agent[Any, Any]):
+        async def aclose(self) -> None:
+            closed.append(self)
+
+    agent = Closable(Script())
+    server = Server(
+        lambda cwd, server, more: agent, FileStore(tmp_path), io.BytesIO(), io.BytesIO()
+    )
+    for _ in range(2):
+        await server._new({"cwd": str(tmp_path), "mcpServers": []})
+
+    await server._on_request("logout", {})()
+    assert closed == [agent]
+    await server.serve()
+    assert closed == [agent, agent]
+
+
 async def test_a_cancelled_slash_command_is_answered_as_cancelled(tmp_path: Path) -> None:
     server = Server(
         lambda cwd, server, more: Agent(Script()), FileStore(tmp_path), io.BytesIO(), io.BytesIO()

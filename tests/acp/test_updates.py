@@ -693,6 +693,12 @@ def test_an_invalid_block_is_named_in_the_error(block: Any, message: str) -> Non
     assert (caught.value.code, str(caught.value)) == (-32602, message)
 
 
+@pytest.mark.parametrize("blocks", [None, "hello", {"type": "text", "text": "x"}, []])
+def test_a_prompt_that_is_not_a_list_of_blocks_is_refused(blocks: Any) -> None:
+    with pytest.raises(RpcError, match="prompt must be a list of at least one content block"):
+        prompt_parts(blocks)
+
+
 @pytest.mark.parametrize(
     "block",
     [
