@@ -165,7 +165,7 @@ def make_filter(machine: str, *, sockets: str, metadata: bool = True) -> bytes:
 def _install_filter(machine: str, program: bytes) -> None:
     held = ctypes.create_string_buffer(program, len(program))
     head = struct.pack("@HP", len(program) // 8, ctypes.addressof(held))
-    _check(syscall(PRCTL[machine], SECCOMP, FILTER, head, 0, 0), "seccomp")
+    _check(syscall(PRCTL[machine], SECCOMP, FILTER, head), "seccomp")
 
 
 def _check(result: int, step: str) -> int:

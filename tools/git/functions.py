@@ -269,7 +269,7 @@ class _Checkout:
 
         def job(repo: Repo) -> str:
             count, skip = max(1, min(limit, 500)), max(offset, 1) - 1
-            below = self.allowed(path) if path else ""
+            below = self.allowed(path)
             base = "" if whole else self.origin(repo, named)
             found = repo.log(
                 base, "HEAD", limit=count + 1, skip=skip, paths=[below] if below else []

@@ -34,7 +34,7 @@ async def sample(server: str, params: Any, context: Context[Any] | None) -> Any:
     result = await run(
         context.provider,
         messages,
-        limits=Limits(max_turns=1, max_requests=1, continuation_max_attempts=0),
+        limits=Limits(max_requests=1, continuation_max_attempts=0),
         request=request,
         host=Host(parent=context, session_id=context.session_id),
         cancel=context.cancel,
