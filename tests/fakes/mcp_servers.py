@@ -169,8 +169,9 @@ for line in sys.stdin:
     elif method == "tools/call" and params["name"] == "think":
         waiting = number
         content = {"type": "text", "text": "How many?"}
+        messages = given.get("messages", [{"role": "user", "content": content}])
         send(id="q", method="sampling/createMessage", params={"maxTokens": 50,
-             "messages": [{"role": "user", "content": content}], "systemPrompt": "Count."})
+             "messages": messages, "systemPrompt": "Count."})
     elif method == "tools/call" and params["name"] == "need" and not done:
         done = True
         send(id=number, error={"code": -32042, "message": "sign in first",
@@ -180,6 +181,9 @@ for line in sys.stdin:
         print("first line\\n\\x1b[31mno such table: users\\x1b[0m\\n", file=sys.stderr, flush=True)
         sys.exit(1)
     elif method == "tools/call":
+        for step in given.get("steps", []):
+            token = params["_meta"]["progressToken"]
+            send(method="notifications/progress", params={"progressToken": token, **step})
         say(number, given.get("say", "fine"))
     elif number == "q":
         say(waiting, json.dumps(asked.get("result") or asked.get("error")))

@@ -83,6 +83,7 @@ def test_a_pdf_of_more_than_32_mib_is_refused() -> None:
         ToolError, match=r"the PDF has 33554433 bytes; at most 33554432 can be read"
     ):
         read_pdf(PDF.ljust(32 * 1024 * 1024 + 1))
+    assert "stopped after" in read_pdf(PDF.ljust(32 * 1024 * 1024), seconds=0.001)
 
 
 def test_without_an_interpreter_no_pdf_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -199,3 +199,6 @@ def test_the_folder_of_a_program_does_not_open_the_top_of_the_file_system() -> N
         finally:
             first.unlink()
         assert make_ruleset(program(Path(name) / "tool", "/bin/sh"), []) == -1
+        starts = make_ruleset(program(Path(name) / "bin/tool", "/bin/sh"), [])
+        assert starts >= 0
+        os.close(starts)

@@ -380,6 +380,17 @@ async def test_the_pages_of_a_pdf_that_changed_are_read_again(tmp_path: Path) ->
     assert ("before" in before.text, "after" in after.text) == (True, True)
 
 
+async def test_a_pdf_that_is_too_large_is_an_error(tmp_path: Path) -> None:
+    with open(tmp_path / "a.pdf", "wb") as file:
+        file.write(b"%PDF-1.7")
+        file.truncate(32 * 1024 * 1024 + 9)
+
+    result = await invoked(tmp_path, path="a.pdf")
+
+    assert result.is_error
+    assert result.text.endswith("at most 33554432 can be read")
+
+
 async def test_a_damaged_pdf_is_an_error_of_one_line(tmp_path: Path) -> None:
     (tmp_path / "a.pdf").write_bytes(b"%PDF-1.7 nonsense")
 

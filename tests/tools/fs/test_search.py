@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import resource
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ from glue.tasks import StopFlag
 from glue.tools.fs import Blocklist, Root
 from glue.tools.fs.functions import functions
 from glue.tools.fs.grep_process import grep as run_grep
-from glue.tools.fs.search import read_texts, search
+from glue.tools.fs.search import read_blocks, read_texts, search
 
 
 async def test_hits_have_paths_line_numbers_and_context(tools: Tools, tmp_path: Path) -> None:
@@ -278,3 +279,14 @@ async def test_a_pattern_sees_each_line_alone_and_its_case(tools: Tools, tmp_pat
     assert await tools["grep"]("^needle$") == "a:2: needle"
     assert await tools["grep"]("(?i)^needle$") == "a:1: Needle\na:2: needle"
     assert await tools["grep"](r"e\Bs") == "a:3: needles"
+
+
+def test_a_block_of_a_large_file_without_the_literal_is_yielded_as_empty_lines() -> None:
+    rows = "x" * 99 + "\n"
+    text = rows * 20_000 + "needle\n"
+
+    blocks = list(read_blocks(io.BufferedReader(io.BytesIO(text.encode())), b"needle"))
+
+    assert "".join(blocks).count("\n") == 20_001
+    assert set(blocks[0]) == {"\n"}
+    assert "needle\n" in blocks[-1]

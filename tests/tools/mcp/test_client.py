@@ -13,6 +13,7 @@ from fakes.mcp_servers import OLD, invoke
 
 from glue.errors import ConfigError
 from glue.tools import mcp
+from glue.tools.mcp.client import BACKOFF
 
 
 async def test_an_error_in_the_block_is_raised_unchanged(server: Callable[..., Any]) -> None:
@@ -102,3 +103,9 @@ def test_glue_run_uses_the_tools_of_servers(cli: Callable[..., Any]) -> None:
     assert (done.code, done.out) == (0, "from the server\n"), done.err
     assert (missing.code, missing.out) == (2, "")
     assert missing.err.strip() == "glue: no.json could not be read: No such file or directory"
+
+
+def test_a_server_that_ends_again_is_restarted_after_1_4_16_and_60_seconds() -> None:
+    backoff = BACKOFF._replace(jitter=0)
+
+    assert [backoff.delay(restarts) for restarts in range(1, 6)] == [1, 4, 16, 60, None]

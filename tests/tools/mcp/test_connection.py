@@ -18,6 +18,7 @@ import glue
 from glue.backoff import Backoff
 from glue.errors import ConfigError
 from glue.messages import Image
+from glue.permission import Decision, PermissionRequest
 from glue.testing import Script, call, calls
 from glue.tools import mcp
 from glue.tools.mcp.connection import ServerConnection, ServerPrompt, error_line, prefix_names
@@ -506,8 +507,11 @@ async def test_tools_with_equal_names_cost_one_line_and_the_first_is_used(
 
     async with scripted({"tools": tools}) as connection:
         descriptions = [tool.spec.description for tool in connection.tools]
+        for _ in range(2):
+            connection.report_hidden("demo__send")
 
     assert descriptions == ["First."]
+    assert len([each for each in caplog.messages if "demo__send of MCP server" in each]) == 1
     assert len([each for each in caplog.messages if "lists tools twice" in each]) == 1
 
 
@@ -572,6 +576,53 @@ async def test_a_server_may_ask_the_model_of_the_run_within_its_budget(
     assert result.text == "end"
     assert "permission denied: mcp-sampling:demo" in refused["message"]
     assert "no reply from the model" in broke["message"]
+
+
+async def test_a_server_that_asks_the_model_nothing_gets_the_decision_of_the_policy(
+    scripted: Callable[..., Any],
+) -> None:
+    tools = [{"name": "think", "inputSchema": {"type": "object"}}]
+    targets = []
+
+    def decide(request: PermissionRequest) -> Decision:
+        targets.append(request.target)
+        return glue.deny("nothing is asked") if targets[1:] else glue.allow()
+
+    async with scripted({"tools": tools, "messages": []}) as connection:
+        agent = glue.Agent(
+            Script(calls(call("demo__think")), "end"),
+            tools=connection.tools,
+            permission=glue.Ask(decide),
+        )
+        result = await agent.run("go")
+
+    assert targets[1:] == [""]
+    assert "permission denied: mcp-sampling:demo" in result.messages[2].text
+
+
+async def test_a_question_of_a_server_is_one_request_even_if_the_model_calls_a_tool(
+    scripted: Callable[..., Any],
+) -> None:
+    tools = [{"name": "think", "inputSchema": {"type": "object"}}]
+    script = Script(calls(call("demo__think")), calls(call("unknown")), "end")
+
+    async with scripted({"tools": tools}) as connection:
+        result = await glue.Agent(script, tools=connection.tools, permission=glue.AllowAll()).run(
+            "go"
+        )
+
+    assert result.text == "end"
+    assert len(script.requests) == 3
+
+
+async def test_progress_without_a_text_is_shown_as_numbers(scripted: Callable[..., Any]) -> None:
+    steps = [{"progress": 3}, {"progress": 4, "total": 10}, {"progress": 5, "message": "half"}]
+    seen: list[Any] = []
+
+    async with scripted({"tools": [SEND], "steps": steps}) as connection:
+        await use(connection, "send", seen)
+
+    assert [text for text, _ in seen] == ["3", "4 of 10", "half"]
 
 
 async def test_templates_completions_and_subscriptions_of_resources(
