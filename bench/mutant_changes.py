@@ -152,8 +152,9 @@ def _short(node: ast.AST) -> str:
 def _ignored_nodes(tree: ast.Module) -> set[ast.AST]:
     """Return the nodes in annotations, TYPE_CHECKING, class decorators, zip and lru_cache.
 
-    No behaviour depends on these, so they are not mutated. `strict=True` of zip asserts that the
-    lengths are equal, and the size of a cache changes only the speed.
+    Nodes of overloads are returned too. No behaviour depends on these, so they are not mutated.
+    `strict=True` of zip asserts that the lengths are equal, and the size of a cache changes only
+    the speed.
     """
     found: set[ast.AST] = set()
     for node in ast.walk(tree):
@@ -164,6 +165,10 @@ def _ignored_nodes(tree: ast.Module) -> set[ast.AST]:
         if isinstance(node, ast.ClassDef):
             for decorator in node.decorator_list:
                 found.update(ast.walk(decorator))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and any(
+            ast.unparse(decorator).endswith("overload") for decorator in node.decorator_list
+        ):
+            found.update(ast.walk(node))
         if isinstance(node, ast.Call):
             found.update(_unnoticed_arguments(node))
         for name in ("annotation", "returns"):
