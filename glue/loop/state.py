@@ -77,7 +77,7 @@ class State:
     prices: Prices = field(default_factory=dict)
 
     decisions: Mapping[str, Any] = field(default_factory=dict)  # on pending calls, by their ids
-    resumed: bool = False  # True if this continues an earlier run, whose prompt is not in `new`
+    resumed: bool  # True if this continues an earlier run, whose prompt is not in `new`
     turns: int = 0
     requests: int = 0
     continuations: int = 0
