@@ -279,6 +279,9 @@ thread.start()
 thread.join()
 report_bug("tool f", errors[0].with_traceback(None))
 db.close()
+title("another error of a database")
+report_bug("tool f", sqlite3.OperationalError("no such table"))
+report_bug("tool f", ValueError("not in the same thread"))
 title("notices")
 warn_of_notice("no model wrote this")
 warn_of_notice("no model wrote this")
@@ -314,6 +317,10 @@ def test_each_report_is_printed_or_logged_or_switched_off(tmp_path: Path, zygote
         "of a group": "glue: tool d raised TypeError: first\n",
         "of a system error without a traceback": "",
         "without stderr": "",
+        "another error of a database": (
+            "glue: tool f raised OperationalError: no such table\n"
+            "glue: tool f raised ValueError: not in the same thread\n"
+        ),
         "notices": "glue: no model wrote this\n",
         "handlers of the root do not get the warnings": (
             "glue: tool g raised ValueError: bad\nglue: note of g\n"

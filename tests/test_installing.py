@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
+import glue
 from glue.installing import command_for, install_command
 
 
@@ -58,3 +60,26 @@ def test_a_folder_that_is_not_editable_is_named_by_its_path() -> None:
     source = json.dumps({"url": "file:///my%20checkout", "dir_info": {}})
 
     assert command_for(source, "mcp") == "pip install '/my checkout[mcp]'"
+
+
+def test_the_source_is_the_one_that_pip_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "glue_agents-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: glue-agents\nVersion: 1.0\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+
+    assert install_command("chat") == "pip install 'glue-agents[chat]'"
+    (info / "direct_url.json").write_text('{"url": "file:///x/glue.whl", "archive_info": {}}')
+    assert install_command("chat") == "pip install '/x/glue.whl[chat]'"
+
+
+def test_a_checkout_that_was_never_installed_is_installed_by_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [])
+    monkeypatch.chdir(tmp_path)
+    checkout = Path(glue.__file__).resolve().parents[1]
+
+    assert install_command("chat") == f"pip install -e '{checkout}[chat]'"

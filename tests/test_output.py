@@ -9,6 +9,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any, Literal, TypedDict
 
+import anyio.lowlevel
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -203,6 +204,26 @@ async def test_an_answer_given_with_another_call_ends_the_run() -> None:
     assert result.output == TORONTO
     assert result.text == "All done."
     assert len(script.requests) == 2
+
+
+async def test_an_answer_between_two_calls_does_not_keep_them_from_running_in_parallel() -> None:
+    seen: list[str] = []
+
+    @tool
+    async def look(at: str) -> str:
+        """Note the begin and the end of the call."""
+        seen.append(f"begin {at}")
+        await anyio.lowlevel.checkpoint()
+        seen.append(f"end {at}")
+        return "21"
+
+    given = call("final_answer", {"city": "Toronto", "degrees": 21})
+    step = calls(call("look", {"at": "a"}, id="1"), given, call("look", {"at": "b"}, id="2"))
+
+    result = await Agent(Script(step, "ok"), tools=[look], output=Forecast).run("x")
+
+    assert result.output == TORONTO
+    assert [each.split()[0] for each in seen] == ["begin", "begin", "end", "end"]
 
 
 async def test_the_final_tool_is_renamed_if_its_name_is_taken() -> None:

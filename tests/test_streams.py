@@ -172,6 +172,13 @@ def test_an_async_listener_of_a_stream_is_refused() -> None:
         Agent(Script("x")).stream("go", on_event=listener)
 
 
+def test_an_unknown_argument_is_refused_before_the_events_are_read() -> None:
+    untyped: Any = Agent(Script("x"))
+
+    with pytest.raises(TypeError, match="colour"):
+        untyped.stream("go", colour="red")
+
+
 async def test_a_reader_sleeps_until_the_next_event() -> None:
     begun, go_on = anyio.Event(), anyio.Event()
 

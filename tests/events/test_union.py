@@ -10,8 +10,8 @@ import pytest
 
 import glue
 from glue import Agent, Request, Usage, events, tool, user
-from glue.codec import to_plain
-from glue.events import RequestStart, ToolEnd, ToolUpdate, TurnStart
+from glue.codec import from_json, to_json, to_plain
+from glue.events import GateList, RequestStart, ToolEnd, ToolUpdate, TurnStart
 from glue.events.union import event_to_json, snake
 from glue.messages import Text, ToolMessage, ToolSpec
 from glue.testing import Script, call, calls
@@ -47,6 +47,16 @@ def test_the_event_of_a_sub_agent_is_nested_in_the_update_of_its_tool() -> None:
     update = ToolUpdate(call_id="1", name="helper", event=TurnStart(turn=2))
 
     assert event_to_json(update)["event"] == {"type": "turn_start", "turn": 2}
+
+
+def test_a_gate_that_applied_is_written_without_the_field_abstained() -> None:
+    data = {"name": "all", "allowed": ["look"], "priority": 0, "required": False}
+    data |= {"reason": "", "dropped": False}
+
+    gate = from_json(GateList, data)
+
+    assert not gate.abstained
+    assert to_json(gate) == data
 
 
 def test_the_type_of_an_event_is_its_class_in_snake_case() -> None:

@@ -129,3 +129,19 @@ async def test_the_budget_of_the_parent_run_ends_the_inner_run() -> None:
 
     assert (inner[0].outcome, inner[0].requests, outer.outcome) == ("budget", 3, "budget")
     assert isinstance(outer.error, BudgetExceeded)
+
+
+async def test_a_cancelled_run_cancels_its_inner_runs() -> None:
+    inner: list[Any] = []
+
+    @tool
+    async def nest(context: Context[None]) -> str:
+        """Run the inner run, which goes on although the call is cancelled."""
+        with anyio.CancelScope(shield=True):
+            context.cancel.cancel()
+            inner.append(await run(Script("x"), "go", host=Host(parent=context)))
+        return "ok"
+
+    await run(Script(calls("nest")), "go", tools=[nest])
+
+    assert (inner[0].outcome, inner[0].requests) == ("cancelled", 0)

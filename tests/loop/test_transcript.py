@@ -27,6 +27,7 @@ from glue.loop.transcript import (
 from glue.messages import (
     AssistantMessage,
     Message,
+    Messages,
     Opaque,
     Part,
     Text,
@@ -358,3 +359,18 @@ def test_a_run_starts_at_the_last_prompt_of_the_caller_or_at_the_first_message()
 
     assert run_start([user("a"), assistant("b"), user("c"), assistant("d"), nudge]) == 2
     assert run_start([assistant("b"), nudge]) == 0
+
+
+def test_a_run_on_a_grown_transcript_gets_the_list_of_the_run_before_it() -> None:
+    history = History()
+    stored: list[Message] = [user("a")]
+    first = history.begin(Messages(stored), resumed=False)
+    first.append(assistant("b"))
+    stored.append(first[-1])
+
+    again = history.begin(Messages(stored), resumed=False)
+    resumed = history.begin(Messages(stored), resumed=True)
+
+    assert again is first
+    assert resumed == stored
+    assert resumed is not first

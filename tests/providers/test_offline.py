@@ -534,6 +534,16 @@ def test_a_terminal_with_only_one_stream_is_not_watched(monkeypatch: pytest.Monk
     assert not is_watched({})
 
 
+@pytest.mark.parametrize(("terminal", "watched"), [(1, True), (2, False)])
+def test_output_that_is_redirected_to_stderr_is_not_watched(
+    monkeypatch: pytest.MonkeyPatch, terminal: int, watched: bool
+) -> None:
+    open_terminal(monkeypatch)
+    monkeypatch.setattr("os.isatty", lambda fd: fd == terminal)
+
+    assert is_watched({}) is watched
+
+
 async def test_on_a_terminal_the_stand_in_answers_and_marks_the_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -522,6 +522,18 @@ async def test_a_fork_keeps_changes_as_records_and_leaves_excluded_messages_out_
         await copy(store, "demo", store, "more", at=4, live=True)
 
 
+async def test_a_rejected_change_writes_nothing(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    async with store.log("demo") as log:
+        await log.append(user("one"))
+        before = store.path("demo").read_bytes()
+        for change in (log.insert(user("zero"), "unknown"), log.amend("unknown", {})):
+            with pytest.raises(StoreError, match="no message 'unknown'"):
+                await change
+
+    assert store.path("demo").read_bytes() == before
+
+
 async def test_a_fork_decodes_messages_only_if_some_were_inserted_or_removed(
     tmp_path: Path,
 ) -> None:

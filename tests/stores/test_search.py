@@ -14,6 +14,7 @@ from fakes.sessions import (
 
 from glue import AssistantMessage, Text, ToolCall, ToolMessage, user
 from glue.stores import Store
+from glue.stores.search import Query
 
 
 async def test_search_finds_all_words_with_snippet_and_filters(store: Store) -> None:
@@ -216,3 +217,12 @@ async def test_words_that_json_escapes_are_found(store: Store, text: str) -> Non
     for word in text.replace('"', " ").replace("\\", " ").split():
         assert len(await store.search(word)) == 1, word
         assert len(await store.search(word.upper() if word != "Größe" else word.lower())) == 1, word
+
+
+def test_the_search_of_a_session_stops_at_the_wanted_number_of_hits() -> None:
+    messages = iter([(user("one"), 1.0), (user("none"), 2.0), (user("one"), 3.0)])
+
+    hits = Query("one").find("demo", messages, most=1)
+
+    assert [hit.at for hit in hits] == [1.0]
+    assert len(list(messages)) == 1  # one more message was taken, and not searched

@@ -147,6 +147,7 @@ async def test_metrics_have_the_names_of_the_conventions(backend: Backend) -> No
         "gen_ai.client.operation.time_to_first_chunk",
         "glue.continuations",
     }
+    assert sum(point.value for point in points["glue.continuations"]) == 1
     tokens = {
         (point.attributes["gen_ai.provider.name"], point.attributes["gen_ai.token.type"]): point.sum
         for point in points["gen_ai.client.token.usage"]
@@ -857,3 +858,30 @@ def test_a_continued_trace_ends_with_its_block(backend: Backend) -> None:
 
     assert f"{inside.trace_id:032x}" == TRACE
     assert not outside.is_valid
+
+
+async def test_a_failed_call_was_denied_only_if_a_policy_denied_it(backend: Backend) -> None:
+    agent = Agent(
+        Script(calls(call("broken"), call("gated")), "ok"),
+        tools=[broken, gated],
+        permission=glue.Rules(deny=["gated"]),
+    )
+
+    await agent.run("go", telemetry=backend.telemetry)
+
+    errors = {span.name: attributes(span)["error.type"] for span in backend.named("execute_tool ")}
+    assert errors == {
+        "execute_tool broken": "LookupError",
+        "execute_tool gated": "permission_denied",
+    }
+
+
+async def test_the_arguments_of_a_call_are_recorded_only_with_content() -> None:
+    for content in (False, True):
+        backend = Backend(content=content)
+        agent = Agent(Script(calls(call("add", {"a": 1, "b": 2})), "ok"), tools=[add])
+
+        await agent.run("go", telemetry=backend.telemetry)
+
+        (span,) = backend.named("execute_tool add")
+        assert ("gen_ai.tool.call.arguments" in attributes(span)) is content

@@ -144,7 +144,8 @@ def test_cases(case, model):
 
 
 def pytest_in(folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "test_own.py"]
+    options = ["-v", "--strict-markers", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", *options, "test_own.py"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
 
 

@@ -382,6 +382,18 @@ def test_calls_of_a_live_run_are_shown_as_running_until_they_end() -> None:
     assert (before, during, after, running()) == (0, 2, 1, 0)
 
 
+def test_no_call_is_running_after_the_end_of_a_run() -> None:
+    asked = reply(ToolCall(id="c1", name="look", arguments="{}"))
+    reader = EventReader(live=True)
+
+    reader.add({"type": "message_end", "message": messages_to_json([asked])[0]})
+    reader.add({"type": "run_end", "outcome": "cancelled"})
+
+    [item, _] = reader.items
+    assert isinstance(item, ShownMessage)
+    assert item.running == frozenset()
+
+
 def test_calls_of_a_new_live_reply_are_shown_as_running_before_they_start() -> None:
     whole = ToolCall(id="c1", name="look", arguments="{}")
     cut = ToolCall(id="c2", name="look", arguments="{", complete=False)
