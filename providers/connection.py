@@ -218,14 +218,14 @@ class WatchedBackend:
         socket_options: Iterable[Any] | None = None,
     ) -> Stream:
         hosts = [host] if self._resolve is None else await self._resolve(host, port)
-        for each in hosts:
+        for number, each in enumerate(hosts, 1):
             try:
                 stream = await self._inner.connect_tcp(
                     each, port, self._watch.wait(timeout), local_address, socket_options
                 )
                 return Stream(stream, self._watch)
             except self._failures:
-                if each == hosts[-1]:
+                if number == len(hosts):
                     raise
         raise self._failures[0](f"{host} has no address")
 

@@ -215,7 +215,8 @@ def _part(given: Any) -> Part:
         return _media(str(given.get("url", "")), media_type, str(given.get("filename") or ""))
     source = given.get("source") if isinstance(given, Mapping) else None
     if kind in ("image", "document") and isinstance(source, Mapping):
-        media_type = str(source.get("mimeType") or "image/png")
+        usual = "image/png" if kind == "image" else "application/pdf"
+        media_type = str(source.get("mimeType") or usual)
         value = str(source.get("value", ""))
         if source.get("type") == "data":
             value = f"data:{media_type};base64,{value}"

@@ -264,12 +264,16 @@ class _Site:
                 },
                 409,
             )
-        transcript = await self._read(name)
+        self.running[name] = session  # before the next await, so that no other run can start
+        try:
+            transcript = await self._read(name)
+        except BaseException:
+            del self.running[name]
+            raise
         live = _LivePage(transcript, self, name)
         keywords["permission"] = self._permission(live)
         events: Events[Any] = Events(start, {**keywords, "unwrap": False})
         live.push = cast(Callable[[object], None], events)
-        self.running[name] = session
         return _SiteResponse(events, live, lambda: self._ended(name, live))
 
     def _permission(self, live: _LivePage) -> Permission:

@@ -443,6 +443,11 @@ PDF = base64.b64encode(b"%PDF-1").decode()
             glue.File(media_type="application/pdf", data=b"%PDF-1", name=""),
         ),
         (
+            ag_ui,
+            {"type": "document", "source": {"type": "data", "value": PDF}},
+            glue.File(media_type="application/pdf", data=b"%PDF-1", name=""),
+        ),
+        (
             vercel,
             {
                 "type": "file",

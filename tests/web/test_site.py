@@ -315,6 +315,37 @@ async def test_a_second_prompt_during_a_run_is_refused() -> None:
     assert seen == [409]
 
 
+class SlowStore(MemoryStore):
+    """A store whose first reading waits until `released` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads, self.released = 0, anyio.Event()
+
+    async def list(self) -> Any:
+        self.reads += 1
+        if self.reads == 1:
+            await self.released.wait()
+        return await super().list()
+
+
+async def test_two_prompts_at_once_start_one_run() -> None:
+    store = SlowStore()
+    made = site(store=store)
+    answers: list[Answer] = []
+
+    async def prompt() -> None:
+        answers.append(await run(made, "hello"))
+        store.released.set()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(prompt)
+        group.start_soon(prompt)
+
+    assert [answer.status for answer in answers] == [409, 200]
+    assert answers[1].data[-1]["outcome"] == "done"
+
+
 async def test_a_pending_call_is_shown_and_continues_after_a_decision() -> None:
     store = MemoryStore()
     made = site(store=store, agent_permission=DeferAll("an editor decides"))

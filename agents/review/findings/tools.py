@@ -142,8 +142,8 @@ class ReviewDraft:
     def finish(self, summary: str) -> str:
         """Record the summary and finish the review; raise ToolError if the summary is unsound.
 
-        Return a text for the model. The error has the reason. It is raised at most twice: a third
-        summary is recorded even if it is unsound.
+        Return a text for the model. The error has the reason. It is raised at most twice for a
+        part of the change: a third summary is recorded even if it is unsound.
         """
         codes = gate.summary_codes(summary, self.shown, language=self.config.language)
         if codes and self._refusals < 2:
@@ -158,6 +158,7 @@ class ReviewDraft:
             raise ToolError(f"the summary was refused: {reason}; call finish_review again")
         self.summaries.append(summary)
         self.finished = True
+        self._refusals = 0  # another part of the change needs a summary of its own
         return "The review is finished."
 
     def give_up(self) -> bool:

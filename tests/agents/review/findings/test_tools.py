@@ -354,6 +354,17 @@ def test_refused_summary_is_given_up_only_once() -> None:
     assert not draft.give_up()
 
 
+def test_a_summary_refused_in_one_part_finishes_no_later_part() -> None:
+    draft = drafted(a="value = load(1)\n")
+    with pytest.raises(ToolError):
+        draft.finish("Fine.")
+    draft.finish("The value is loaded by `load` now.")
+
+    draft.finished = False  # the next chunk, which the model does not finish
+
+    assert not draft.give_up()
+
+
 def test_names_that_only_a_reading_tool_has_shown_are_remembered() -> None:
     draft = drafted(a="value = load(1)\n")
     draft.read.append("def render_page(): ...")
