@@ -239,9 +239,7 @@ class _Writer:
     def append(self, block: bytes) -> None:
         """Append `block`, which consists of encoded records, to the file."""
         try:
-            view = memoryview(block)
-            while view:
-                view = view[os.write(self.fd, view) :]
+            _write_all(self.fd, block)
             self._wait(self.fd)
         except OSError as error:
             # An incomplete record must not stay in front of the next record.
@@ -269,7 +267,7 @@ class _Writer:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         fd = os.open(side, flags, 0o600)
         try:
-            os.write(fd, tail + b"\n")
+            _write_all(fd, tail + b"\n")
             self._wait(fd)
         finally:
             os.close(fd)
@@ -281,6 +279,13 @@ class _Writer:
         )
         os.ftruncate(self.fd, self.end)
         self._wait(self.fd)
+
+
+def _write_all(fd: int, block: bytes) -> None:
+    """Write a whole block; one call of `os.write` may write a part of it."""
+    view = memoryview(block)
+    while view:
+        view = view[os.write(fd, view) :]
 
 
 def encode(record: Record) -> bytes:

@@ -239,6 +239,22 @@ async def test_an_incomplete_record_is_moved_to_a_file_beside(
     assert list(tmp_path.iterdir()) == []
 
 
+async def test_writes_that_the_system_cuts_short_are_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FileStore(tmp_path)
+    await fill(store, "demo", talk())
+    with store.path("demo").open("ab") as file:
+        file.write(b'{"type":"message","me')
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: real(fd, bytes(data)[:7]))
+
+    await fill(store, "demo", (user("next"),))
+
+    assert (tmp_path / "demo.torn").read_bytes() == b'{"type":"message","me\n'
+    assert len(await store.load("demo")) == 5
+
+
 @pytest.mark.parametrize("left", [b"", b'{"type":"hea', bytes(50)])
 async def test_a_session_killed_at_its_first_write_starts_empty(
     tmp_path: Path, left: bytes
