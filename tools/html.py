@@ -263,7 +263,7 @@ class _Writer:
             found = urljoin(self.base, href.strip())
         except ValueError:
             return ""
-        return found if found.startswith(("http://", "https://")) else ""
+        return found if found.lower().startswith(("http://", "https://")) else ""
 
     def end_line(self) -> None:
         """End the current line and store it, with its indentation; drop an empty line."""

@@ -124,3 +124,9 @@ def test_random_pages_never_raise() -> None:
     source = random.Random(7)
     for _ in range(300):
         html_to_text("".join(source.choices(pieces, k=40)), "http://a.example/")
+
+
+def test_the_scheme_of_a_link_may_have_capital_letters() -> None:
+    _, text = html_to_text('<p><a href="HTTPS://larder.example/a">Bread</a></p>', "")
+
+    assert "(HTTPS://larder.example/a)" in text or "(https://larder.example/a)" in text

@@ -136,14 +136,14 @@ async def connect_stdio(
         args: the arguments of the program.
         env: variables to add to the few that the program inherits.
         cwd: the folder in which the program runs.
-        options: the keyword parameters of `connect`.
+        options: the keyword parameters of `connect`, but not `on_error`.
     """
     where = None if cwd is None else os.fspath(cwd)
     config = ServerConfig(
         name=name, command=command, args=tuple(args), env=dict(env or {}), cwd=where
     )
-    async with connect([config], **options) as servers:
-        yield servers.connections[0]
+    async with _connect_one(config, options) as server:
+        yield server
 
 
 @asynccontextmanager
@@ -162,9 +162,20 @@ async def connect_http(
         url: the address of the server.
         headers: headers of every request, such as Authorization.
         oauth: sign in; True with the browser, or an `OAuth` with the details.
-        options: the keyword parameters of `connect`.
+        options: the keyword parameters of `connect`, but not `on_error`.
     """
     config = ServerConfig(name=name, url=url, headers=dict(headers or {}), oauth=oauth)
+    async with _connect_one(config, options) as server:
+        yield server
+
+
+@asynccontextmanager
+async def _connect_one(
+    config: ServerConfig, options: Mapping[str, Any]
+) -> AsyncIterator[ServerConnection]:
+    """Connect to one server, and yield its connection; raise ConfigError if it cannot start."""
+    if "on_error" in options:
+        raise TypeError("on_error is for `connect`: a single server that fails raises ConfigError")
     async with connect([config], **options) as servers:
         yield servers.connections[0]
 

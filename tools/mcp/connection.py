@@ -299,7 +299,7 @@ class ServerConnection:
     async def _listen(self, client: Client, uris: Sequence[str]) -> None:
         try:
             async with client.listen(
-                tools_list_changed=True, resource_subscriptions=uris
+                tools_list_changed=True, prompts_list_changed=True, resource_subscriptions=uris
             ) as changes:
                 self._mark_changed()  # the list may have changed before the subscription
                 async for change in changes:

@@ -38,6 +38,18 @@ async def test_the_error_names_a_server_that_cannot_be_started(
             pass
 
 
+async def test_a_single_server_takes_no_function_for_errors() -> None:
+    options: Any = {"on_error": print}
+
+    for place in (
+        mcp.connect_stdio("x", "/no/such/program", **options),
+        mcp.connect_http("x", "y", **options),
+    ):
+        with pytest.raises(TypeError, match="on_error is for `connect`"):
+            async with place:
+                pass
+
+
 async def test_the_error_names_a_folder_that_does_not_exist(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
