@@ -198,6 +198,20 @@ async def test_a_line_that_is_too_long_is_refused_by_its_id_if_the_id_is_valid(
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        b'{"_meta": {"id": 1, "x": ["{"]}, "id": 7, "method": "x", "params": "%s"}\n',
+        b'{"params": "%s", "method": "x", "id": 7, "_meta": {"id": 1, "x": ["}"]}}\n',
+    ],
+    ids=["first", "last"],
+)
+async def test_the_id_of_a_line_that_is_too_long_may_be_beside_a_nested_object(line: bytes) -> None:
+    frames = await frames_for(line % (b"x" * MAX_LINE))
+
+    assert [frame["id"] for frame in frames] == [7]
+
+
+@pytest.mark.parametrize(
     ("surplus", "code"), [(0, -32601), (1, -32600)], ids=["16 MiB", "one byte more"]
 )
 async def test_a_line_may_have_16_mebibytes(surplus: int, code: int) -> None:

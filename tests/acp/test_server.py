@@ -850,6 +850,49 @@ class Local:
         self.server._client = capabilities
 
 
+@pytest.mark.parametrize(("text", "has_figures"), [("/usage", False), ("hi", True)])
+async def test_a_prompt_is_cancelled_at_its_first_words(
+    tmp_path: Path, text: str, has_figures: bool
+) -> None:
+    local = Local(tmp_path, "one two")
+    session = await local.new()
+
+    def cancel(method: str, params: Any) -> None:
+        if params["update"]["sessionUpdate"] == "agent_message_chunk":
+            local.server._on_notification("session/cancel", {"sessionId": session})
+
+    local.peer.notify = cancel  # type: ignore[method-assign]
+    answer = await local.prompt(session, text)
+
+    assert answer["stopReason"] == answer["_meta"]["outcome"] == "cancelled"
+    assert ("turns" in answer["_meta"]) == has_figures
+
+
+async def test_agents_are_closed_once_at_a_logout_and_when_the_editor_leaves(
+    tmp_path: Path,
+) -> None:
+    closed = []
+
+    class Connected(Agent):
+        """An agent whose connections are counted when they are closed."""
+
+        async def aclose(self) -> None:
+            closed.append(self.name)
+
+    agent = Connected(Script(), name="one")
+    server = Server(
+        lambda cwd, server, more: agent, FileStore(tmp_path), io.BytesIO(), io.BytesIO()
+    )
+    for _ in range(2):
+        await server._new({"cwd": str(tmp_path), "mcpServers": []})
+
+    await server._on_request("logout", {})()
+    assert closed == ["one"]
+
+    await server.serve()
+    assert closed == ["one", "one"]
+
+
 async def test_missing_keys_are_offered_as_ways_to_sign_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
