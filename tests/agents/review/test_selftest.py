@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,15 @@ from glue.agents.review.change.collect import collect_range
 from glue.agents.review.findings import memory
 from glue.agents.review.findings.model import review
 from glue.agents.review.records import Bundle, Finding, ReviewRun
-from glue.agents.review.selftest import Sample, Score, Trial, differences, judge, selftest
+from glue.agents.review.selftest import (
+    Sample,
+    Score,
+    Trial,
+    differences,
+    judge,
+    selftest,
+    sources,
+)
 from glue.errors import ConfigError
 from glue.testing import Script, call, calls
 from glue.tools.git import Repo
@@ -278,6 +287,54 @@ def test_findings_on_a_clean_change_lower_its_score() -> None:
     assert lines[-1].startswith(
         "= clean changes against OLD: better in 0 cases, worse in 1 (p = 1)"
     )
+
+
+def test_findings_on_clean_changes_are_counted_by_label() -> None:
+    loud = [
+        Finding(path="b.py", quote="x = 2", title="Too large", body="By one.", fingerprint=name)
+        for name in "abcde"
+    ]
+    score = Score(
+        models=("m",),
+        trials=(trial("a Count", 0.0, undone=False, others=tuple(loud)),),
+        labels={"a": "right", "b": "wrong", "c": "wrong", "d": "arguable"},
+    )
+
+    rows = dict(score.rows())
+
+    assert rows["other findings"] == "1 right, 1 arguable, 2 wrong, 1 without a label"
+    assert rows["precision"].startswith("33% ")
+
+
+def test_fix_changes_one_to_three_source_files_and_at_most_200_lines(tmp_path: Path) -> None:
+    rows = [f"x{n} = {n}\n" for n in range(202)]
+    names = [f"{name}.py" for name in "abcd"]
+    steps = [
+        (dict.fromkeys(names, rows[:1]), False),
+        ({"a.py": rows[:201]}, True),  # 200 lines more
+        ({"a.py": rows[:1]}, True),  # 200 lines fewer
+        ({"a.py": rows}, False),  # 201 lines more
+        (dict.fromkeys(names[1:], rows[:2]), True),
+        (dict.fromkeys(names, rows[:3]), False),
+        ({"notes.md": rows[:1]}, False),
+        ({"new.py": rows[:1]}, False),
+    ]
+    stream = ""
+    for files, _ in steps:
+        stream += "commit refs/heads/main\ncommitter t <t@example.com> 0 +0000\ndata 4\nStep\n"
+        for name, kept in files.items():
+            text = "".join(kept)
+            stream += f"M 100644 inline {name}\ndata {len(text)}\n{text}\n"
+    git(tmp_path, "init", "-q", "-b", "main")
+    argv = ["git", "fast-import", "--quiet"]
+    subprocess.run(argv, cwd=tmp_path, input=stream.encode(), check=True, timeout=30)
+
+    with Repo(tmp_path) as repo:
+        commits = [repo.resolve(f"HEAD~{n}") for n in reversed(range(len(steps)))]
+        found = [sources(repo, sha, tested=False) for sha in commits]
+
+    assert [one is not None for one in found] == [suits for _, suits in steps]
+    assert found[4] == (commits[3], names[1:], [])
 
 
 def test_commit_subjects_are_cleaned_for_the_terminal(tmp_path: Path) -> None:

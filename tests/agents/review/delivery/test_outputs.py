@@ -603,6 +603,23 @@ def test_suggestion_is_left_out_if_less_than_200_characters_remain_for_the_body(
     assert len(shown[max(shown)]) == 1_500
 
 
+def test_body_that_fills_an_inline_comment_is_shown_whole() -> None:
+    (item, *_) = FULL.items
+    item = replace(item, finding=replace(item.finding, body="", suggestion=None))
+    room = 1_500 - len(inline(item, FULL))
+    body = f"`load` {'word ' * 300}"[: room - 1]
+
+    full, long = (
+        inline(replace(item, finding=replace(item.finding, body=body + end)), FULL)
+        for end in (".", "..")
+    )
+
+    assert (len(full), f"{body}." in full) == (1_500, True)
+    assert len(long) < 1_500
+    assert "`load` word" in long
+    assert "… (shortened)" in long
+
+
 def test_lists_of_a_report_name_what_is_fixed_dismissed_and_refuted() -> None:
     (first, second, third) = FULL.items
     old = PostedFinding(fingerprint="0" * 16, path="old.py", title="Was wrong")

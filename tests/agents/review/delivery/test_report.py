@@ -362,6 +362,8 @@ def test_texts_of_a_report_have_limits(extra: int) -> None:
     assert [word == text(size) for word, size in zip(words, (200, 300, 200), strict=True)] == [
         whole
     ] * 3
+    # A long text is cut far enough that "… (shortened)" has room.
+    assert whole or [word.count("x") for word in words] == [140, 240, 140]
     assert item.finding.rule == "x" * 80
     assert (made.model == f"p:{text(118)}") is whole
     assert (made.prompt == text(80)) is whole
@@ -372,6 +374,25 @@ def test_texts_of_a_report_have_limits(extra: int) -> None:
         assert ((row.path, row.reason) == (text(300), text(200))) is whole
         assert len(row.path) <= 300
         assert len(row.reason) <= 200
+
+
+def test_texts_that_are_made_inert_keep_their_limits() -> None:
+    sizes = {"title": 200, "acceptance": 300, "note": 200}
+    words = (
+        "The cache of this function belongs to all callers, so a second call with other arguments"
+        " gets the answer of the first. A caller that changes its copy changes the answer that"
+        " everybody else reads later, which no test covers. Pass None instead, and make a new"
+        " mapping in each call before the lookup."
+    )
+    texts: dict[str, Any] = {name: f"::{words}"[: size - 1] + "." for name, size in sizes.items()}
+
+    (item,) = built(replace(FINDING, source="rules", **texts)).items
+
+    for name, size in sizes.items():
+        text = getattr(item.finding, name)
+        assert (text[:6], text[-1]) == (": :The", "…")
+        assert size - 2 <= len(text) <= size
+        assert "(shortened)" not in text
 
 
 def test_codes_have_only_plain_characters() -> None:

@@ -12,7 +12,7 @@ from fakes.review import FOUND, NEW, OLD, SUMMARY
 from glue.agents.review.change.collect import from_texts
 from glue.agents.review.change.config import Config, make
 from glue.agents.review.delivery.publish import publish
-from glue.agents.review.findings.model import review
+from glue.agents.review.findings.model import ReviewCallbacks, review
 from glue.agents.review.findings.prompt import examples
 from glue.agents.review.records import Bundle, ReviewedChange
 from glue.messages import Request, Usage
@@ -281,6 +281,31 @@ async def test_every_chunk_is_reviewed_and_all_summaries_are_joined() -> None:
     assert run.coverage.complete
     assert run.summary == "\n\n".join(said)
     assert "part 2 of 3" in script.requests[1].messages[0].text
+
+
+async def test_progress_counts_the_findings_before_each_part() -> None:
+    texts = {f"m{n}.py": "".join(f"value_{n}_{i} = {i}\n" for i in range(200)) for n in range(3)}
+    paid = Usage(input=10, output=5, cost=0.25)
+    finish = call("finish_review", {"summary": "A table of constants."})
+    wrong = [
+        FOUND | {"path": path, "quote": f"value_{n}_7 = 7", "title": "Wrong", "body": "It is off."}
+        for n, path in enumerate(texts)
+    ]
+    steps = [calls(call("report_finding", one), finish, usage=paid) for one in wrong]
+    lines: list[str] = []
+
+    await review(
+        from_texts({}, texts),
+        providers=[Script(*steps)],
+        config=Config(chunk_tokens=2_500),
+        callbacks=ReviewCallbacks(on_progress=lines.append),
+    )
+
+    assert [line for line in lines if "part" in line] == [
+        "script: part 1 of 3: m0.py (0 findings so far)",
+        "script: part 2 of 3: m1.py (1 finding so far, $0.2500)",
+        "script: part 3 of 3: m2.py (2 findings so far, $0.5000)",
+    ]
 
 
 async def test_files_with_byte_order_marks_and_quoted_names_are_reviewed() -> None:

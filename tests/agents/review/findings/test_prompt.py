@@ -101,6 +101,24 @@ def test_discussion_is_not_in_the_prompt_but_can_be_asked_for() -> None:
     assert "As asked for" in discussion(bundle)
 
 
+def test_discussion_has_ten_issues_and_the_start_of_twenty_commit_messages() -> None:
+    commits = tuple(
+        ChangeCommit(sha="a" * 40, message=f"{n:02}{'x' * (1_997 + n % 3)}") for n in range(21)
+    )
+    issues = tuple(f"I{n:02}" for n in range(11))
+    change = ReviewedChange(issues=issues, commits=commits[:3])
+
+    assert discussion(replace(shop(), change=change)).partition("\n\n")[2].split("\n\n") == [
+        *(f"Issue that the change should solve: {issue}" for issue in issues[:10]),
+        f"Commit: {commits[0].message}",
+        f"Commit: {commits[1].message}",
+        f"Commit: {commits[2].message[:2_000]}",
+    ]
+    brief = tuple(replace(commit, message=commit.message[:2]) for commit in commits)
+    text = discussion(replace(shop(), change=replace(change, commits=brief)))
+    assert text.endswith("Commit: 19")
+
+
 def asked(change: ReviewedChange) -> str:
     bundle = from_texts({"shop.py": OLD}, {"shop.py": NEW}, change)
     return question(bundle, chunks(bundle)[0], 1, 1, (), "seed")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes.larder import build
+from fakes.larder import build, git
 from fakes.review import FOUND, NEW, OLD, SUMMARY
 
 from glue.agents.review.change.collect import collect, from_texts
@@ -219,6 +220,19 @@ def test_history_tools_read_git_objects(tmp_path: Path) -> None:
             made["grep"].function("(")
 
 
+def test_link_that_did_not_change_is_read_as_its_target(tmp_path: Path) -> None:
+    (tmp_path / "link.py").symlink_to("shop.py")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", "--all")
+    git(tmp_path, "commit", "-q", "-m", "Link")
+    with Repo(tmp_path) as repo:
+        bundle = replace(shop(), change=ReviewedChange(head_sha=repo.resolve("HEAD")))
+
+        text = offered(bundle, repo)["read_file"].function("link.py")
+
+    assert text == "     1  symlink to shop.py\n[lines 1-1 of 1]"
+
+
 LONG = "".join(f"row_{n} = {n}\n" for n in range(1, 900))
 
 
@@ -323,6 +337,29 @@ def test_finding_in_another_file_is_placed_there() -> None:
         "Recorded as finding 1 on b.py:1. The quote is in b.py, so the finding was placed there."
     )
     assert draft.sent_back == 0
+
+
+@pytest.mark.parametrize(
+    ("quote", "place"),
+    [
+        ("other = save(2)", "b.py:1. The quote is in b.py, so the finding was placed there."),
+        (
+            "value = load(0)",
+            (
+                "a.py. The quote is not on a line of the diff, so the finding gets no comment on a"
+                " line."
+            ),
+        ),
+    ],
+)
+def test_place_of_a_finding_is_named_before_its_suggestion(quote: str, place: str) -> None:
+    old = {"a.py": "value = load(0)\n\n\n\n\n\n"}
+    new = {"a.py": old["a.py"] + "value = load(1)\n", "b.py": "other = save(2)\n"}
+    draft = ReviewDraft(from_texts(old, new), Config(), source="x")
+
+    answer = draft.report(defect(quote=quote, suggestion="value = load("))
+
+    assert answer.startswith(f"Recorded as finding 1 on {place} The suggestion was left out: ")
 
 
 def test_summary_is_refused_twice_at_most_and_names_what_is_unknown() -> None:

@@ -107,6 +107,8 @@ def test_post_is_sent_three_times_at_most() -> None:
         forge.post_once(failing(*errors), lambda: False)
 
     assert len(waits) == MAX_SENT == 3
+    # The wait doubles from 2 to 8 seconds; a random share of it is left out.
+    assert all(0 < wait <= most for wait, most in zip(waits, (2, 4, 8), strict=True))
 
 
 def answering(kind: type[GitHub] | type[GitLab], **answers: Any) -> Any:
