@@ -164,7 +164,6 @@ class HTTP:
         self._resolve = resolve
         # A connection is reused only if the same function has checked its address.
         self._key = (self.address.origin, self._proxy, engine, resolve)
-        self._urls: dict[str, Any] = {}
         self._headers = [
             (b"host", self.address.authority.encode()),
             (b"accept", b"*/*"),
@@ -285,19 +284,13 @@ class HTTP:
         return pairs
 
     def _url(self, path: str) -> Any:
-        url = self._urls.get(path)
-        if url is None:
-            address = self.address
-            target = address.target(path).encode()
-            url = self.engine.URL(
-                scheme=address.scheme.encode(),
-                host=address.host.encode(),
-                port=address.explicit_port,
-                target=target,
-            )
-            if len(self._urls) < 64:
-                self._urls[path] = url
-        return url
+        address = self.address
+        return self.engine.URL(
+            scheme=address.scheme.encode(),
+            host=address.host.encode(),
+            port=address.explicit_port,
+            target=address.target(path).encode(),
+        )
 
     async def _idle_connection(self) -> Connection | None:
         """Take the idle connection that was used last out of the pool, and return it, or None.
