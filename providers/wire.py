@@ -836,7 +836,7 @@ class Wire(Closeable):
         encoder = self.encoder(request, self.entry, model)
         target, body = self.target(model, request.stream), encoder.body()
         encoder.notes += encoder.search_notes()
-        for notice in self._notices(encoder.notes, model) if encoder.notes else ():
+        for notice in self._notices(encoder.notes, model):
             yield notice
         headers = await self.headers(request.options or {}, target, body)
         emitted = False
