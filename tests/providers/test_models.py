@@ -226,14 +226,18 @@ def test_special_hours_begin_at_their_minute_and_end_before_theirs() -> None:
 
 def test_the_first_model_with_a_matching_rule_is_found() -> None:
     rules: list[Any] = ["has:x", "=ax", ["starts:a", "ends:z"], "=az", "has:z"]
+    rules += [{"all": ["starts:c", ["=cb", "=cc", "ends:d"]]}, "regex:^d.$"]
     table = models._Table(
         [{"name": str(at), "price": [1, 2], "match": rule} for at, rule in enumerate(rules)]
     )
 
-    names = ("ax", "az", "bz", "az2", "b")
+    names = ("ax", "az", "bz", "az2", "b", "cb", "cc", "cad", "ca", "bcd", "de", "def")
     found = [table.find(name) for name in names]
 
-    assert [model and model.name for model in found] == ["0", "2", "2", "2", None]
+    assert [model and model.name for model in found] == [
+        *("0", "2", "2", "2", None),
+        *("5", "5", "5", None, None, "6", None),
+    ]
     assert [model and (model.deprecated, model.hidden, model.ends) for model in found[:1]] == [
         (False, False, "")
     ]

@@ -77,5 +77,22 @@ async def test_the_template_of_a_model_file_is_read_from_its_metadata(
 
     assert await knows_tools(providers.new(f"local:{path}")) is known
 
-    path.write_bytes(b"GGUF" + b"\0" * 100)
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\0" * 100,
+        b"",
+        # The bytes at which a key at the start would end, if it were there.
+        b"\0" * 18 + struct.pack("<IQ", 8, 5) + b"tools",
+        b"tokenizer.chat_template" + struct.pack("<IQ", 9, 5) + b"tools",  # a list, not a text
+        b"tokenizer.chat_template",
+    ],
+)
+async def test_a_model_file_without_a_template_reports_nothing(
+    tmp_path: Path, content: bytes
+) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"GGUF" + content)
+
     assert await knows_tools(providers.new(f"local:{path}")) is None
