@@ -22,6 +22,7 @@ from glue import Context, Part, Tool, ToolResult, __version__
 from glue.backoff import Backoff
 from glue.errors import ConfigError, ToolError, innermost
 from glue.globs import matches_text
+from glue.text import count
 from glue.tools.mcp.config import ServerConfig
 from glue.tools.mcp.content import content_part, tool_result
 from glue.tools.mcp.gate import (
@@ -588,7 +589,7 @@ class ServerConnection:
                 raise ToolError(
                     f"{what}: the MCP server {self.name} is being restarted; try again later"
                 )
-            restarted = f"is not restarted again after {self._restarts} restarts"
+            restarted = f"is not restarted again after {count(self._restarts, 'restart')}"
             if self._client is None:
                 raise ToolError(f"the MCP server {self.name} has ended and {restarted}")
             try:

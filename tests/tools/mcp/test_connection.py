@@ -16,12 +16,14 @@ from fakes.mcp_servers import OLD, RICH, HttpServer, sdk_server, use
 
 import glue
 from glue.backoff import Backoff
-from glue.errors import ConfigError
-from glue.messages import Image
+from glue.errors import ConfigError, ToolError
+from glue.messages import AssistantMessage, Image, Message, UserMessage
 from glue.permission import Decision, PermissionRequest
 from glue.testing import Script, call, calls
 from glue.tools import mcp
 from glue.tools.mcp.connection import ServerConnection, ServerPrompt, error_line, prefix_names
+from glue.tools.mcp.sampling import _message
+from glue.tools.mcp.sdk import types
 
 
 # Only asyncio: trio warns about streams that the SDK does not close.
@@ -96,6 +98,21 @@ async def test_an_error_response_does_not_restart_the_server(
     assert same
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_an_error_response_after_a_restart_does_not_restart_the_server(
+    server: Callable[..., Any],
+) -> None:
+    source = OLD.replace(
+        'result={"content": [{"type": "text", "text": "fine"}]}',
+        'error={"code": -32000, "message": "busy"}',
+    )
+    async with server(source) as connection:
+        await use(connection, "die")
+        said = [await use(connection, "echo") for _ in range(2)]
+
+    assert [result.text for result in said] == ["error of the MCP server demo: busy"] * 2
+
+
 async def test_the_tools_stay_if_a_later_list_fails(server: Callable[..., Any]) -> None:
     source = OLD.replace(
         'elif method == "tools/list":',
@@ -111,17 +128,16 @@ async def test_the_tools_stay_if_a_later_list_fails(server: Callable[..., Any]) 
 
 
 async def test_an_invalid_list_restarts_the_server_and_a_call_waits_for_it(
-    server: Callable[..., Any],
+    server: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     source = OLD.replace(
         '"tools": tools, **more', '"tools": tools if len(names) == 4 else 7, **more'
     )
     async with server(source) as connection:
-        before = connection._client
         # The server reports a change of its list, and then sends an invalid list.
         await use(connection, "first", x="hello")
         with anyio.fail_after(30):
-            while connection._client is before:
+            while "is restarted in 0 seconds" not in caplog.text:
                 await anyio.lowlevel.checkpoint()
         again = await use(connection, "echo")
 
@@ -331,6 +347,21 @@ class Pages:
         is_last = page == len(self.sizes) - 1 and not self.is_endless
         size = self.sizes[min(page, len(self.sizes) - 1)]
         return SimpleNamespace(tools=[Item()] * size, next_cursor=None if is_last else page + 1)
+
+
+@pytest.mark.parametrize(("number", "restarts"), [(1, "1 restart"), (2, "2 restarts")])
+async def test_a_call_of_a_server_that_has_ended_names_the_restarts(
+    number: int, restarts: str
+) -> None:
+    connection = unconnected()
+    connection._restarts = number
+    connection._ready.set()
+
+    with pytest.raises(ToolError) as caught:
+        await connection.request(lambda client: client.list_tools(), "demo__echo")
+
+    end = f"has ended and is not restarted again after {restarts}"
+    assert str(caught.value) == f"the MCP server demo {end}"
 
 
 async def test_all_pages_of_a_list_are_read() -> None:
@@ -623,6 +654,18 @@ async def test_progress_without_a_text_is_shown_as_numbers(scripted: Callable[..
         await use(connection, "send", seen)
 
     assert [text for text, _ in seen] == ["3", "4 of 10", "half"]
+
+
+@pytest.mark.parametrize(("role", "kind"), [("user", UserMessage), ("assistant", AssistantMessage)])
+def test_a_message_for_the_model_has_one_part_or_several(role: Any, kind: type[Message]) -> None:
+    one, two = (types.TextContent(text=text) for text in ("How", "many?"))
+
+    single = _message(types.SamplingMessage(role=role, content=one))
+    several = _message(types.SamplingMessage(role=role, content=[one, two]))
+
+    assert (type(single), type(several)) == (kind, kind)
+    assert single.content == (glue.Text(text="How"),)
+    assert several.content == (glue.Text(text="How"), glue.Text(text="many?"))
 
 
 async def test_templates_completions_and_subscriptions_of_resources(

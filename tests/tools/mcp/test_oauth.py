@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import threading
 import urllib.request
@@ -12,10 +13,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import parse_qs
 
+import anyio
 import anyio.to_thread
 import pytest
 from fakes.mcp_servers import HttpServer, use
 
+from glue.errors import ConfigError
 from glue.tools import mcp
 from glue.tools.mcp import oauth
 from glue.tools.mcp.oauth import _Callback
@@ -116,6 +119,25 @@ async def test_the_user_signs_in_only_once(tmp_path: Path, monkeypatch: pytest.M
     (kept,) = (tmp_path / "glue" / "mcp").glob("*.json")
     assert kept.stat().st_mode & 0o777 == 0o600
     assert json.loads(kept.read_text())["tokens"]["access_token"] == "t0ken"
+    # Under another name, the tokens that earlier versions stored would not be found.
+    assert kept.stem == hashlib.sha256(url.encode()).hexdigest()[:24]
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_server_without_oauth_starts_no_sign_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    HttpServer.sessions, HttpServer.made, HttpServer.status = set(), [], 0
+    SignIn.seen = []
+    with ThreadingHTTPServer(("127.0.0.1", 0), SignIn) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/mcp"
+        with anyio.move_on_after(10), pytest.raises(ConfigError, match="HTTP 401: "):
+            async with mcp.connect_http("demo", url):
+                pass
+        server.shutdown()
+
+    assert (opened, set(SignIn.seen)) == ([], {"/mcp"})
 
 
 class Registered(SignIn):
