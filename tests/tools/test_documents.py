@@ -4,6 +4,7 @@ import io
 import subprocess
 import sys
 import zlib
+from pathlib import Path
 
 import pypdf
 import pytest
@@ -91,6 +92,28 @@ def test_without_an_interpreter_no_pdf_is_read(monkeypatch: pytest.MonkeyPatch) 
 
     with pytest.raises(ToolError, match=r"sys\.executable is not set"):
         read_pdf(pdf("x"))
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("first line\nthe last line", "the last line"),
+        ("x" * 201, "x" * 200),
+        ("", "the reader failed"),
+    ],
+)
+def test_the_error_of_a_reader_is_its_last_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, shown: str
+) -> None:
+    reader = tmp_path / "reader"
+    reader.write_text(f"#!/bin/sh\nprintf '{said}' >&2\nexit 1\n")
+    reader.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(reader))
+
+    with pytest.raises(ToolError) as caught:
+        read_pdf(pdf("x"))
+
+    assert str(caught.value) == f"the PDF cannot be read: {shown}"
 
 
 def test_a_cancelled_reading_ends_the_process() -> None:

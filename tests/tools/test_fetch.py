@@ -505,6 +505,7 @@ def test_a_text_is_binary_if_a_nul_is_in_its_first_4096_bytes() -> None:
 def test_a_title_stands_before_the_text_of_a_page() -> None:
     assert shown(b"<title>Rain</title><p>dry", "text/html").endswith("]\nRain\n\ndry")
     assert shown(b"<title>Rain</title>", "").endswith("]\n<title>Rain</title>")
+    assert shown(b"<p>dry", "text/html").endswith("]\ndry")
 
 
 async def test_a_media_type_of_the_server_is_shown_in_100_characters(

@@ -85,6 +85,26 @@ def test_a_git_process_that_ends_without_an_answer_is_an_error(program: str) -> 
     assert all(pipe.closed for each in started for pipe in (each.stdin, each.stdout) if pipe)
 
 
+@pytest.mark.parametrize(
+    ("answer", "state"),
+    [("", "missing"), ("aaa missing", "missing"), ("aaa ambiguous", "ambiguous")],
+)
+def test_an_object_that_git_cannot_find_is_an_error_with_the_word_of_git(
+    answer: str, state: str
+) -> None:
+    argv, pipe = ["sh", "-c", f"read line; echo '{answer}'; read line"], subprocess.PIPE
+    reader = ObjectReader(
+        lambda: subprocess.Popen(argv, stdin=pipe, stdout=pipe, start_new_session=True), None
+    )
+
+    with pytest.raises(GitError) as caught:
+        reader.read("a" * 40, until=time.monotonic() + 10)
+    reader.close()
+
+    assert str(caught.value).startswith(f"object aaaaaaaaaaaa is {state}: ")
+    assert caught.value.kind == "missing"
+
+
 def test_a_comparison_of_too_many_folders_is_refused(
     repo: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
