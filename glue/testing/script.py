@@ -27,6 +27,7 @@ from glue.messages import (
     UserMessage,
 )
 from glue.provider import Attempt, Done, ProviderEvent, deltas
+from glue.text import count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,8 +147,9 @@ class Script:
     def assert_used_up(self) -> None:
         """Raise AssertionError if a step was not used. Steps made by `repeat` do not count."""
         if self.left:
+            unused = [step for step in self._steps if not isinstance(step, Repeat)]
             raise AssertionError(
-                f"{self.name}: {self.left} of the scripted steps were not used: {self._steps!r}"
+                f"{self.name}: {count(self.left, 'scripted step')} not used: {unused!r}"
             )
 
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:

@@ -279,6 +279,8 @@ def test_prompts_are_refused_after_a_logout(
     error = client.error("session/prompt", words(session))
 
     assert (error["code"], "authenticate" in error["message"]) == (-32000, True)
+    assert client.ask("authenticate", {"methodId": "any"}) == {}
+    assert client.prompt(session)["stopReason"] == "end_turn"
 
 
 def test_the_settings_of_the_command_line_apply_in_an_editor(

@@ -62,7 +62,7 @@ async def test_steps_that_were_not_played_are_reported() -> None:
     await ask(script)
 
     assert script.left == 1
-    with pytest.raises(AssertionError, match="1 of the scripted steps were not used"):
+    with pytest.raises(AssertionError, match=r"1 scripted step not used: \['two'\]$"):
         script.assert_used_up()
 
 
