@@ -284,7 +284,8 @@ class _Values:
         return {
             key: self.fill(each, key, root, depth + 1)
             for key, each in (schema.get("properties") or {}).items()
-            if key in required or self.words & set(map(str, each.get("enum") or ()))
+            if key in required
+            or any(str(one).lower() in self.words for one in each.get("enum") or ())
         }
 
     def _array(self, schema: Mapping[str, Json], name: str, root: Json, depth: int) -> list[Json]:

@@ -484,7 +484,9 @@ class OpenAIResponses(wire.Wire):
                 text = f"the response {waiting} is still not complete"
                 raise ProviderError(text, kind="timeout", provider=self.name, model=model)
             await anyio.sleep(_POLL.delay(polls) or _POLL.cap)
-            async with self.http.get(f"{self.path}/{waiting}") as blocks:
+            target = f"{self.path}/{waiting}"
+            headers = await self.headers({}, target, b"")
+            async with self.http.get(target, headers) as blocks:
                 body = b"".join([block async for block in blocks])
             decoder = self.decoder(self.entry.quirks, self.name, model)
             decoder.feed(body)

@@ -62,6 +62,7 @@ def _check(tool: AnyTool) -> Iterator[ToolProblem]:
         yield problem(text="the name must start with a letter or _", wires=wires)
     patterns = {wire: rules.parameter_name for wire, rules in known.items() if rules.parameter_name}
     for name, part in schema.get("properties", {}).items():
+        part = part if isinstance(part, Mapping) else {}  # true accepts every value
         if not part.get("description") and not _mentions(spec.description, name):
             yield problem(text=f"parameter {name!r} has no description")
         if not part.keys() & {"type", "anyOf", "oneOf", "allOf", "enum", "const", "$ref"}:

@@ -381,6 +381,8 @@ def test_lists_and_choices_are_levels_too(schema: Any, start: str, end: str, lev
         ({"type": "array", "items": {"type": "integer"}}, "look", "[1]"),
         ({"type": "array", "items": {"type": "integer"}, "maxItems": 5}, "look", "[1]"),
         ({"type": "string"}, "a trip to Zürich", '"Zürich"'),
+        ({"properties": {"unit": {"enum": ["Kelvin"]}}}, "in Kelvin", '{"unit": "Kelvin"}'),
+        ({"properties": {"unit": {"enum": ["Kelvin"]}}}, "in Celsius", "{}"),
     ],
 )
 def test_a_value_fits_its_schema_and_the_prompt(schema: Any, prompt: str, text: str) -> None:

@@ -942,6 +942,7 @@ async def test_a_response_in_the_background_is_awaited(
         answered(response(message("done"))),
     )
     provider = OpenAIResponses(ENTRY, HTTP(server.url))
+    provider.login = FakeLogin()
     request = Request(messages=(user("go"),), stream=False, options={"background": True})
 
     found = [event async for event in provider.stream(request)]
@@ -952,6 +953,12 @@ async def test_a_response_in_the_background_is_awaited(
     assert [seen.line.split()[:2] for seen in server.seen[1:]] == [
         ["GET", f"/responses/{pending['id']}"]
     ] * 2
+    assert [seen.headers["authorization"] for seen in server.seen] == ["Bearer token"] * 3
+
+
+class FakeLogin:
+    async def headers(self) -> dict[str, str]:
+        return {"authorization": "Bearer token"}
 
 
 def test_a_stop_sequence_is_noted_because_the_api_takes_none() -> None:

@@ -46,6 +46,15 @@ def test_missing_descriptions_and_types_are_found() -> None:
     ]
 
 
+def test_a_parameter_that_accepts_every_value_has_no_type() -> None:
+    anything = tool_with({"type": "object", "properties": {"x": True}})
+
+    assert problems(anything) == [
+        "t: parameter 'x' has no description",
+        "t: parameter 'x' has no type, so the model has to guess",
+    ]
+
+
 def test_a_parameter_that_the_description_mentions_needs_no_description() -> None:
     @glue.tool
     def weather(city: str, start_day: str, unit: str) -> None:
