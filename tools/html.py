@@ -7,6 +7,7 @@ contains. Nothing is fetched or run.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from html import unescape
 from urllib.parse import urljoin
@@ -122,6 +123,7 @@ class _Writer:
         self.lines: list[tuple[bool, str]] = []  # whether it is in the main part, and the line
         self.words: list[str] = []  # of the current line
         self.lists: list[int] = []  # the number of the last item of each open list; -1: no numbers
+        self.marks: Counter[str] = Counter()  # the open elements of each mark
         self.quotes = self.main = 0
         self.bullet = ""  # before the next line
         self.link: tuple[int, str] | None = (
@@ -188,7 +190,7 @@ class _Writer:
     def start_block(self, name: str) -> None:
         """Handle the start of a block, list item, table row or heading, or of bold or code text."""
         if name in _MARKS:
-            self.words.append(_MARKS[name])
+            self.open_mark(_MARKS[name])
         elif name == "li":
             self.end_line()
             number = self.lists[-1] + 1 if self.lists and self.lists[-1] >= 0 else -1
@@ -237,8 +239,17 @@ class _Writer:
             self.quotes = max(self.quotes - (name == "blockquote"), 0)
             self.main = max(self.main - (name in ("main", "article")), 0)
 
+    def open_mark(self, mark: str) -> None:
+        """Start bold, italic or code text, unless it is inside of such a text already."""
+        self.marks[mark] += 1
+        if self.marks[mark] == 1:
+            self.words.append(mark)
+
     def close_mark(self, mark: str) -> None:
         """End bold, italic or code text: add `mark`, or remove the start mark of an empty text."""
+        self.marks[mark] = max(self.marks[mark] - 1, 0)
+        if self.marks[mark]:
+            return
         if self.words and self.words[-1] == mark:
             self.words.pop()
         else:

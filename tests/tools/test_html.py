@@ -130,3 +130,16 @@ def test_the_scheme_of_a_link_may_have_capital_letters() -> None:
     _, text = html_to_text('<p><a href="HTTPS://larder.example/a">Bread</a></p>', "")
 
     assert "(HTTPS://larder.example/a)" in text or "(https://larder.example/a)" in text
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("<b><strong>x</strong></b> y", "**x** y"),
+        ("<b>a <strong>b</strong> c</b> <em>d</em>", "**a b c** *d*"),
+        ("<b><strong></strong></b>x", "x"),
+        ("x</b> <b>y</b>", "x** **y**"),
+    ],
+)
+def test_nested_marks_are_written_once(page: str, text: str) -> None:
+    assert html_to_text(f"<p>{page}</p>", "")[1].strip() == text
