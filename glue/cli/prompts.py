@@ -88,7 +88,9 @@ def find_version(named: str) -> Prompt:
 
     A name with a slash is the path of a folder of versions.
     """
-    name, _, version = named.partition("@")
+    name, at, version = named.rpartition("@")
+    if not at or "/" in version:  # a folder in the path may contain an @
+        name, version = named, ""
     if "/" in name:
         return Catalog(name).get(version)
     return _find(None, name).get(version)

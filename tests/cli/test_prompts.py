@@ -6,6 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from glue.cli.prompts import find_version
+
 Cli = Callable[..., Any]
 
 
@@ -28,3 +32,17 @@ def test_prompts_are_listed_shown_and_compared(cli: Cli) -> None:
     assert cli("prompts", "--from", "empty").err == (
         "no prompts in empty; a prompt is a folder of versions, such as NAME/v1.md\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("end", "text"), [("", "Good day.\n"), ("@v1", "Hello.\n"), ("@v2", "Good day.\n")]
+)
+def test_a_version_is_found_in_a_folder_whose_path_contains_an_at_sign(
+    tmp_path: Path, end: str, text: str
+) -> None:
+    folder = tmp_path / "a@b" / "greet"
+    folder.mkdir(parents=True)
+    (folder / "v1.md").write_text("Hello.\n")
+    (folder / "v2.md").write_text("Good day.\n")
+
+    assert find_version(f"{folder}{end}").text == text
