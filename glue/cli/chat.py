@@ -102,6 +102,10 @@ def chat(file: str | None, **given: Any) -> None:
     sys.exit(exit_code_despite_threads(code, before))
 
 
+class _Left(Exception):
+    """The user pressed Ctrl-C twice during a run, which ends the chat."""
+
+
 class Chat:
     """A chat in the terminal: it reads prompts, runs the agent and prints the answers.
 
@@ -113,6 +117,7 @@ class Chat:
         out, err, verbose = Screen(sys.stdout), Screen(sys.stderr), sources.given["verbose"]
         self.notes: list[str] = []  # shown before the first prompt
         self.notice = ""  # of the last answer; the same notice is not shown again
+        self.code = 0  # the exit code of the last run; 0 in a terminal
         self.reader = LineReader(out)
         self.printer = Printer(out, err, verbose=verbose, results=self.reader.is_terminal)
         if self.reader.is_terminal and not out.is_dumb:
@@ -249,35 +254,41 @@ class Chat:
             self.note(text)
         if self.reader.is_terminal and self.saved_as and self.portal.call(self.session.load):
             self.recap()
-        code = 0
         if self.answer_waiting() is None:
             return 130
         while True:
             try:
                 text = self.reader.read()
             except EOFError:
-                return code
+                return self.code
             except KeyboardInterrupt:
                 if self.reader.echoes_interrupt:
                     self.reader.end()
                 if self.reader.was_interrupted:
-                    return code
+                    return self.code
                 self.reader.was_interrupted = True
                 self.printer.note("(Ctrl-C again leaves)")
                 continue
             name, argument = slash.parse(text)
             if name == "quit":
-                return code
-            if name:
-                try:
+                return self.code
+            try:
+                if name:
                     self.command(name, argument)
-                except (GlueError, ValueError, TypeError) as error:
-                    self.fail(error)
-            elif text.strip():
-                answered = self.turn(text)
-                if answered is None:
-                    return 130
-                code = 0 if self.reader.is_terminal else answered
+                elif text.strip():
+                    self._keep_code(self.turn(text))
+            except _Left:
+                return 130
+            except (GlueError, ValueError, TypeError) as error:
+                if not name:
+                    raise
+                self.fail(error)
+
+    def _keep_code(self, code: int | None) -> None:
+        """Store the exit code of a run for the end of the chat; raise _Left after two Ctrl-C."""
+        if code is None:
+            raise _Left
+        self.code = 0 if self.reader.is_terminal else code
 
     def turn(self, text: str) -> int | None:
         """Send a prompt and show the answer; return the exit code, or None after two Ctrl-C.
@@ -472,7 +483,7 @@ class Chat:
 
     def do_continue(self, argument: str) -> None:
         """Continue the last answer without a new prompt."""
-        self._turn(self._resume)
+        self._keep_code(self._turn(self._resume))
 
     def do_undo(self, argument: str) -> None:
         """Exclude the last prompt and its answer from later requests; offer the prompt for editing.
@@ -600,7 +611,7 @@ class Chat:
         self.saved_as = name
         self.requests, self.total = 0, Usage(cost=0.0)
         self.recap()
-        self.answer_waiting()
+        self._keep_code(self.answer_waiting())
 
     def do_tree(self, argument: str) -> None:
         """Print the names of the 50 newest stored sessions, with forks below their parents."""

@@ -706,6 +706,7 @@ def test_a_limit_in_a_chat_names_the_commands_that_continue(cli: Callable[..., A
 
     ran = cli("chat", "agent.py", "-y", "--max-turns", "0", input=typed)
 
+    assert ran.code == 0
     assert (
         "glue: max_turns reached: 0 of 0; /limits max_turns=N raises the limit, /continue"
         in ran.err
