@@ -18,7 +18,7 @@ from glue.tools import safe_open
 
 
 def read(file: str, *needed: str) -> list[dict[str, str]]:
-    """Return the rows of a CSV file; raise ToolError if a needed column is missing."""
+    """Return the rows of a CSV file; raise ToolError if it cannot be opened or lacks a column."""
     try:
         content = safe_open(".", file)
     except OSError as error:

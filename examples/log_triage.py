@@ -24,7 +24,7 @@ VARIABLE = re.compile(r"0x[0-9a-f]+|\d+")
 def group_errors(file: str) -> list[str]:
     """Group the warnings and errors of a log file, with numbers replaced by #; most frequent first.
 
-    Each group has its count and the number of its first line.
+    Each of the at most 30 groups has its count and the number of its first line.
     """
     counts: Counter[str] = Counter()
     first: dict[str, int] = {}

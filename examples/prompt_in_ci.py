@@ -23,7 +23,7 @@ def stock(title: str) -> int:
 
 
 def evaluate(prompt: Path, cases: Path, *, record: bool, repeat: int) -> Evaluation:
-    """Run the cases on the recorded replies; if `record`, on a real model, and record them."""
+    """Evaluate a prompt on recorded replies; if `record`, ask a model and record its replies."""
     cassette = prompt.with_suffix(".cassette.jsonl")
     model: Recorder | Replay
     if record:

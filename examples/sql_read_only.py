@@ -39,7 +39,7 @@ def run(sql: str) -> list[tuple[object, ...]]:
 
 @tool(read_only=True)
 def schema() -> str:
-    """Return the CREATE statements of all tables."""
+    """Return the CREATE statements of all tables, indexes, views and triggers."""
     return "\n".join(
         str(sql) for (sql,) in run("SELECT sql FROM sqlite_master WHERE sql NOT NULL")[1:]
     )

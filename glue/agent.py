@@ -586,7 +586,7 @@ class Agent(Closeable, Generic[DepsT, OutputT]):
         return find_role(self.roles, name)
 
     def merge(self, *layers: Mapping[str, Any]) -> Settings:
-        """Return the settings of a run, merged from `layers` and the settings of the agent.
+        """Return the settings of a run; `layers` override the settings of the agent.
 
         The first layer that contains a setting decides it. A setting that no layer contains has
         the value of the agent.
@@ -636,7 +636,10 @@ class Agent(Closeable, Generic[DepsT, OutputT]):
 
 
 def _advice(name: str) -> str:
-    """Return where to pass a value for the attribute `name`, as the end of an error message."""
+    """Return the end of the error for an assignment to `name`: where to pass the value instead.
+
+    If no call takes a setting `name`, the text says that there is no such setting.
+    """
     takers = {"the call": Agent.run, "a session": Agent.session, "a new Agent": Agent.__init__}
     places = [f"to {place}" for place, taker in takers.items() if name in taker.__annotations__]
     if not places:

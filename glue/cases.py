@@ -185,7 +185,7 @@ def _json(wanted: Json, found: Json) -> str:
 
 
 def _difference(wanted: Json, found: Json, tolerance: float, path: str = "") -> str:
-    """Return the first difference between two JSON values as text, or "" if there is none.
+    """Return how `found` first differs from `wanted`, as text, or "" if `found` contains `wanted`.
 
     An object in `found` may have more fields than the object in `wanted`.
     """

@@ -52,7 +52,7 @@ def check_text(name: str, value: object) -> None:
 
 
 def check_list(name: str, value: object, example: str = "[...]") -> None:
-    """Raise TypeError unless `value` is an iterable that is not a string or a mapping."""
+    """Raise TypeError unless `value` is an iterable other than a string, a mapping or a class."""
     if isinstance(value, (str, Mapping, type)) or not isinstance(value, Iterable):
         raise TypeError(f"{name} must be a list, such as {name}={example}, not {show(value)}")
 

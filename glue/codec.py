@@ -115,7 +115,7 @@ def register(cls: type, write: Callable[[Any], Json], read: Reader) -> None:
 
 
 def to_json(value: Any) -> Json:
-    """Return the JSON of `value`, which `from_json` can decode.
+    """Return `value` as a JSON value, such as a dict or a list, that `from_json` can decode.
 
     The value may be a dataclass, an enum, bytes (written as base64), or a container of these.
     Raise TypeError for any other object.
@@ -127,7 +127,7 @@ def to_json(value: Any) -> Json:
 
 
 def to_plain(value: Any, other: Callable[[Any], Json] = str) -> Json:
-    """Convert any object to JSON for logs and displays. `from_json` cannot decode the result.
+    """Return any object as a JSON value for logs and displays. `from_json` cannot decode the value.
 
     Fields that have their default values are included, except in messages. Caches and the field
     `extra` are left out. `other` converts an object of an unknown class.

@@ -262,7 +262,8 @@ def keep_recent(n_messages: int | None = None, *, n_tokens: int | None = None) -
         agent = Agent("anthropic", compaction=keep_recent(20))
 
     The compactor keeps fewer messages if the limit would separate a tool call from its result. It
-    keeps the last reply and its results even if they are longer than the limit.
+    keeps the last reply and its results even if they are longer than the limit. If the first kept
+    message is in the middle of a run, the user's earlier messages in that run are kept too.
     """
     if (n_messages is None) == (n_tokens is None):
         raise TypeError("keep_recent takes either n_messages or n_tokens, such as keep_recent(20)")
@@ -306,7 +307,7 @@ class Summarize:
     max_tokens: int
 
     async def compact(self, messages: Sequence[Message], state: State) -> Sequence[Message] | None:
-        """Ask a model for a summary. Return it with the recent messages, or None to keep all.
+        """Return a model's summary and the recent messages, or None if all messages are recent.
 
         If the model writes no summary, return only the recent messages.
         """

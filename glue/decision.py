@@ -1,4 +1,4 @@
-"""Requests for permission, the decisions on them, and calls that wait for a decision."""
+"""Requests for permission, decisions on them, and calls that wait for a decision or a result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ Scope: TypeAlias = Literal["call", "target", "session", "always"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermissionTarget:
-    """The files or the command that a tool call affects, for permission rules and questions.
+    """The files that a tool call affects, or the command that the call runs.
+
+    Permission rules check the files and the command, and questions to the user show them.
 
     The function that is passed to `glue.tool` as `target=` returns a PermissionTarget or a string.
     """

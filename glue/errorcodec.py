@@ -14,7 +14,7 @@ _RECORDS = ("usage", "attempts", "pending")
 
 
 def _type_of(name: str) -> Any:
-    """Return the type of the error attribute `name`, which must be in `_RECORDS`."""
+    """Return the type of the values of the error attribute `name`, one of `_RECORDS`."""
     from glue.decision import PendingCall  # start-up: few errors have pending calls
 
     types = {
@@ -26,7 +26,10 @@ def _type_of(name: str) -> Any:
 
 
 def encode_error(error: BaseException) -> dict[str, Json]:
-    """Return the class name, the message and the attributes of an error as JSON."""
+    """Return the class name, the message and the attributes of an error as JSON, without `result`.
+
+    Attributes that are None are left out too.
+    """
     fields = {
         name: to_json(value) if name in _RECORDS else to_plain(value)
         for name, value in vars(error).items()

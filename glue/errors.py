@@ -121,10 +121,10 @@ def attach_result(error: BaseException, result: RunResult[Any] | None) -> None:
 
 
 def innermost(error: BaseException) -> BaseException:
-    """Return an error from inside an exception group, or `error` itself if it is not a group.
+    """Return the most serious error in an exception group, or `error` if it is not a group.
 
-    In a group, choose the first error that is not an `Exception`, such as KeyboardInterrupt, or
-    else the first error. If the chosen error is a group, choose from it in the same way.
+    The most serious error is the first that is not an `Exception`, such as KeyboardInterrupt, or
+    else the first error. If it is a group, choose from it in the same way.
     """
     while isinstance(error, BaseExceptionGroup):
         error = next(
@@ -243,11 +243,12 @@ class GuardHalted(RunError):
 
 
 class Stalled(RunError):
-    """The policy `StallBudget` ended the run after too many replies without a tool call."""
+    """The policy `StallBudget` ended the run: too many replies in a row without a tool call."""
 
     def __init__(self, budget: int, observed: int) -> None:
         super().__init__(
-            f"the model replied {observed} times without a tool call; StallBudget allows {budget}"
+            f"the model replied {observed} times in a row without a tool call; "
+            f"StallBudget allows {budget}"
         )
         self.budget, self.observed = budget, observed
 

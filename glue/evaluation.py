@@ -389,10 +389,10 @@ def _trial(
 
 
 async def _judge(runner: _Runner, judge: Model, trials: list[CaseTrial]) -> list[CaseTrial]:
-    """Ask the judge about the criteria of complete trials, and return trials with the verdicts.
+    """Ask the judge about complete trials. Return all trials but those that wait for a verdict.
 
-    Only the answer of a complete run is judged. A trial is left out if the judge has not answered
-    all of its criteria.
+    A complete trial gets the verdicts on its answer. It waits if the judge has not answered all of
+    its criteria. Other trials are returned unchanged.
 
     Each question is a trial of the judge, with a check of its verdict.
     """

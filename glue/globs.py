@@ -134,10 +134,10 @@ def _fits(part: re.Pattern[str] | str | None, name: str) -> bool:
 
 
 def _component(part: str, strict: bool) -> re.Pattern[str] | str:
-    """Return a component of a pattern, as a regular expression if it has special characters.
+    """Return a regex for a component of a pattern, or the component itself if it is plain text.
 
-    A component without special characters is returned as it is. If `strict`, the expression for
-    a malformed component matches nothing.
+    Plain text has no special characters. If `strict`, the regex for a malformed component matches
+    nothing.
     """
     if not SPECIAL.search(part):
         return part

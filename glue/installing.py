@@ -50,9 +50,10 @@ def command_for(direct_url: str, extra: str) -> str:
 
 
 def _checkout_url(folder: Path) -> str:
-    """Return the `direct_url.json` that pip would write for an editable install of a checkout.
+    """Return the direct_url.json text of an editable install, or "" if pyproject.toml is missing.
 
-    Return "" if the folder has no pyproject.toml, and so is not a checkout of a package.
+    pip would write this text for an editable install of the checkout `folder`. A folder without
+    pyproject.toml is not a checkout of a package.
     """
     if not (folder / "pyproject.toml").is_file():
         return ""

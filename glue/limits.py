@@ -66,7 +66,10 @@ class Outcome(StrEnum):
 
     @property
     def chain_end(self) -> str:
-        """The `reason` in a `ContinuationTerminated` event, if a run ends during a continuation."""
+        """The `reason` of a `ContinuationTerminated` event for a run with this outcome, as a text.
+
+        The event is emitted if the run ends while a cut reply is being continued.
+        """
         return _OUTCOMES[self][2]
 
 
@@ -200,10 +203,10 @@ def read_limits(source: LimitsSource | None) -> Limits:
 
 
 def override_limits(source: LimitsSource | None, **given: Any) -> LimitsSource:
-    """Return a copy of the limits with the fields in `given` replaced.
+    """Return limits with the fields in `given` replaced, or a function that returns such limits.
 
-    If `source` is a function, return a function that calls `source` and replaces the fields in its
-    result.
+    A function is returned if `source` is a function. The returned function calls `source` and
+    replaces the fields in its result.
     """
     if callable(source):
         return lambda: replace(read_limits(source), **given)

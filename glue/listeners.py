@@ -22,7 +22,7 @@ _warned: set[tuple[str, str, str | None]] = set()
 
 
 def warn_unknown_stop(reply: AssistantMessage) -> None:
-    """Log a warning about a reply with an unknown stop reason.
+    """Log a warning about the unknown stop reason of a reply, unless it was logged before.
 
     Each unknown stop reason of a model is logged once in a process.
     """
@@ -107,7 +107,7 @@ def join(given: Iterable[Listener | None]) -> Listener | None:
 
 
 def writers(stream: TextIO | None, tool_log: TextIO | None) -> list[Listener]:
-    """Return listeners that write replies to `stream` and tool names to `tool_log`.
+    """Return listeners that write replies to `stream` and tool names to `tool_log`, unless None.
 
     There is no listener for a file that is None.
     """

@@ -154,9 +154,9 @@ class Answer(Generic[T]):
         return OutputError(f"the model gave no answer of the required form: {faults}", self.faults)
 
     def finish(self, result: RunResult[Any]) -> RunResult[T]:
-        """Return a copy of `result` with the answer as its output.
+        """Return a copy of `result` with the answer as output, or `result` if no answer is valid.
 
-        If there is no valid answer, return `result` unchanged.
+        If `result` has no text, the copy has the text of the answer.
         """
         if not self.found:
             return result
@@ -193,7 +193,10 @@ class FinalTool:
 
 
 class Reask(Policy):
-    """A policy that reports the faults of an invalid answer to the model, at most twice a run."""
+    """A policy that reports invalid answers to the model, at most twice, and then fails the run.
+
+    The policy parses each reply without calls. A valid answer is stored in the `Answer` of the run.
+    """
 
     place = "output"
 

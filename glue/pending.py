@@ -143,10 +143,10 @@ def _pending(call: ToolCall, record: Mapping[str, Json]) -> list[PendingCall]:
 def rejections(
     messages: Sequence[Message], reason: str = ""
 ) -> list[tuple[ToolMessage, str | None]]:
-    """Return pairs: an error result for a pending call, and the id of the message after the result.
+    """Return error results for the pending calls, each with the id of the message that follows it.
 
-    The id is None if the result belongs at the end of the transcript. Calls that were to run after
-    the pending calls get an error result too.
+    The list contains pairs. The id is None if the result belongs at the end of the transcript.
+    Calls that were to run after the pending calls get an error result too.
     """
     if (reply := last_reply(messages)) is None:
         return []

@@ -89,9 +89,9 @@ async def perform(
 
 
 def _load_project(path: str | os.PathLike[str], tools: list[AnyTool]) -> str:
-    """Load a project folder, and return the text about the project for the system prompt.
+    """Load a project, add a tool for its skills to `tools`, and return its system prompt text.
 
-    If the project has skills, add the tool that reads skills to `tools`.
+    The tool is added only if the project has skills and `tools` has no tool with the name `skill`.
     """
     from glue.project import load_project, skill_tool  # start-up: few agents have one
 
@@ -104,10 +104,10 @@ def _load_project(path: str | os.PathLike[str], tools: list[AnyTool]) -> str:
 def _add_output(
     wanted: Any, provider: Provider, tools: list[AnyTool], policies: list[Policy]
 ) -> Answer[Any]:
-    """Prepare a run for an answer of the type `wanted`, and return the Answer that will hold it.
+    """Add a policy for answers of the type `wanted`, perhaps a tool too; return an empty Answer.
 
-    Add the policy that asks again after an invalid answer to `policies`. If the provider cannot
-    force JSON replies, add the tool that the model calls with its answer to `tools`.
+    The policy asks again after an invalid answer; it is added to `policies`. If the provider cannot
+    force JSON replies, the tool that the model calls with its answer is added to `tools`.
     """
     # Loads jsonschema, which a run without an output does without.
     from glue.output import Answer, Output, Reask
@@ -133,10 +133,11 @@ def _request(settings: Settings, system: str, answer: Answer[Any] | None) -> Req
 def _host(
     agent: Agent[Any, Any], settings: Settings, identity: Mapping[str, str], host: Host
 ) -> Host:
-    """Return a copy of `host` with the deps, the permission and the hooks of the settings.
+    """Return a copy of `host` with deps, permission and hooks of the settings, or else the parent.
 
-    If the settings of a sub-agent lack one of these values, the value of its parent is used. Raise
-    TypeError if `deps` does not have the type that the agent requires.
+    The values of the parent are used if the settings of a sub-agent lack them. The copy also has
+    the identity of the run. Raise TypeError if `deps` does not have the type that the agent
+    requires.
     """
     deps, permission, hooks = settings.deps, settings.permission, settings.hooks
     if (above := host.parent) is not None:  # the values that a sub-agent lacks

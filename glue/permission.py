@@ -197,7 +197,7 @@ class Rules:
         return answer
 
     def _follow(self, request: PermissionRequest) -> tuple[Decision | None, str, str, Permission]:
-        """Apply the rules. Return a decision or None, two reasons for doubt, and the next policy.
+        """Return a decision or None, two reasons why rules may apply, and the next policy to ask.
 
         If these rules do not decide, those of `otherwise` are applied, if it is a `Rules` too.
 
@@ -478,9 +478,10 @@ def remember_decision(
 
 
 async def as_decision(answer: object) -> Decision:
-    """Convert the answer of a policy or a callback, which may be awaitable, to a Decision.
+    """Convert an answer to a Decision: True allows the call, and any other value refuses the call.
 
-    True allows the call. Any answer other than True or a Decision refuses the call.
+    A Decision is returned unchanged. The answer is that of a policy or of the callback of `Ask`,
+    and is awaited if it is awaitable.
     """
     if inspect.isawaitable(answer):
         answer = await answer

@@ -70,7 +70,7 @@ class RunResult(Generic[OutputT]):
 
     @property
     def pending(self) -> tuple[PendingCall, ...]:
-        """The calls that wait for a decision or a result, if the outcome is `paused`."""
+        """The calls that wait for a decision or a result, or () if the outcome is not `paused`."""
         return pending_calls(self.messages) if self.outcome is Outcome.PAUSED else ()
 
     @property

@@ -126,8 +126,9 @@ def mask_values(text: str, values: Iterable[str], mask: str = MASK) -> str:
 
 
 def mask_secrets(value: Json) -> Json:
-    """Return a copy of a JSON value, with the secrets in all its strings replaced by a mask.
+    """Return a copy of a JSON value in which a mask replaces the secrets in all string values.
 
+    The keys of objects are not changed.
     Secrets are the values of environment variables with names such as A_TOKEN, in plain form and
     with the escapes of JSON, and texts that look like a well-known key.
 
@@ -398,10 +399,9 @@ def _unescape(token: str) -> str:
 
 
 def _projections(text: str) -> list[View]:
-    """Return the text and its decoded copies, each as a view.
+    """Return the text, its decoded copies, and copies without `0x` prefixes or tags, as views.
 
-    Two further copies leave out `0x` prefixes and tags, which may separate the characters of a
-    secret.
+    Such prefixes and tags may separate the characters of a secret.
     """
     views = _views(text)
     bare, places = views[0]
@@ -414,7 +414,7 @@ def _projections(text: str) -> list[View]:
 
 
 def _letters_and_digits(text: str, spans: list[Span]) -> View:
-    """Return a view reduced to lower-case letters and digits."""
+    """Return a view of only the letters and digits of a text, with the letters in lower case."""
     folded: Sequence[str] = text.lower()
     if not text.isascii():
         folded = [unicodedata.normalize("NFKD", char).casefold() for char in text]

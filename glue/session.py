@@ -593,10 +593,11 @@ class Session(Closeable, Generic[DepsT, OutputT]):
 
     @asynccontextmanager
     async def _turn(self, cancel: Cancel) -> AsyncIterator[Log | None]:
-        """Reserve the session for one prompt, and yield the open log of the session.
+        """Reserve and lock the session for a prompt. Yield its log, or None after a cancellation.
 
-        If another prompt runs, raise SessionBusy, or wait for its end if `queue` is True. Yield
-        None if the prompt was cancelled while it waited.
+        If another prompt runs, or another writer has locked the session, raise SessionBusy, or wait
+        if `queue` is True. A prompt that a tool sends to its own session always raises SessionBusy.
+        Yield None if `cancel` was called while the prompt waited.
         """
         if self._turns and not self.queue:
             raise SessionBusy(
@@ -636,11 +637,10 @@ class Session(Closeable, Generic[DepsT, OutputT]):
 
     @asynccontextmanager
     async def _open(self, cancel: Cancel) -> AsyncIterator[Log | None]:
-        """Lock the conversation in the store until the block ends, and yield its log or None.
+        """Lock the conversation in the store. Yield its log, or None if cancelled while waiting.
 
-        No other object or process can write to it meanwhile. If it is locked already, raise
-        SessionBusy, or wait if `queue` is True. Yield None if the prompt was cancelled while it
-        waited.
+        Until the `with` block ends, no other object or process can write to the conversation. If it
+        is locked already, raise SessionBusy, or wait if `queue` is True.
         """
         entered, failures = False, 0
         while not entered:

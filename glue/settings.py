@@ -427,9 +427,10 @@ def _tool_hint(value: Any) -> str:
 
 
 def instructions_text(given: Instructions | None) -> tuple[str, Mapping[str, str]]:
-    """Return the text of instructions, and a dict with the name and version of a catalog prompt.
+    """Return the text of instructions, and the identity of a catalog prompt or {} for plain text.
 
-    The text is "" if `given` is None. The dict is {} if `given` is None or a plain text.
+    The identity is a dict with the name and version of the prompt. If `given` is None, return ""
+    and {}.
     """
     if given is None or type(given) is str:
         return given or "", {}

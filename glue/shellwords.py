@@ -63,7 +63,10 @@ def read(command: str | Sequence[str]) -> tuple[str, ...] | None:
 
 
 def _split(line: str) -> list[str]:
-    """Return the words of a shell line with their quotes, or [] if the line has other syntax."""
+    """Return the words of a shell line with their quotes, or [] if a part is not a literal word.
+
+    A literal word consists of quoted text and of characters without a meaning for a shell.
+    """
     found: list[str] = []
     at = 0
     while at < len(line):
@@ -76,7 +79,7 @@ def _split(line: str) -> list[str]:
 
 
 def may_hide(command: str | Sequence[str], program: str) -> bool:
-    """Return whether a command may run `program` although the name of the program is not in it.
+    """Return whether quotes, escapes, wildcards or expansions in a command may hide a program name.
 
     In a shell line, quotes, escapes, wildcards and expansions can hide the name. The words of a
     plain command hide nothing from the shell. But `sh -c` and `env -S` read a word as code, so

@@ -215,7 +215,7 @@ def _disconnect(
 
 
 def _rename(function: Any, name: str, returns: str, summary: str) -> None:
-    """Set the name, the return annotation and the docstring of a wrapper such as `run_sync`.
+    """Set the name, return annotation and docstring of `function`, a wrapper such as `run_sync`.
 
     The parameters and their descriptions stay those of the wrapped function. `inspect.signature`
     reads `__wrapped__`, which is replaced by a copy that has the new return annotation.
@@ -235,7 +235,10 @@ def _rename(function: Any, name: str, returns: str, summary: str) -> None:
 
 
 def _name(function: Callable[..., Any], name: str = "") -> str:
-    """Return a function's name with its class, such as "Agent.run"; `name` replaces "run"."""
+    """Return a function's name with its class, such as "Agent.run"; `name` replaces "run".
+
+    For a method `__init__`, return the name of the class.
+    """
     full = function.__qualname__.removesuffix(".__init__")
     if not name:
         return full
@@ -298,7 +301,10 @@ def _check(
 
 
 def _hint(name: str, value: object, known: frozenset[str]) -> str:
-    """Return advice on the unknown keyword `name`: the right argument, or a similar known name."""
+    """Return advice on the unknown keyword `name`: the right argument, or a similar known keyword.
+
+    If no known keyword is similar, the advice lists all known keywords.
+    """
     if "limits" in known and name in Limits.__dataclass_fields__:
         return f"use limits=glue.Limits({name}={show(value)})"
     if "request" in known and (field := _SYSTEM_KEYWORDS.get(name, name)) in _REQUEST_FIELDS:

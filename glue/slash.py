@@ -100,7 +100,7 @@ async def answer(
 
 
 def model_name(session: Session[Any, Any]) -> str:
-    """Return the model name that the user gave a session, or the name of a provider object."""
+    """Return the name of a session's model, or of its provider if a provider object is set."""
     model: Any = session.settings.model
     return model if isinstance(model, str) else str(model.name)
 

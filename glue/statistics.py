@@ -28,7 +28,10 @@ def mean(values: Sequence[float]) -> float:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return a percentile: the smallest value that is not below the given `share` of values.
+    """Return the percentile of the values for a `share` from 0 to 1, by the nearest-rank method.
+
+    At least this share of the values are equal to the returned value or lower. `values` must not be
+    empty.
 
     >>> percentile([4, 1, 3, 2], 0.5)
     2
@@ -44,6 +47,7 @@ def interval(
 
     `scores` contains one score for each case: the mean of its trials. A perfect case and a failed
     case are added first. Otherwise ten passed cases would have an interval without any width.
+    If there are no scores, return (0.0, 1.0).
 
     >>> low, high = interval([1.0] * 10)
     >>> low < 0.8, high
@@ -135,9 +139,10 @@ def sign_flip_p(differences: Sequence[float]) -> float:
 
 
 def cases_needed(differences: Sequence[float]) -> int | None:
-    """Return how many cases are needed to detect the mean difference, or None if it is 0.
+    """Return the number of cases needed to detect the mean difference, or None if the mean is 0.
 
-    With so many cases, four of five evaluations find the difference (80 % power, p below 0.05).
+    The number counts all cases of an evaluation. With so many cases, four of five evaluations find
+    the difference (80 % power, p below 0.05).
     """
     average = mean(differences)
     if abs(average) < 1e-9:

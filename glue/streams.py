@@ -52,7 +52,7 @@ class Events(Generic[OutputT]):
 
     @property
     def result(self) -> RunResult[OutputT]:
-        """The result of the run. If the run has not ended or has failed, raise an error."""
+        """The result of the run. Raise RuntimeError before its end, or the error of the run."""
         if self._error is not None:
             raise self._error
         if self._result is None:
@@ -155,7 +155,7 @@ class SyncEvents(Generic[OutputT]):
 
     @property
     def result(self) -> RunResult[OutputT]:
-        """The result of the run. If the run has not ended or has failed, raise an error."""
+        """The result of the run. Raise RuntimeError before its end, or the error of the run."""
         return self._events.result
 
     def __enter__(self) -> Self:

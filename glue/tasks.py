@@ -123,9 +123,9 @@ async def background() -> AsyncIterator[TaskGroup]:
 
 
 def caller() -> Callable[[Callable[[], object]], None]:
-    """Return a function that schedules calls of other functions in the current event loop.
+    """Return a function with which any thread can schedule calls in the current event loop.
 
-    Any thread or signal handler may call the returned function.
+    A signal handler may also call the returned function. Nothing is called if the loop has ended.
     """
     if on_asyncio():
         soon: Callable[..., object] = asyncio.get_running_loop().call_soon_threadsafe
@@ -296,7 +296,9 @@ _busy: set[_Worker] = set()
 
 @atexit.register
 def _stop_workers() -> None:
-    """Raise SystemExit in worker threads that still run, and wait briefly for their end.
+    """At the end of the process, raise SystemExit in busy worker threads and wait for them.
+
+    The wait ends after `_EXIT_SECONDS`.
 
     The interpreter stops daemon threads at any point of their code. A thread that is stopped while
     it prints never releases the lock of stdout, and the interpreter aborts with a fatal error when

@@ -1,4 +1,4 @@
-"""A registry of tool names that permission rules may mention even if an agent lacks the tool."""
+"""A registry of tool names that a rule of `Rules` may name, even if the agent lacks the tool."""
 
 from __future__ import annotations
 

@@ -42,7 +42,10 @@ class Prompt(str):
 
     @property
     def identity(self) -> Mapping[str, str]:
-        """The prompt's name, version and hash, which a run records to find its prompt later."""
+        """A dict with the prompt's name, version and hash, which a run stores for later lookup.
+
+        A run that has the prompt as instructions adds the dict to the meta of its user message.
+        """
         return {"prompt": self.name, "prompt_version": self.version, "prompt_hash": self.hash}
 
 
@@ -132,7 +135,11 @@ def _prompt_files(folder: Traversable) -> list[Traversable]:
 
 
 def _locate(source: str | os.PathLike[str] | Traversable) -> tuple[Traversable, str]:
-    """Return the folder of `source` (a path or `package:folder`), and its name for messages."""
+    """Return the folder that `source` names, and the name of the folder for messages.
+
+    `source` is a path, a path into a zip file, `package:folder`, or a folder object, which is
+    returned unchanged. Raise PromptError if the package does not exist.
+    """
     if not isinstance(source, str) and not hasattr(source, "__fspath__"):
         return source, source.name
     text = str(source)

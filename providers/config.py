@@ -32,9 +32,9 @@ _TYPE_NAMES: dict[Any, str] = {
 
 
 def locate() -> tuple[Path, int]:
-    """Return the path of the user's config.toml and its time of change in nanoseconds.
+    """Return the path of config.toml and its time of change, or 0 if the file is missing.
 
-    The time is 0 if the file is missing and -1 if it cannot be read. A config.toml in a checkout is
+    The time is in nanoseconds, and -1 if the file cannot be read. A config.toml in a checkout is
     never read: a repository must not choose where keys are sent.
     """
     path = config_dir() / "config.toml"
@@ -47,12 +47,12 @@ def locate() -> tuple[Path, int]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Parse config.toml, and return its tables. Raise ConfigError if the file is not valid."""
+    """Return all of config.toml as a dict; raise ConfigError if it cannot be read or parsed."""
     return parse_toml(read_text(path), str(path))
 
 
 def own_entries(path: Path, tables: Any) -> list[Entry]:
-    """Return a catalog entry for each `[providers.NAME]` table of config.toml.
+    """Return a list with a catalog entry for each `[providers.NAME]` table of config.toml.
 
     Raise ConfigError if a table is invalid. `path` is the file that the error names.
     """

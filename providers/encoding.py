@@ -52,7 +52,7 @@ BAD_SHAPE = (
 
 
 def dumps(value: Json) -> bytes:
-    """Encode a value as compact JSON; half a surrogate pair becomes "?", and NaN becomes null."""
+    """Return a value as compact JSON bytes; half a surrogate pair becomes "?", NaN becomes null."""
     try:
         text = _encode_strictly(value)
     except ValueError:
@@ -61,12 +61,12 @@ def dumps(value: Json) -> bytes:
 
 
 def join(values: Iterable[Json]) -> bytes:
-    """Encode values as JSON and join them with commas, for use inside an array."""
+    """Return values as JSON bytes joined with commas, for use inside an array."""
     return b",".join(map(dumps, values))
 
 
 def quote(text: str) -> bytes:
-    """Encode a string as JSON, with quotes."""
+    """Return a string as JSON bytes, with quotes."""
     quoted: str = encode_basestring(text)
     return quoted.encode("utf-8", "replace")
 
@@ -97,7 +97,7 @@ _PAIRS = (
 
 
 def assemble(fields: Mapping[str, Json], options: Mapping[str, Json] | None = None) -> bytes:
-    """Encode fields and the user's options as the JSON body of a request.
+    """Return fields as the JSON body of a request, in bytes; the user's options override fields.
 
     Fields that are None are left out. A value of bytes is JSON already; a list of bytes becomes an
     array. An option replaces the field of the same name, but objects are merged, and the lists
@@ -198,7 +198,10 @@ def block_memo(block: tuple[Message, ...], key: str) -> Json:
 
 
 def keep_block(block: tuple[Message, ...], key: str, value: Json) -> None:
-    """Store a value under a key for a block of BLOCK messages. Do nothing for a shorter block."""
+    """Store a value under a key in the memo of a block's last message, for `block_memo`.
+
+    Do nothing if the block has fewer than BLOCK messages.
+    """
     if len(block) == BLOCK:
         block[-1].memo["block", key] = (block[:-1], value)
 
@@ -415,9 +418,9 @@ def rewritten(
 
 
 def lower(effort: Effort | None, levels: Sequence[str]) -> str | None:
-    """Return the reasoning level to send: the effort if `levels` has it, or the next lower level.
+    """Return the reasoning level to send for an effort, or None if no level should be sent.
 
-    If no level is lower, return the lowest. Return None if the request should not name a level.
+    The level is the effort if `levels` has it, else the next lower level, else the lowest level.
     """
     if effort is None or effort in levels:
         return effort
@@ -456,7 +459,7 @@ def is_text(part: File) -> bool:
 
 
 def taken(parts: Iterable[Part], facts: Facts) -> Iterator[Said]:
-    """Yield the parts of a message; images and files that the model does not accept become texts.
+    """Yield the texts, images and files of a message; media the model refuses become texts.
 
     Thinking, calls and empty texts are left out.
     """

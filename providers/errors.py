@@ -69,9 +69,9 @@ def _reset_wait(headers: Mapping[str, str], now: float) -> float | None:
 
 
 def _wait(value: str, now: float) -> float | None:
-    """Parse a duration, a Unix time or a date, and return the seconds from now until then.
+    """Return the seconds from now that a duration, Unix time or date means; None for other texts.
 
-    A Unix time may be in seconds or milliseconds. Return None for any other value.
+    A Unix time may be in seconds or milliseconds.
     """
     wait = _real(value) if seconds(value) is None else seconds(value)
     if wait is not None:

@@ -101,11 +101,11 @@ def open_entry(
 
 
 def find_base_url(entry: Entry, environ: Mapping[str, str]) -> str:
-    """Return the base URL of a provider, from an environment variable or from its catalog entry.
+    """Return the base URL of a provider; raise ConfigError if a variable in the URL is not set.
 
-    The variable is NAME_BASE_URL, or another that the entry names. In the URL of the entry,
-    placeholders such as {AZURE_OPENAI_ENDPOINT} are filled in from the environment. Raise
-    ConfigError if a variable without a default is not set.
+    The URL comes from the variable NAME_BASE_URL, from another variable that the entry names, or
+    from the entry. In the URL of the entry, placeholders such as {AZURE_OPENAI_ENDPOINT} are filled
+    in from the environment; a placeholder may contain a default.
     """
     own = entry.name.upper().replace("-", "_") + "_BASE_URL"
     for variable in (own, *entry.base_url_env):

@@ -175,10 +175,10 @@ class Failover(Closeable):
         return (self._on_refusal and is_refusal) or is_empty(done.message)
 
     def _order(self) -> list[int]:
-        """Return the positions of the providers that are not cooling down, in the order to ask.
+        """Return the positions of the providers to ask, in order.
 
-        If every provider is cooling down, return the positions of the providers whose last failure
-        was transient.
+        They are the providers that are not cooling down. If every provider is cooling down, they
+        are the providers whose last failure was transient.
         """
         now, every = self._clock(), range(len(self.providers))
         ready = [index for index in every if self._cold_until.get(index, 0.0) <= now]
@@ -187,9 +187,9 @@ class Failover(Closeable):
         ]
 
     def _cool_down(self, index: int, error: ProviderError) -> float:
-        """Start the cooldown of a provider after an error, and return its length in seconds.
+        """Start the cooldown of a provider after an error; return its seconds, or 0 if none starts.
 
-        Return 0 if the kind of error needs no cooldown.
+        After a wrong key or a spent quota, the cooldown is infinite.
         """
         if error.kind in ("auth", "quota"):
             cooldown: float | None = inf

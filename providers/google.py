@@ -136,9 +136,10 @@ def has_credentials(environ: Mapping[str, str]) -> bool:
 
 
 def find_login(environ: Mapping[str, str]) -> dict[str, Json]:
-    """Return the login in the file that GOOGLE_APPLICATION_CREDENTIALS names, or else in gcloud's.
+    """Return the login in a credentials file; raise ConfigError if the file cannot be read.
 
-    Raise ConfigError if the file does not exist or cannot be read.
+    The file is the one that GOOGLE_APPLICATION_CREDENTIALS names. If the variable is not set, the
+    file is application_default_credentials.json in the folder of gcloud.
     """
     named = environ.get("GOOGLE_APPLICATION_CREDENTIALS", "")
     folder = environ.get("CLOUDSDK_CONFIG") or os.path.join(

@@ -17,7 +17,7 @@ from glue.providers.registry import key_available, known, lookup, new, plugins
 
 
 def list_providers(environ: Mapping[str, str] = os.environ) -> list[dict[str, Any]]:
-    """Return a dict for each provider, with its wire, key variable, default model and window.
+    """Return a list with a dict for each provider: wire, key variable, default model and window.
 
     The keys are name, wire, key (its variable), key_set (None if no key is needed), model (the
     default) and window.

@@ -75,7 +75,10 @@ class LocalModel(OpenAIChat):
 
 
 class _Native:
-    """A LocalModel that sends tools to its server, and never describes them in the prompt."""
+    """A provider that sends the requests of a LocalModel to its server, with the tools as tools.
+
+    If the chat template does not support tools, `with_prompt_tools` wraps this provider.
+    """
 
     def __init__(self, outer: LocalModel, stream: Callable[..., Any]) -> None:
         self.name, self.model, self.capabilities = outer.name, outer.model, outer.capabilities

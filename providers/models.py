@@ -154,9 +154,10 @@ def date() -> str:
 
 @functools.cache
 def _fallbacks() -> dict[str, list[str]]:
-    """Return the fallback providers of each provider that has any, in the order of the search.
+    """Return for each provider the other providers whose models `find` searches next, in order.
 
-    `find` searches their tables for a model that is missing in the table of the provider itself.
+    `find` searches them for a model that is missing in the table of the provider itself. A provider
+    without fallbacks is not in the dict.
     """
     found: dict[str, list[str]] = _value("fallbacks")
     for name, source in _MODELS_FROM.items():

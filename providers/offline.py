@@ -97,7 +97,7 @@ class Offline:
 
 
 class StandIn(Offline):
-    """The provider "offline:stand-in": it imitates a model if the user has set no key.
+    """The provider "offline:stand-in", which imitates a model on a terminal if no key is set.
 
     It answers only if a person at a terminal reads that no model answered. In a pipe, in CI, or if
     an output type is wanted, it raises `missing`: its answer would look like that of a model.
@@ -244,7 +244,11 @@ class _Values:
         self.names: list[str] = re.findall(r"(?<=[^.?!\s] )[A-Z][\w'-]*(?: [A-Z][\w'-]*)*", text)
 
     def fill(self, schema: Json, name: str = "", root: Json = None, depth: int = 0) -> Json:
-        """Return a value for the schema of field `name`; `root` is the schema with `$defs`."""
+        """Return a value for the schema of the field `name`, or None if no value can be made.
+
+        No value can be made if the schema is not an object or is nested too deeply. `root` is the
+        schema with `$defs`.
+        """
         root = schema if root is None else root
         if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
             return None

@@ -315,7 +315,10 @@ def _indexed(message: dict[str, Json]) -> dict[str, Json]:
 
 
 class _ThinkTags:
-    """A filter that splits streamed text at <think> tags into thinking and text."""
+    """A filter that splits streamed text into a <think> block at its start and the text after it.
+
+    A <thinking> block is recognised too. Later tags stay in the text.
+    """
 
     def __init__(self) -> None:
         self._held = ""  # characters that may be the start of a tag
@@ -404,7 +407,11 @@ class OpenAIEncoder(wire.Encoder):
         return tools, _CHOICES.get(self.request.tool_choice, named) if tools else None
 
     def is_strict(self, tool: ToolSpec) -> bool:
-        """Return whether a tool is sent as strict, which makes its arguments match its schema."""
+        """Return whether to send a tool as strict: only for OpenAI's models and strict schemas.
+
+        The arguments of a strict tool always match its schema. `encoding.is_strict_tool` describes
+        strict schemas.
+        """
         return self._serves_openai and encoding.is_strict_tool(tool.parameters)
 
     @property
@@ -416,7 +423,10 @@ class OpenAIEncoder(wire.Encoder):
         return f"{self.wire} strict" if self._serves_openai else self.wire
 
     def cache_key(self) -> str | None:
-        """Return the prompt cache key: a hash of system prompt and tool names; None for no key."""
+        """Return a hash of system prompt and tool names as prompt cache key, or None for no key.
+
+        No key is sent if the request does not use prompt caching, or if the server takes no key.
+        """
         if not self.request.cache or self.quirks.cache != "key":
             return None
         return encoding.short_id(
@@ -445,7 +455,11 @@ class OpenAIEncoder(wire.Encoder):
 
 
 def argument_text(call: ToolCall) -> str:
-    """Return the arguments of a call as the text of a JSON object, which servers require."""
+    """Return the arguments of a call as a JSON object in text; wrap any other value in an object.
+
+    Servers require an object. The key `arguments` of the new object has the value, or the raw text
+    if the text is not valid JSON. Blank arguments become an empty object.
+    """
     value = encoding.arguments(call)
     return (
         call.arguments

@@ -364,7 +364,7 @@ class ResponsesEncoder(OpenAIEncoder):
         return {"type": f"{kind}_output", "call_id": call_id, "output": output or ""}
 
     def _is_custom(self, call_id: str) -> bool:
-        """Return whether `call_id` is the id of a custom tool call of the requested model.
+        """Return whether the requested model made a custom tool call with the id `call_id`.
 
         The input of a custom tool call is a text. Calls of other models do not count.
         """
@@ -403,7 +403,7 @@ class ResponsesEncoder(OpenAIEncoder):
         return items
 
     def _reasoning_before(self, sealed: Sequence[tuple[Json, Json]], follower: Json) -> list[Json]:
-        """Return the items of `sealed` that the request may contain directly before `follower`.
+        """Return the reasoning items of `sealed` that the server accepts right before `follower`.
 
         `sealed` contains reasoning items, each with the item that followed it originally.
         `follower` is the item that comes next in the request.

@@ -259,7 +259,10 @@ def _parsed(message: AssistantMessage, *, is_forced: bool) -> AssistantMessage:
 
 
 def _bodies(text: str) -> list[str]:
-    """Return the texts between the call tags, and the text after a tag that is not closed."""
+    """Return the text after each opening call tag, up to its closing tag if it has one.
+
+    Without a closing tag, the text ends at the next opening tag or at the end of `text`.
+    """
     return [piece.partition(CLOSE)[0] for piece in text.split(OPEN)[1:]]
 
 

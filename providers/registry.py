@@ -112,9 +112,10 @@ def new(spec: str = "", **options: Any) -> Provider:
 
 
 def _failover_list(specs: Sequence[str], *, buffer: bool = False, **options: Any) -> Provider:
-    """Return a failover list of the providers whose key is set.
+    """Return a provider that tries, in order, the providers in `specs` whose key is set.
 
-    The list is retried as a whole, so that retries of one provider do not delay the next.
+    Log a warning that names the providers without a key. Raise MissingKey if all of them have none.
+    The failover list is retried as a whole, so that retries of one provider do not delay the next.
     """
     keyless = [spec for spec in specs if "key" not in options and not key_available(spec)]
     if len(keyless) == len(specs):
@@ -372,7 +373,11 @@ def _load_plugin(name: str) -> None:
 
 
 def _load_config() -> None:
-    """Read the providers and aliases of the user's config.toml, if the file has changed."""
+    """Register the providers and store the aliases of config.toml if the file has changed.
+
+    A file that cannot be read or parsed is reported only if an unknown name is asked for. Raise
+    ConfigError if a provider or the table of aliases is invalid.
+    """
     path, stamp = config.locate()
     if _config_read == {str(path): stamp}:
         return

@@ -104,7 +104,8 @@ class Encoder(ABC):
     def level(self) -> str | None:
         """Return the reasoning level to send, or None. If it is not the wanted level, add a note.
 
-        If the result is None, no level is sent.
+        If the result is None, no level is sent. The level "none" adds no note for a model without
+        levels, because such a model never reasons.
         """
         effort, levels = self.request.reasoning, self.facts.efforts
         level = encoding.lower(effort, levels)
@@ -131,7 +132,11 @@ class Encoder(ABC):
         return forced
 
     def temperature(self, *, thinks: bool = False) -> float | None:
-        """Return the temperature to send. If the model accepts none, add a note and return None."""
+        """Return the temperature to send, or None. Add a note if the model refuses a temperature.
+
+        Some models refuse a temperature while they think; `thinks` means that the model thinks. If
+        the request sets no temperature, the result is None without a note.
+        """
         temperature = self.request.temperature
         if temperature is None or (self.facts.sampling and not thinks):
             return temperature
@@ -246,7 +251,7 @@ class Encoder(ABC):
         return encoding.join(self.user(message, content)), b""
 
     def _note_attachments(self, parts: Iterable[Part]) -> None:
-        """Add to `notes` each image or file that the server gets only as a text placeholder."""
+        """Add a note for each image or file that is sent only as a text placeholder."""
         for part in parts:
             if isinstance(part, Image):
                 kinds, kind = self.facts.images, encoding.image_type(part)
@@ -513,9 +518,9 @@ class Decoder:
         return self._parts([self.blocks[at] for at in sorted(self.blocks)], cut=cut)
 
     def _sealed(self, block: Block) -> Json:
-        """Return the fields of an opaque block, to send back to the server later.
+        """Return the fields of an opaque block to send back, or None if its input is incomplete.
 
-        Return None if the streamed input of the block is not complete JSON.
+        The input is incomplete if its streamed text is not valid JSON.
         """
         kept, text = block.kept(), "".join(block.texts)
         try:
@@ -764,7 +769,11 @@ class Wire(Closeable):
     async def headers(
         self, options: Mapping[str, Json], target: str, body: bytes
     ) -> Mapping[str, str]:
-        """Return the headers of one request, in addition to the headers that all requests have."""
+        """Return the extra headers of one request, and mask their tokens in logs and errors.
+
+        By default, the extra headers come from `login`; without a login there are none. All other
+        headers are the same for each request, and `http` adds them.
+        """
         if self.login is None:
             return {}
         headers = await self.login.headers()
@@ -799,9 +808,10 @@ class Wire(Closeable):
             raise ProviderError(text, kind="protocol", provider=self.name) from None
 
     def _check(self, request: Request, model: str) -> None:
-        """Raise ProviderError if the model does not accept an attachment after the last reply.
+        """Raise ProviderError if the model does not accept an attachment of a new user message.
 
-        Attachments of earlier turns are replaced by a description when they are encoded.
+        The new messages are those after the last reply. In other messages and in tool results, the
+        encoder replaces such an attachment by a text placeholder.
         """
         for message in reversed(request.messages):
             if isinstance(message, AssistantMessage):

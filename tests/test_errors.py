@@ -189,7 +189,7 @@ def request(tool: str, target: str) -> PermissionRequest:
         ),
         (
             errors.Stalled(2, 3),
-            "the model replied 3 times without a tool call; StallBudget allows 2",
+            "the model replied 3 times in a row without a tool call; StallBudget allows 2",
         ),
         (errors.Cancelled(), "the run was cancelled"),
         (errors.ContextOverflow(), "the transcript no longer fits the model's context window"),

@@ -37,10 +37,10 @@ _MAIN = 200  # characters that make the main part of a page worth showing alone
 
 
 def html_to_text(page: str, base_url: str = "") -> tuple[str, str]:
-    """Return the title and the text of a page; links are resolved against `base_url`.
+    """Return the title of a page, and the text of its main part or else of the whole page.
 
-    If the page marks its main part (`main` or `article`), and this part has at least 200
-    characters, its text is returned alone.
+    The main part is marked with `main` or `article`; if it has fewer than 200 characters, the text
+    of the whole page is returned. Links are resolved against `base_url`.
 
     >>> html_to_text("<title>Rain</title><h1>Today</h1><p>Dry, <a href='/b'>more</a>", "http://a/")
     ('Rain', '# Today\\n\\nDry, [more](http://a/b)')
@@ -256,7 +256,7 @@ class _Writer:
             self.words.append(mark)
 
     def close_link(self) -> None:
-        """End the open link, if any: write it as `[text](address)`."""
+        """End the open link, if any; write `[text](address)`, or the text if it has no address."""
         if self.link is None:
             return
         (start, address), self.link = self.link, None
@@ -299,9 +299,9 @@ class _Writer:
         self.lines.append((self.main > 0, line))
 
     def finish(self) -> tuple[str, str]:
-        """End the last line, and return the title and the text of the page.
+        """End the last line; return the title, and the text of the main part or else of the page.
 
-        If the main part of the page is long enough, the text is the main part only.
+        The text of the page is returned if the main part has fewer than 200 characters.
         """
         if self.code is not None:
             self.end("pre")

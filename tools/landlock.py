@@ -1,7 +1,8 @@
-"""Run a child process that can only read some folders, with Landlock of the Linux kernel.
+"""Start a child process that can read only certain folders and write to none, with Landlock.
 
-Even if an attacker swaps a folder for a link while the child runs, the child cannot follow the
-link elsewhere. On other systems, and on kernels without Landlock, the child starts without it.
+Landlock is a part of the Linux kernel. Even if an attacker swaps a folder for a link while the
+child runs, the child cannot follow the link elsewhere. On other systems, and on kernels without
+Landlock, the child starts without it.
 """
 
 from __future__ import annotations

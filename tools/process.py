@@ -117,7 +117,7 @@ def _read_output(
     out: bytearray,
     err: bytearray,
 ) -> str:
-    """Read a child's output into `out` and `err`; return why reading stopped, "" at its end.
+    """Store a child's output in `out` and `err`; return why reading stopped, "" if the child ended.
 
     The other results are "deadline", "cancelled", "cap" and "enough". `out` gets the standard
     output, unless there is a sink, and `err` the start of standard error.

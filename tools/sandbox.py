@@ -296,10 +296,9 @@ def _remove(folder: str) -> None:
 
 
 def open_sandbox(sandbox: Sandbox | str, root: str | os.PathLike[str]) -> SandboxRunner | None:
-    """Return a runner that confines commands, or None if commands run without a sandbox.
+    """Return a sandbox runner; if none works, return None, or raise ConfigError if one is required.
 
-    None is returned for "off", or if no sandbox works and `sandbox` does not require a sandbox.
-    Raise ConfigError if a required sandbox does not work. A runner makes its private folders.
+    None is also returned for "off". A runner confines commands, and makes its private folders.
 
     Args:
         sandbox: a Sandbox, or "auto" for the usual sandbox if one works, "require" for the usual

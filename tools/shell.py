@@ -511,7 +511,7 @@ class _Jobs:
 
 
 def _end_all(jobs: dict[int, ShellCommand]) -> None:
-    """Stop all commands, and wait at most 3 seconds for the thread of each command."""
+    """Stop all commands, then wait for their threads, one by one, at most 3 seconds for each."""
     for job in jobs.values():
         job.stop.set()
     for job in jobs.values():

@@ -834,9 +834,11 @@ def _earlier(folder: str | None) -> dedupe.EarlierReview | None:
 
 
 def _handed_in(bundle: Bundle, given: Mapping[str, Any]) -> HandedIn | None:
-    """Return the new findings in the user's SARIF and RDJSON files, or None if no file is given.
+    """Return the HandedIn of the user's SARIF and RDJSON files, or None if no file is given.
 
-    Notes on these files are printed on stderr.
+    Its findings are results that the files for the base do not contain or, without such files,
+    results on added lines. Notes on the files are printed on stderr. Raise ConfigError if only
+    files for the base are given.
     """
     now = [(form, path) for form in ("sarif", "rdjson") for path in given[form]]
     before = [(form, path) for form in ("sarif", "rdjson") for path in given[f"{form}_base"]]
@@ -897,11 +899,11 @@ def _publish(
     post: bool,
     environ: Mapping[str, str] = os.environ,
 ) -> int:
-    """Drop findings that fail a check, post the rest if `post`, and print or save the report.
+    """Check the findings, post them if `post`, print or save the report, and return the exit code.
 
-    Return the exit code. In a dry run, the requests to the forge are printed instead of the report.
-    Otherwise the outputs of the CI step are written too. `environ` contains the variables of the CI
-    job.
+    Findings that fail a check are dropped. In a dry run, the requests to the forge are printed
+    instead of the report. Otherwise the outputs of the CI step are written too. `environ` contains
+    the variables of the CI job.
     """
     config = make(_settings(bundle, given))
     required = given["require_coverage"]

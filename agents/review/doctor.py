@@ -1,4 +1,4 @@
-"""Security checks of CI workflows: mistakes that give a pull request the rights of the owner."""
+"""Find security mistakes in CI workflows, such as running code of a pull request with secrets."""
 
 from __future__ import annotations
 

@@ -182,7 +182,10 @@ class SkippedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """The input of a review: the diff, the changed files before and after it, and the settings."""
+    """The input of a review: the change, its diff, the changed files, settings and guidelines.
+
+    The texts of the changed files are those before and after the change.
+    """
 
     change: ReviewedChange = ReviewedChange()
     diff: str = ""  # as git printed it; bytes that are not UTF-8 are surrogate escapes
@@ -235,9 +238,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HunkCoverage:
-    """The coverage of one hunk: whether the model read it in full, in part or not at all.
+    """The coverage of one hunk: whether it was read in full, in part or not at all.
 
-    `hunk` is 0 if the record is about a whole file.
+    The model or an earlier review has read it. In a review without a model, a hunk counts as read
+    if an analyser reads its file. `hunk` is 0 if the record is about a whole file.
     """
 
     path: str
@@ -305,7 +309,7 @@ class ProviderAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecondLook:
-    """The figures of the second look: how many findings it checked, dropped and corrected."""
+    """The figures of the second look: its cost, and how many findings it checked and refuted."""
 
     mode: SecondLookMode = "never"
     checked: int = 0

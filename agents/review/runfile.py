@@ -52,9 +52,9 @@ class RunFile:
         return [Replay(cassette) for cassette in self.cassettes]
 
     def save(self, path: str | Path) -> None:
-        """Write the recorded review to the file `path` as JSON lines.
+        """Copy the recorded tool results to `answers`; write the recording to `path` as JSON lines.
 
-        Before that, copy the tool results that the recorded requests contain to `answers`.
+        The tool results are those that the recorded requests contain.
         """
         names = [cassette.provider for cassette in self.cassettes]
         head = {
@@ -184,9 +184,9 @@ def replay_tools(
 
 
 def differences(old: ReviewRun, new: ReviewRun) -> list[str]:
-    """Return the differences between two reviews as lines.
+    """Return a line for each difference of two reviews in findings, coverage or a field in `names`.
 
-    Compared are the findings (place, severity and title), the coverage, and the fields in `names`.
+    Findings are compared by place, severity and title.
     """
     before, after = _by_code(old), _by_code(new)
     lines = [f"- {text}" for key, text in before.items() if key not in after]
@@ -205,9 +205,10 @@ def differences(old: ReviewRun, new: ReviewRun) -> list[str]:
 
 
 def _by_code(run: ReviewRun) -> dict[tuple[str, str, str], str]:
-    """Return the findings of a review as lines of text, by path, rule or category, and quoted code.
+    """Return a dict from path, rule and quoted code of each finding to a line of text about it.
 
-    If findings have the same key, only the last of them is in the dict.
+    If a finding has no rule, its category is in the key. If findings have the same key, only the
+    last of them is in the dict.
     """
     lines: dict[tuple[str, str, str], str] = {}
     for finding in run.findings:

@@ -290,7 +290,7 @@ def _on(finding: Finding, places: set[tuple[str, int]]) -> bool:
 
 
 def _places(files: Sequence[FileDiff], margin: int) -> set[tuple[str, int]]:
-    """Return path and line number of the changed lines and of `margin` lines above and below them.
+    """Return (path, line number) of each changed line and of `margin` lines above and below it.
 
     The numbers are those of the new text. A deleted line counts as the lines around the gap.
     """

@@ -116,10 +116,10 @@ class _MultiRootTool(ToolWrapper):
 def editor_tools(
     tools: Iterable[Tool[..., Any]], root: str, editor: EditorConnection
 ) -> list[Tool[..., Any]]:
-    """Return the tools, some replaced by tools that use the editor's buffers and terminals.
+    """Return the tools, with read, write, edit and shell tools of the editor if it offers them.
 
     An editor may offer to read its buffers, to write them, and to run commands in its terminals.
-    With terminals, the tool `shell_job` is left out.
+    With terminals, the tool `shell_job` is left out. All other tools are returned unchanged.
     """
     reads = editor.offers("fs", "readTextFile") is True
     writes = editor.offers("fs", "writeTextFile") is True
@@ -362,9 +362,9 @@ class EditorPermission:
         return mode != "read" and self._policy(mode).needs_person(request)
 
     async def decide(self, request: PermissionRequest) -> Decision:
-        """Return the decision about a call, and ask the user if needed.
+        """Ask the user if needed, show an allowed call as running, and return the decision.
 
-        The editor shows an allowed call as running. In a read-only session, deny every call.
+        In a read-only session, deny every call.
         """
         mode = self._mode()
         if mode == "read":
@@ -383,13 +383,13 @@ class EditorPermission:
         return await self._request(request, ShownCall(call.id, call), ("allow_once", "reject_once"))
 
     async def _ask(self, request: PermissionRequest) -> Decision:
-        """Ask the user in the editor whether a call may run, now or always; return the decision."""
+        """Ask the user to allow or reject a call, once or always; return the decision."""
         return await self._request(request, await self._shown(request), tuple(_OPTIONS))
 
     async def _request(
         self, request: PermissionRequest, shown: ShownCall, kinds: tuple[str, ...]
     ) -> Decision:
-        """Send a permission request to the editor and return the user's decision.
+        """Ask the user for permission in the editor; return the decision, or a denial on failure.
 
         An error, a cancelled question or an unknown answer denies the call.
         """

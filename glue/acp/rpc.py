@@ -82,7 +82,11 @@ class Peer:
         self._closing = False
 
     async def serve(self) -> None:
-        """Answer requests until the other side closes its stream; then cancel open requests."""
+        """Answer requests until the other side closes its stream; then cancel unfinished tasks.
+
+        The tasks are those that answer requests, and all others in `tasks`. Queued messages are
+        still written for at most FLUSH_SECONDS.
+        """
         async with anyio.create_task_group() as writing:
             writing.start_soon(self._write)
             async with anyio.create_task_group() as tasks:
@@ -197,7 +201,11 @@ class Peer:
             self._refuse(INVALID_REQUEST, "the received line is neither a request nor an answer")
 
     def _dispatch(self, message: dict[str, Any]) -> None:
-        """Call the handler of a notification, or start the task that answers a request."""
+        """Start the task that answers a request, or handle a notification.
+
+        The notification `$/cancel_request` cancels such a task; `on_notification` handles all
+        others. An RpcError is the answer to a request, and is ignored for a notification.
+        """
         method, params = message["method"], message.get("params")
         params = {} if params is None else params
         try:

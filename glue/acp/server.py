@@ -128,11 +128,12 @@ class Server:
         return found
 
     def _on_request(self, method: str, params: Params) -> Work:
-        """Queue a prompt or forget a session, and return the function that answers the request.
+        """Return the function that answers a request; queue a prompt or remove a closed session.
 
-        `session/prompt` queues a prompt, and `session/close` forgets a session. A request with
-        another method changes nothing before the function runs. Raise RpcError for an unknown
-        method, an unknown session or an invalid prompt.
+        `session/prompt` queues its prompt. `session/close` removes its session from the open
+        sessions and cancels the prompts of the session. A request with another method changes
+        nothing before the function runs. Raise RpcError for an unknown method, an unknown session,
+        an invalid prompt or a full queue.
         """
         if method == "session/prompt":
             opened = self._session(params)
@@ -188,10 +189,11 @@ class Server:
         }
 
     def _terminal_methods(self) -> list[dict[str, Any]]:
-        """Return a list with the authentication method that asks for a key in a terminal, or [].
+        """Return a list with the terminal method to store a key; [] if unneeded or unsupported.
 
-        The list is empty if no key is missing or the editor offers no terminal for it. The editor
-        starts this program again with the argument `--setup`.
+        The method is unneeded if no key is missing, and unsupported if the editor offers no
+        terminal for authentication. The editor starts this program again with the argument
+        `--setup`, and the program asks for the key.
         """
         if not self._keys or self.offers("auth", "terminal") is not True:
             return []
@@ -255,9 +257,10 @@ class Server:
         return self._opened({"sessionId": session_id}, opened)
 
     async def _load(self, params: Params, *, replays: bool = True) -> Response:
-        """Open a stored session, and return the response to the editor's request.
+        """Open a stored session, send its messages if `replays`, and return the response.
 
-        If `replays` is true, first send the stored messages to the editor.
+        The editor receives the messages before the response. The usage of the messages is added to
+        the usage of the session.
         """
         cwd = _directory(params.get("cwd"), "cwd")
         name = cast(str, params.get("sessionId"))  # the store checks it
@@ -329,10 +332,10 @@ class Server:
         return opened
 
     async def _connect(self, opened: OpenSession, given: Any) -> None:
-        """Start the MCP servers of a session, and wait until they are connected.
+        """Start the MCP servers of a session; wait until connected, at most CONNECT_SECONDS.
 
-        After `CONNECT_SECONDS`, stop waiting and add a note to `opened.problems`; the servers
-        continue to start, and their tools are added later.
+        If the servers need longer, add a note to `opened.problems`; the servers continue to start,
+        and their tools are added later.
         """
         configs = opened.server_configs(given)
         if not configs:
@@ -527,7 +530,10 @@ class Server:
         return state_dir() / "acp" / f"{id}.settings.json"
 
     def _forget(self, params: Params) -> OpenSession:
-        """Remove a session from the open sessions, cancel its prompts, and return it."""
+        """Remove a session from `_sessions`, cancel its prompts and return the session.
+
+        Raise RpcError if the session is not open.
+        """
         opened = self._session(params)
         del self._sessions[opened.session.id]
         opened.cancel()

@@ -229,11 +229,10 @@ class OpenSession:
             self.session.configure(instructions=given)
 
     async def confirm(self, question: Question) -> dict[str, Any] | None:
-        """Ask the user to allow an MCP server's question; return the answers, or None if refused.
+        """Show an MCP server's question as a permission request; return answers, None if refused.
 
-        This is for an editor without forms: the question is shown as a permission request. If the
-        user allows the request, return {} for a page, and true for every required field of a form.
-        Return None if the user declines. Also return
+        This is for an editor without forms. If the user allows the request, return {} for a page,
+        and true for every required field of a form. Return None if the user declines. Also return
         None, and add a line to `problems`, if a required field is not a yes-or-no field.
         """
         properties = question.schema.get("properties") or {}
@@ -259,7 +258,7 @@ class OpenSession:
         return dict.fromkeys(wanted, True) if decision.allowed else None
 
     def save(self) -> None:
-        """Write the settings of the session to a file; `restore` reads them later."""
+        """Write the session's settings to a file that `restore` reads; ignore a write error."""
         session, settings = self.session, self.session.settings
         saved: dict[str, Any] = {"mode": self.mode}
         saved["limits"] = {name: getattr(session.limits, name) for name in BUDGETS}
@@ -303,9 +302,10 @@ class OpenSession:
         ]
 
     async def command(self, parts: Sequence[str | Part]) -> str | Sequence[Any] | None:
-        """Answer a slash command: return its text, the messages of an MCP prompt, or None.
+        """Run a slash command; return a text or MCP prompt messages, or None for a plain prompt.
 
-        If the command fails, return the text of the error. None means an ordinary prompt.
+        If the command fails, return the text of the error. After None, the caller sends `parts` to
+        the model.
         """
         text = parts[0].text if len(parts) == 1 and isinstance(parts[0], Text) else ""
         name, argument = parse(text)
@@ -341,10 +341,10 @@ class OpenSession:
             self.closed.set()
 
     def server_configs(self, given: Any) -> list[ServerConfig]:
-        """Return the configurations of the MCP servers in the editor's list.
+        """Return the configurations of the MCP servers in the editor's list; skip invalid servers.
 
-        An invalid server is skipped, and a line about it is added to `problems`. Raise RpcError if
-        `given` is not a list.
+        A second server with the same name is skipped too. A line about each skipped server is added
+        to `problems`. Raise RpcError if `given` is not a list; None is an empty list.
         """
         if given is not None and not isinstance(given, list):
             raise RpcError(INVALID_PARAMS, "mcpServers must be a list")
@@ -410,9 +410,11 @@ def _server_config(each: Any, cwd: str) -> ServerConfig:
 def list_page(
     sessions: Sequence[SessionInfo], cwd: Any = None, cursor: Any = None
 ) -> dict[str, Any]:
-    """Return one page of sessions with a prompt and a known directory, the last changed first.
+    """Return a page of the sessions with a prompt, the last changed first, and the next cursor.
 
-    Sessions without a prompt are left out, because editors open sessions that the user never uses.
+    The result has no cursor if there is no next page. Sessions without a prompt are left out,
+    because editors open sessions that the user never uses. Sessions whose directory is unknown are
+    left out too. Raise RpcError if `cursor` is invalid.
 
     Args:
         sessions: all stored sessions.

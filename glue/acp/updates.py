@@ -106,9 +106,9 @@ def _resource(resource: Any) -> Part:
 
 
 def _text(value: Any) -> str:
-    """Return `value` if it is a string that UTF-8 can encode.
+    """Return `value`; raise TypeError if it is not a string, ValueError if UTF-8 cannot encode it.
 
-    Otherwise raise TypeError or UnicodeEncodeError.
+    UTF-8 cannot encode half a surrogate pair.
     """
     if not isinstance(value, str):
         raise TypeError(f"expected a text, not {value!r}")
@@ -204,7 +204,7 @@ class CallIds:
         self.open: dict[tuple[str, ...], ShownCall] = {}
 
     def begin(self, key: tuple[str, ...], call: ToolCall, tool: AnyTool | None = None) -> ShownCall:
-        """Register a call and return it with an id that is unique in the session.
+        """Register a call that begins, and return a ShownCall with an id unique in the session.
 
         The second and third call with the id "1" get the ids "1#2" and "1#3".
         """
@@ -258,7 +258,7 @@ def tool_result(shown: ShownCall, message: ToolMessage) -> dict[str, Any]:
 
 
 def touched_path(root: str, path: str) -> str:
-    """Return the absolute path of a file below a root, with symbolic links in its folder resolved.
+    """Return the absolute path of a file, with symbolic links in the folders below `root` resolved.
 
     If the file itself is a link, the path is that of the link. The result begins with the root as
     the editor wrote it, even if the root is a link.
@@ -395,7 +395,7 @@ class Reporter:
     def _tool(
         self, event: events.ToolStart | events.ToolUpdate | events.ToolEnd, above: tuple[str, ...]
     ) -> None:
-        """Send an update about a call of this run or of a sub-agent.
+        """Send the update for the start, the progress or the end of a call, also of a sub-agent.
 
         `above` has the ids of the calls that started the sub-agent, the outermost first.
         """
@@ -433,7 +433,10 @@ class Reporter:
         return tuple(agent.settings.tools or ()) if agent is not None else ()
 
     def _progress(self, event: events.ToolUpdate, key: tuple[str, ...]) -> None:
-        """Send the plan, terminal, diff or text that a running call reports to the editor."""
+        """Send the editor the plan, terminal, diff or text that a running call reports.
+
+        A terminal or a diff is kept for the update at the end of the call.
+        """
         data = event.data if isinstance(event.data, dict) else {}
         shown = self.ids.open.get(key)
         content: dict[str, Any] | None = None
@@ -549,7 +552,10 @@ _CHUNKS = {Text: "agent_message_chunk", Thinking: "agent_thought_chunk"}
 def replay(
     messages: Sequence[Message], ids: CallIds, tools: Iterable[AnyTool] = ()
 ) -> Iterator[dict[str, Any]]:
-    """Yield the updates that show a stored conversation in an editor, without refused prompts."""
+    """Yield the updates that show a stored conversation in an editor, without refused runs.
+
+    A call without a result is shown as failed, with the text "interrupted".
+    """
     known = {tool.spec.name: tool for tool in tools}
     chain = ""  # the message id of a reply that the next message continues
     for message in _without_refused(messages):
@@ -581,10 +587,10 @@ def replay(
 
 
 def _without_refused(messages: Sequence[Message]) -> Iterator[Message]:
-    """Yield the messages of a conversation without refused runs and without delivered results.
+    """Yield the messages except those of refused runs, and except results without a tool call.
 
-    Messages that a compaction has excluded are yielded. A delivered result is one that a policy
-    returned in place of a tool; no call belongs to such a result.
+    Messages that a compaction has excluded are yielded. A result without a tool call is the result
+    that a policy delivered in place of a tool.
     """
     prompts = [
         place

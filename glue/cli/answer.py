@@ -196,7 +196,7 @@ _UNSET: Mapping[str, Any] = {
 def _chosen(
     waiting: Sequence[PendingCall], session: str, call: str | None
 ) -> Sequence[PendingCall]:
-    """Return the waiting call with the id `call`, or every waiting call if `call` is None.
+    """Return the waiting calls; if `call` is not None, return only the call with this id.
 
     Raise ConfigError if no call waits, or if none has this id.
     """
@@ -227,11 +227,11 @@ def _command(
     file: str | None,
     given: Mapping[str, Any],
 ) -> Mapping[str, Any]:
-    """Return the `glue run` command that a session stores: its folder, file and options.
+    """Return the `glue run` command of a session; raise ConfigError if it is missing or untrusted.
 
-    If the user names another agent or model, return only the folder and the denied tools. Raise
-    ConfigError if the session stores no command, or if its store belongs to the project and is not
-    trusted.
+    The command has the folder, the file and the options. It is untrusted if the project's
+    pyproject.toml selects the store. If the user names an agent or a model, no error is raised:
+    return only the folder and the denied tools, or {} if the session stores no command.
     """
     found = command_of(messages)
     if file or given["model"]:

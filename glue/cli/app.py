@@ -25,7 +25,9 @@ COMMANDS = (
         "eval", "glue.cli.eval:eval", "Compare models on cases with checks: passes, cost and time."
     ),
     LazyCommand(
-        "worker", "glue.cli.queue:worker", "Run rows of a queue; start any number of workers."
+        "worker",
+        "glue.cli.queue:worker",
+        "Run rows of a queue, next to any number of other workers.",
     ),
     LazyCommand("queue", "glue.cli.queue:queue", "Show the rows and the workers of queues."),
     LazyCommand(
@@ -54,7 +56,7 @@ COMMANDS = (
     LazyCommand(
         "replay",
         "glue.cli.replay:replay",
-        "Print a recorded run, or run an agent with its replies.",
+        "Print a recorded run, or run an agent on recorded replies.",
     ),
     LazyCommand(
         "acp", "glue.cli.servers:acp", "Serve an agent to an editor (Agent Client Protocol)."

@@ -155,7 +155,7 @@ class Chat:
         return cut(one_line(" · ".join(words)), self.printer.out.width - 1)
 
     def recap(self) -> None:
-        """Print a continued session: name, size, last prompt and beginning of the last answer."""
+        """Print the session's name, message count, last prompt and the start of its last answer."""
         loaded = self.portal.call(self.session.load)
         messages = [message for message in loaded if not message.excluded]
         prompts = [message.text for message in messages if _is_prompt(message)]
@@ -203,7 +203,7 @@ class Chat:
             )
 
     async def _keep_chat(self) -> None:
-        """Delete stored chats that are too old, then open a new session in the store.
+        """Delete stored chats that are too old, then set `session` to a new session in the store.
 
         If the store cannot be used, add a note and open a session in memory.
         """
@@ -482,7 +482,7 @@ class Chat:
         )
 
     def do_continue(self, argument: str) -> None:
-        """Continue the last answer without a new prompt."""
+        """Continue a run that stopped early, without a new prompt."""
         self._keep_code(self._turn(self._resume))
 
     def do_undo(self, argument: str) -> None:

@@ -199,7 +199,7 @@ def run(file: str, cases: str, **given: Any) -> int:
 @click.argument("new", type=click.Path(exists=True, dir_okay=False))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def diff(old: str, new: str, as_json: bool) -> int:
-    """Print the cases that became better or worse from OLD to NEW. Exits with 1 if one is worse."""
+    """Compare the results of each model in OLD and NEW. Exits with 1 if a case became worse."""
     before, after = load(Path(old)), load(Path(new))
     pairs = differences(after, before)
     if as_json:
@@ -251,7 +251,7 @@ def find_functions(cases: Sequence[Case], own: ModuleType, folder: Path) -> dict
 
 
 def _around(given: Mapping[str, Any]) -> Around | None:
-    """Return a function that opens the cassette of a model, or None if no cassettes are used.
+    """Return None if no cassettes are used, else a function that opens the cassette of a model.
 
     --record or --replay names the folder of the cassettes.
     """
@@ -270,9 +270,10 @@ def _print(
     page: Path,
     given: Mapping[str, Any],
 ) -> None:
-    """Print the table and the comparisons, and on stderr some failed cases and the file names.
+    """Print the table and the comparisons; print failed trials and the file names on stderr.
 
-    With --json, print one JSON object instead.
+    At most _MAX_SHOWN failed trials of each model are printed. With --quiet, nothing is printed on
+    stderr. With --json, one JSON object is printed instead.
     """
     if given["as_json"]:
         same, both = found.agreement()

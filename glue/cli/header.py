@@ -16,7 +16,7 @@ MAX_BYTES = 8 * 1024 * 1024
 
 
 def read_source(path: str | os.PathLike[str]) -> str:
-    """Return the source text of an agent file, at most MAX_BYTES, without running the file.
+    """Return the first MAX_BYTES bytes of an agent file as text, without running the file.
 
     Raise ConfigError if the file cannot be read.
     """

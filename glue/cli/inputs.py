@@ -31,10 +31,11 @@ _IMAGES = {
 
 
 def read_prompt(words: Sequence[str]) -> tuple[Part, ...]:
-    """Return the parts of a prompt from the words of a command line.
+    """Return the parts of the prompt on a command line: words, files named with @, and stdin.
 
     Words are joined with spaces. `@FILE` is the content of a file, `@@word` is the word `@word`,
-    `-` is stdin. Without words, the prompt is stdin.
+    `-` is stdin. Without words, the prompt is stdin. Raise UsageError if the prompt is missing or
+    empty.
     """
     if not words and (sys.stdin is None or sys.stdin.isatty()):
         raise click.UsageError("no prompt; give it in words, as @FILE or on stdin")
@@ -133,10 +134,11 @@ def read_part(name: str, mark: str = "@") -> Part:
 
 
 def read_below(root: Path, name: str, *, advice: str = "") -> Part:
-    """Read an attachment of an input file; raise ValueError if it is outside the folder `root`.
+    """Read the attachment of a row or case; raise ValueError if the file is outside `root`.
 
-    A relative path is relative to `root`. Input files are not trusted, so they cannot name other
-    files. `advice` is added to the message of the ValueError.
+    Return the attachment as a part of a prompt, as `read_part` does. A relative path is relative to
+    `root`. Input files are not trusted, so they cannot name other files. `advice` is added to the
+    message of the ValueError.
     """
     path = (root / name).resolve()
     if not path.is_relative_to(root.resolve()):

@@ -191,9 +191,10 @@ def _exit_code(job: MapRun) -> int:
 
 
 def map_settings(agent: Agent[Any, Any], path: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that override the agent's settings; raise MissingKey for a stand-in.
+    """Return the settings that override the agent's; raise MissingKey if the model is a stand-in.
 
-    They apply to every row. A stand-in answers without a key, and is not a model.
+    The settings apply to every row. The stand-in `offline:stand-in` is not a real model: it invents
+    answers while no key is set.
     """
     names = ("model", "max_turns", "seconds", "allow", "deny", "yes")
     flags = {name: given.get(name) for name in names}
@@ -235,7 +236,10 @@ def _attach(inputs: str, folder: str | None) -> Callable[[str], Part]:
 
 
 def parse_rates(given: Mapping[str, Any]) -> dict[str, Rate]:
-    """Return the rates of --rpm and --tpm, by provider; the name "" means every provider."""
+    """Return a Rate for each provider in --rpm and --tpm; the name "" means every provider.
+
+    Raise UsageError if a value is not a number above 0.
+    """
     found: dict[str, Rate] = {}
     for option, field in (("rpm", "requests"), ("tpm", "tokens")):
         for text in given[option]:
@@ -276,7 +280,7 @@ class Progress:
         return self.rows - sum(self.job.outcomes[each] for each in ("done", "wrapped_up"))
 
     def add(self, row: MapRow) -> None:
-        """Count a row that has ended; if the row is incomplete, keep its error for the summary."""
+        """Add an ended row to the totals; keep the errors of the first 20 incomplete rows."""
         self.rows += 1
         self.usage += row.usage
         self.notices.update([row.notice] if row.notice else [])
@@ -295,7 +299,11 @@ class Progress:
         self.screen.line(f"glue: {one_line(text, 300)}", "yellow")
 
     async def redraw(self) -> None:
-        """Redraw the progress until the task is cancelled."""
+        """Show the progress until the task is cancelled; return at once if `quiet` is set.
+
+        On a terminal the line is redrawn every 0.2 seconds, elsewhere a line is added every 30
+        seconds.
+        """
         while not self.quiet:
             await anyio.sleep(0.2)
             now = time.monotonic()

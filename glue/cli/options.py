@@ -98,7 +98,8 @@ _PERMISSIONS: tuple[Callable[[Any], Any], ...] = (
         "-y",
         "--yes",
         is_flag=True,
-        help="Run every tool without asking, except calls that a deny rule may forbid.",
+        help="Run every tool call without asking. A call that matches or may match a deny rule is "
+        "refused.",
     ),
 )
 _SANDBOX: tuple[Callable[[Any], Any], ...] = (
@@ -475,7 +476,7 @@ class Sources:
         return find_version(template)
 
     def _tools(self, own: Iterable[Any], named: str | Sequence[str] | None) -> tuple[Any, ...]:
-        """Return the agent's own tools and the tools of the bundles in `named`.
+        """Return the agent's own tools, which `named` can reduce, and the tools of named bundles.
 
         If `named` contains names of the agent's own tools, its other own tools are left out. With
         --no-tools, return no tools. Set `has_shell` if the bundle `shell` is used.

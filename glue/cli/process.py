@@ -28,9 +28,9 @@ def live_threads() -> frozenset[threading.Thread]:
 
 
 def exit_code_despite_threads(code: int, before: Collection[threading.Thread]) -> int:
-    """Wait up to GRACE seconds for new threads. If a thread still runs, exit; else return `code`.
+    """Return `code` if all new threads end within GRACE seconds; otherwise exit with `code`.
 
-    The process exits with `code`. A thread is new if it is not in `before`.
+    A thread is new if it is not in `before`.
     """
     end = time.monotonic() + GRACE
     for thread in live_threads() - frozenset(before):
@@ -64,7 +64,7 @@ def _remove_private_folders() -> None:
 
 
 def _shut_down_telemetry() -> None:
-    """Send the collected traces and metrics, if the OpenTelemetry SDK is in use."""
+    """Shut down the OpenTelemetry SDK, if it is loaded, so that it sends traces and metrics."""
     if "opentelemetry.sdk" not in sys.modules:
         return
     from opentelemetry import metrics, trace  # an optional dependency

@@ -241,7 +241,7 @@ def _watch(tables: Tables, name: str | None, as_json: bool, every: float) -> Non
 def prune(
     name: str | None, engine: str, older: float, outcomes: tuple[str, ...], dry_run: bool
 ) -> None:
-    """Delete rows that ended more than AGE ago, except paused ones, with their transcripts.
+    """Delete rows and their transcripts, if the rows ended more than AGE ago and are not paused.
 
     Without NAME, delete them in all queues. Rows that wait or run are kept, and paused rows unless
     --outcome names `paused`. The space of the rows is freed.

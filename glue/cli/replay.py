@@ -76,10 +76,10 @@ def _print_exchanges(exchanges: Iterable[Mapping[str, Any]], verbose: bool) -> N
 
 
 def first_prompt(exchanges: Sequence[Mapping[str, Any]], path: str) -> str:
-    """Return the prompt of a recording as a PROMPT argument of the command line.
+    """Return the prompt text of a recording, with a leading @ doubled as in a PROMPT argument.
 
-    Raise ConfigError if the recording has no prompt. A leading @ is doubled, so that the prompt is
-    not read as the name of a file.
+    Raise ConfigError if the recording has no prompt. With a single @, the prompt would be read as
+    the name of a file.
     """
     messages = exchanges[0]["request"].get("messages", ()) if exchanges else ()
     asked = [message for message in messages if message.get("role") == "user"]

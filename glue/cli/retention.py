@@ -52,7 +52,7 @@ dry_run_option = click.option(
 async def prune_sessions(
     store: Store, older: float, outcomes: Sequence[str], *, dry_run: bool
 ) -> tuple[list[str], list[str]]:
-    """Delete old sessions except paused ones; return deleted ids, and ids in use or unreadable.
+    """Delete old sessions that are not paused; return their ids, and ids that were skipped.
 
     Sessions that changed in the last `older` seconds are kept, and those that wait for an answer
     unless `outcomes` names `paused`. If `outcomes` has names, only sessions with these outcomes

@@ -127,7 +127,7 @@ def execute(
     *,
     path: str | None = None,
 ) -> int:
-    """Run an agent with a prompt, print the result and return the exit code.
+    """Read the prompt and the options, run an agent, print the result, return the exit code.
 
     If `agent` is None, the options name a model and tools.
     """
@@ -179,9 +179,9 @@ def execute(
 def run_to_the_end(
     run: Run, prompt: Any = None, *, decisions: Mapping[str, Any] | None = None
 ) -> int:
-    """Run a prompt, or continue a paused run; print the result and return the exit code.
+    """Start `run`, or resume it with `decisions`; print the result and return the exit code.
 
-    A run continues with `decisions`, which answer its pending calls.
+    The decisions answer the pending calls of a paused run.
     """
     try:
         result = anyio.run(run.attended, prompt, decisions)
@@ -248,7 +248,11 @@ class Run:
             )
 
     def overrides(self) -> dict[str, Any]:
-        """Return the settings that override the agent's, including the tools of the MCP servers."""
+        """Return the settings that override the agent's; add MCP tools, and prepare the model.
+
+        With --buffer, a model name becomes a failover list that holds back each reply until it is
+        complete; the list is opened once. With a cassette, a provider object is wrapped.
+        """
         model: Any = self.settings.get("model") or self.agent.settings.model
         if self.sources.given.get("buffer") and isinstance(model, str):
             self.buffered = self.buffered or new(model, buffer=True)
@@ -334,7 +338,7 @@ class Run:
             self.log = None
 
     async def session(self, store: Store) -> Session[Any, Any]:
-        """Return the session that --session names, or the most recent session for --continue.
+        """Return the session that --session names, or else the most recent session of `store`.
 
         Raise ConfigError if the name is invalid, or if there is no session to continue.
         """
@@ -387,7 +391,7 @@ class Run:
         return f'continue with -s {name} {option} N "Continue."'
 
     def refuse(self, error: RunPaused) -> int:
-        """Print the pending calls that made the session refuse the prompt; return the exit code."""
+        """Print the pending calls that block a prompt, end the log, and return the exit code."""
         code = Outcome.PAUSED.exit_code
         waiting = [to_plain(call) for call in error.pending]
         last = {"type": "error", "error": error_to_json(error), "exit_code": code}
@@ -400,7 +404,7 @@ class Run:
         return code
 
     def print_waiting(self, calls: Sequence[PendingCall]) -> None:
-        """Print a line for each pending call on stderr, and the command that answers the call."""
+        """Print each pending call on stderr, and if the run is stored, the command to answer it."""
         from glue.cli.waiting import waiting_lines  # loads the file tools
 
         store = self.sources.before_code.get("store")
@@ -444,7 +448,7 @@ class Run:
         return await ask(asked, self._read_line, self.printer.err)
 
     async def _read_line(self, shown: str) -> str:
-        """Write a question to the terminal, and return the line that the user types.
+        """Write a question to the terminal; return the user's line, or "" at the end of input.
 
         Stdin is read only when a line is ready. If the run is cancelled before, keys that the user
         has typed go to the shell.
@@ -511,7 +515,7 @@ def exit_code(result: RunResult[Any]) -> int:
 
 
 def write_answer(result: RunResult[Any], printer: Printer) -> None:
-    """Print the output object of a run, or its text if the text was not streamed before.
+    """Print the output object of a result as JSON, else the text, unless the text was streamed.
 
     After a streamed text, end its last line.
     """

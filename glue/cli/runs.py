@@ -133,7 +133,10 @@ def log_files() -> list[Path]:
 
 
 def find_run(named: str) -> Path:
-    """Return the log file of a run: `named` is its id, or "last" for the most recent run."""
+    """Return the log file of the run with the id `named`; "last" is the most recent run.
+
+    Raise ConfigError if there is no such run.
+    """
     files = log_files()
     found = files[-1:] if named == "last" else [path for path in files if path.stem == named]
     if not found:
@@ -145,7 +148,10 @@ def find_run(named: str) -> Path:
 
 
 def summary(path: Path) -> dict[str, Any]:
-    """Read a log file and return its id, time, agent, model, outcome, tokens, cost and prompt."""
+    """Read a log file and return its id, time, agent, model, outcome, tokens, cost and prompt.
+
+    The outcome is "cut off" if the log has no end, and "damaged" if a value has the wrong type.
+    """
     seen: dict[str, Any] = {}
     replies: list[Mapping[str, Any]] = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():

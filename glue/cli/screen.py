@@ -76,7 +76,7 @@ class ProgressLine:
         self._frame = 0
 
     def draw(self, text: str) -> None:
-        """Show a text in place of the text that is shown now."""
+        """Show `text` in place of the current progress line; do nothing if `is_on` is false."""
         if self.is_on:
             text = one_line(text, self.screen.width - 1)
             self.screen.write("\r" + self.screen.paint(text, "dim") + "\x1b[K")

@@ -108,7 +108,10 @@ def _app(agent: Any, place: str, token: str, hosts: list[str], rules: Rules | No
 
 
 def _serve(app: Any, sock: socket.socket, address: str, place: str, show: bool) -> None:
-    """Run the server until Ctrl-C. Print the address on stdout, everything else on stderr."""
+    """Run the server until Ctrl-C; print the address, and open the page in a browser if `show`.
+
+    The address is printed on stdout, everything else on stderr.
+    """
     try:
         import uvicorn  # an optional dependency
     except ImportError:

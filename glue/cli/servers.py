@@ -87,9 +87,9 @@ def _set_up(model: str) -> None:
 
 
 def _model(named: str | None) -> Any:
-    """Return the named model, or the default model; raise ConfigError for an unknown name.
+    """Return the named or default model, or a `_NoModel` if no model is named and no key is set.
 
-    If no model is named and no key is set, return a provider that reports this to the editor.
+    Raise ConfigError if the name is unknown.
     """
     try:
         chosen = named or default()

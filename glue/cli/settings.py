@@ -223,9 +223,9 @@ def write_setting(name: str, value: Any, table: str = "") -> None:
 
 
 def _remove_assignment(lines: list[str], name: str, start: int) -> int:
-    """Delete the first assignment of a name from line `start` on, and return its line number.
+    """Delete the first assignment of a name, and return its index, or `len(lines)` if none exists.
 
-    If there is none, delete nothing and return the number of lines.
+    The search begins at the index `start` of `lines`. An assignment may have several lines.
     """
     assignment = re.compile(rf"\s*[\"']?{re.escape(name)}[\"']?\s*=")
     numbers = range(start, len(lines))

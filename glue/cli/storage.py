@@ -26,7 +26,7 @@ store_option = click.option(
 
 
 def configured_store(given: str | None) -> str:
-    """Return the store that --store or a setting names, or "" for the default store."""
+    """Return the store's path or address from --store or a setting, or "" for the default store."""
     found = settings({"store": given}).get("store")
     return found.value if found is not None else ""
 
@@ -45,7 +45,10 @@ def with_store(named: str | None, work: Callable[[Store], Awaitable[T]]) -> T:
 
 
 def load_session(named: str | None, name: str) -> tuple[Message, ...]:
-    """Load a session; raise ConfigError if it does not exist, StoreError if it is damaged."""
+    """Return the messages of a session; raise ConfigError if the session does not exist.
+
+    Raise StoreError if the session is damaged.
+    """
 
     async def load(store: Store) -> tuple[Message, ...]:
         try:

@@ -43,7 +43,10 @@ def list_tools(sizes: bool, as_json: bool) -> None:
 
 
 def _sizes() -> list[dict[str, Any]]:
-    """Return the estimated tokens of each built-in tool's schema, and their sum as the last row."""
+    """Return the estimated tokens that each built-in tool adds to a request, and their sum.
+
+    Each row has the name of a tool. The last row has the number of tools and the sum.
+    """
     with tempfile.TemporaryDirectory() as root:
         built_in = [*fs.tools(root, write=True), *git.tools(root, trust=True), *shell.tools(root)]
         built_in.append(fetch.fetch_url())

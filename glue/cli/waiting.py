@@ -81,11 +81,10 @@ def shown(call: PendingCall, screen: Screen) -> str:
 def waiting_lines(
     calls: Sequence[PendingCall], session: str, options: Sequence[str] = ()
 ) -> list[str]:
-    """Return a heading, a line for each pending call, and the commands that answer the calls.
+    """Return lines of text: a heading, each pending call, and the command that answers the call.
 
-    The command follows the line of its call. If `session` is "", there are no commands, and the
-    last line states that the run is not stored. `options` are added to each command, such as the
-    store of the session.
+    If `session` is "", there are no commands, and the last line states that the run is not stored.
+    `options` are added to each command, such as the store of the session.
     """
     lines = [f"paused: {count(len(calls), 'call')} {'waits' if len(calls) == 1 else 'wait'}"]
     if session:

@@ -186,9 +186,9 @@ class MapRun:
                     await self.engine.run(self, lines, put)
 
     async def _lines(self, send: MemoryObjectSendStream[Result]) -> AsyncGenerator[InputLine, None]:
-        """Yield the input lines to run. If `resume`, leave out the lines of finished rows.
+        """Yield the input lines to run. If `resume`, send the results of finished rows to `send`.
 
-        The finished rows are sent to `send`.
+        The lines of finished rows are not yielded then.
         """
         given = self.inputs
         items: Any = aiter(given if isinstance(given, AsyncIterable) else _async(given))

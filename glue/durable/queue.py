@@ -134,9 +134,10 @@ class QueueEngine:
         return line is not None
 
     async def _check_workers(self) -> None:
-        """Set the limit of rows on the queue by its workers. If it has no worker, call `notice`.
+        """Update the limit of rows on the queue; call `notice` if the queue has no worker.
 
-        `notice` is called only if rows are waiting, and once until a worker appears.
+        The limit grows with the number of rows that the workers can run at once. `notice` is called
+        only if rows are waiting, and once until a worker appears.
         """
         slots = await self._call(self.tables.slots, self.queue)
         self.window = max(_LEAST, _AHEAD * slots)

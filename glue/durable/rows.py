@@ -456,7 +456,7 @@ class MapState:
         self.store.database.run(lambda connection: connection.executemany(sql, values))
 
     def get(self, number: int) -> tuple[str, MapRow] | None:
-        """Return a row's input digest and its result, or None if no result is stored."""
+        """Return a tuple of a row's input digest and result, or None if no result is stored."""
         row = self._one("SELECT digest, line FROM map_rows WHERE number = ?", number)
         return None if row is None else (row[0], MapRow.from_json(json.loads(row[1])))
 

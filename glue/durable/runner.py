@@ -113,7 +113,7 @@ class Runner:
         on_lost: Callable[[int], Awaitable[object]],
         on_event: Listener | None = None,
     ) -> tuple[MapRow, RunResult[Any] | None]:
-        """Run a row to its end; return the result of the row and the RunResult of its last run.
+        """Run or resume a row; return its MapRow, and the RunResult of its last run or None.
 
         The RunResult is None if the transcript already had the answer, or if a bug failed the row.
 
@@ -200,9 +200,10 @@ class Runner:
         money: RowBudget,
         on_event: Listener | None,
     ) -> tuple[MapRow, RunResult[Any]]:
-        """Run or resume a row; resume it again after a transient failure of its provider.
+        """Run or resume a row, with retries; return its MapRow and the RunResult of its last run.
 
-        Return the result of the row, with the usage and requests of all runs, and the last run.
+        A retry follows a transient failure of the provider, and resumes the row again. The MapRow
+        has the usage and the requests of all runs.
         """
         policies = (*self._policies, money)
         overrides = {**self.settings, **self.settings_of(row, past.session)}

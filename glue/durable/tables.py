@@ -88,10 +88,10 @@ def check_queue(name: str) -> str:
 async def when_available(
     tables: Tables, notice: Callable[[str], None], work: Callable[..., T], *values: Any
 ) -> T:
-    """Call `work` in a thread and return its result. Retry while the database does not respond.
+    """Call `work` in a thread and return its result. Retry if the database no longer responds.
 
-    This retries only if the database responded before. `notice` receives a message for each failed
-    call.
+    If the database has never responded, raise StoreError. `notice` receives a message for each
+    failed call.
     """
     failures = 0
     while True:
@@ -132,9 +132,10 @@ class Transaction:
         return sql.replace("$now", self.store.now)
 
     def lock(self, number: int, name: str = "", *, wait: bool = True) -> bool:
-        """Lock a name until the transaction ends. If the name is locked, wait, or return False.
+        """Lock a name until the transaction ends. Without `wait`, return False if it is locked.
 
-        It waits if `wait` is set. After locking, return True. With SQLite, only return True.
+        With `wait`, wait until the name is no longer locked. After locking, return True. With
+        SQLite, only return True.
         """
         if not self.store.notifies:
             return True
@@ -226,10 +227,10 @@ class Tables:
     def enqueue(
         self, run: Transaction, queue: str, rows: Sequence[Row], again: Sequence[str] = ()
     ) -> None:
-        """Add new rows to a queue. Change no existing rows, except ended rows if `again` is set.
+        """Put new rows on a queue, and put back ended rows whose outcome is in `again`.
 
-        `again` are outcomes, if a map is resumed: rows that ended with one of them are run again,
-        and rows with another outcome are returned again.
+        `rows` contains both kinds. `again` is set if a map is resumed; ended rows with another
+        outcome are then returned again. Other existing rows are not changed.
         """
         retry = f"""
             UPDATE glue_rows SET task = ?, losses = 0,
@@ -314,7 +315,7 @@ class Tables:
 
     @transaction
     def add_lost(self, run: Transaction, id: str) -> None:
-        """Add 1 to the lost requests of a row: requests without a reply when a worker died."""
+        """Add 1 to the number of a row's requests whose reply was lost because a worker died."""
         run("UPDATE glue_rows SET lost = lost + 1 WHERE id = ?", id)
 
     @transaction
@@ -335,9 +336,9 @@ class Tables:
 
     @transaction
     def withdraw(self, run: Transaction, map: str) -> set[int]:
-        """Delete a map's rows that no worker has begun. Return the numbers of unreturned rows.
+        """Delete a map's never claimed rows. Return the numbers of rows that are not returned yet.
 
-        An unreturned row is one that `mark_returned` has not marked.
+        These are the numbers of the remaining rows that `mark_returned` has not marked.
         """
         run("DELETE FROM glue_rows WHERE map = ? AND state = 'waiting' AND claims = 0", map)
         left = "SELECT number FROM glue_rows WHERE map = ? AND state <> 'returned'"
@@ -369,7 +370,7 @@ class Tables:
 
     @transaction
     def recover(self, run: Transaction, queue: str) -> int:
-        """Put rows of dead workers back on the queue or end them as failed. Return their number.
+        """Put dead workers' rows back on the queue or end them as failed. Return how many rows.
 
         The number includes the failed rows. A row ends as failed if it has lost too many workers.
         The dead workers are removed from the list of workers. If another worker is recovering rows
@@ -458,12 +459,12 @@ class Tables:
         *,
         dry_run: bool = False,
     ) -> int:
-        """Delete rows that ended before a time, except paused rows. Return the number of rows.
+        """Delete rows that ended before a time, unless paused, with sessions. Return how many rows.
 
-        Their sessions are deleted too, and maps from before that time that have no rows. PostgreSQL
-        keeps a session that a writer has locked. If `outcomes` is given, only the rows with these
-        outcomes are deleted, even if they are paused. If `queue` is "", the rows of all queues are
-        deleted. `dry_run` only counts the rows.
+        The sessions are those of the rows. Maps from before that time that have no rows are deleted
+        too. PostgreSQL keeps a session that a writer has locked. If `outcomes` is given, only the
+        rows with these outcomes are deleted, even if they are paused. If `queue` is "", the rows of
+        all queues are deleted. `dry_run` only counts the rows.
         """
         where = "(? = '' OR queue = ?) AND state IN ('ended', 'returned') AND ended < ?"
         kind = f"outcome IN ({_marks(outcomes)})" if outcomes else "outcome <> 'paused'"
@@ -489,9 +490,9 @@ class Tables:
     def change_balance(
         self, run: Transaction, map: str, row: str, change: Callable[[Balance, Hold], T]
     ) -> T | None:
-        """Let `change` modify the balance of a map and the reservation of a row, and store both.
+        """Call `change` to modify a map's balance and a row's reservation, and return its result.
 
-        Return the result of `change`, or None if the connection broke after the commit.
+        Both are stored. If the connection broke after the commit, return None.
         """
         find = "SELECT held_usd, held_tokens, mark FROM glue_rows WHERE id = ? $for_update"
         store = "UPDATE glue_rows SET held_usd = ?, held_tokens = ?, mark = ? WHERE id = ?"
@@ -531,10 +532,11 @@ class Tables:
 
     @transaction
     def probe(self, run: Transaction, name: str) -> float:
-        """Reserve a test request to a provider and return 0, or return the seconds to wait.
+        """Return the seconds left of a cooldown, or reserve a test of the provider and return 0.
 
-        It tests whether the cooldown can end. If the caller does not end the cooldown, another
-        caller may test the provider PROBE_SECONDS later. Without a cooldown, return 0.
+        After the cooldown, one caller may send a request that tests the provider. If the caller
+        does not end the cooldown, another caller may test the provider PROBE_SECONDS later.
+        Without a cooldown, only return 0.
         """
         test = f"""
             UPDATE glue_cooldowns SET until = $now + {PROBE_SECONDS}

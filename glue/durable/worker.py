@@ -195,9 +195,10 @@ class Worker:
         self._wake()
 
     async def run(self, row: Row) -> MapRow | None:
-        """Run a claimed row, keep the result until `exchange` stores it, and return the result.
+        """Run a claimed row and return its result, or None if the row has to be put back.
 
-        If the session of the row cannot be used, the row is put back, and None is returned.
+        The next `exchange` stores the result or puts the row back. The row is put back if the store
+        does not respond, or if another writer uses the session of the row.
         """
         self._running.add(row.id)
         try:

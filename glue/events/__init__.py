@@ -133,7 +133,7 @@ class ToolEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEnd:
-    """The end of a turn: its tool results are stored, its reply calls no tools, or the run ends."""
+    """The end of a turn: after its tool results, after a reply without calls, or before RunEnd."""
 
     turn: int
 

@@ -22,7 +22,10 @@ class ContinuationAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinuationTerminated:
-    """The loop has stopped asking for the rest of a cut-off reply, because of `reason`."""
+    """The requests for the rest of a cut-off reply are over: it is complete, or the loop gave up.
+
+    `reason` names the cause.
+    """
 
     # completed, retry_limit, budget_exhausted, safety_blocked, empty, provider_error or cancelled
     reason: str
@@ -107,11 +110,11 @@ class LimitReached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateList:
-    """The tools that one gate (an allow list for tools) allows in a request.
+    """A record in GateApplied and GateConflict: the tools that one gate allows in a request.
 
-    This record is not an event: GateApplied and GateConflict contain one for each gate.
-    `dropped` is True if a required gate of higher priority overruled this gate. `abstained` is True
-    if this gate did not apply to the request.
+    This record is not an event. A gate is an allow list for tools. `dropped` is True if a required
+    gate of higher priority overruled this gate. `abstained` is True if this gate did not apply to
+    the request.
     """
 
     name: str

@@ -53,10 +53,11 @@ async def invoke(
 
 
 async def _finished(tool: Any, result: ToolResult) -> ToolResult:
-    """Save texts above the tool's `max_output` in the spool, and return the result with them cut.
+    """Return a result with long texts saved and cut, and `terminate` set if the tool ends runs.
 
-    The middle of such a text is left out, and `read_file` can read the saved text. If the tool was
-    made with `terminates=True`, `terminate` is set in a successful result.
+    The middle of a text above the tool's `max_output` is left out. The whole text is in the spool,
+    where `read_file` can read it. If the tool was made with `terminates=True`, `terminate` is set
+    in a successful result. Surrogates are replaced by "?".
     """
     limit = getattr(tool, "max_output", None)
     if limit is not None and any(
@@ -93,9 +94,9 @@ async def run_function(
 async def _call_function(
     tool: Tool[..., Any], arguments: dict[str, Any], context: Context[Any]
 ) -> Any:
-    """Call the function of a tool and return its value. A plain function runs in a thread.
+    """Call the function of a tool. Return its value, or an error result if a plain function fails.
 
-    If a plain function raises an exception, return an error result.
+    A plain function runs in a thread. An exception of an async function is raised.
     """
     positional, named = tool.signature.split(arguments)
     running = {"the call"}

@@ -104,9 +104,9 @@ def _from_text(kind: Any, text: str) -> Json:
 
 
 def _to_text(validator: Validator, schema: Schema, number: float) -> Json:
-    """Convert a number to text if the schema is for a decimal or duration, else return the number.
+    """Convert a number to text for a duration or a `pattern` that fits, or return it unchanged.
 
-    A duration is in seconds.
+    A duration is in seconds. The schema of a decimal has such a pattern.
     """
     text = json.dumps(number)
     if schema.get("format") == "duration":
@@ -115,11 +115,10 @@ def _to_text(validator: Validator, schema: Schema, number: float) -> Json:
 
 
 def _coerce_items(validator: Validator, schema: Schema, value: Json) -> Json:
-    """Return a list whose items are converted to the types that the schema demands.
+    """Convert the items of a list to fit a schema, or make a list of one item from a single value.
 
-    A value that is not a list becomes a list of one item if that fits the schema, and is returned
-    unchanged if not. If the schema demands unique items, only the first of several equal items is
-    kept.
+    If the list of one item does not fit the schema, return the value unchanged. If the schema
+    demands unique items, only the first of several equal items is kept.
     """
     if not isinstance(value, list):
         wrapped = _coerce_items(validator, schema, [value])

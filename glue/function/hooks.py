@@ -93,9 +93,10 @@ class ToolHook:
 
 
 async def run_before(step: Step) -> ToolResult | None:
-    """Call `before` of each hook; return the result of the first hook that skips the tool, or None.
+    """Call `before` of each hook, which may replace the arguments. Return a skip's result or None.
 
-    None means that the tool shall run. A hook may also replace the arguments in `step`.
+    The arguments are those of `step`. The first hook that skips the tool ends the sequence. None
+    means that the tool shall run.
     """
     for hook in step.context.host.hooks:
         answer = await _call_hook(hook, "before", step)

@@ -67,7 +67,7 @@ def is_quick(pattern: str) -> bool:
 
 
 class _Counts:
-    """Two counts for a pattern: `ways` to match its parts, and `unlimited` repetitions in it."""
+    """Two counts: the ways in which a pattern may match, and its unlimited repetitions."""
 
     def __init__(self) -> None:
         self.ways = 1

@@ -156,7 +156,7 @@ class Shape:
         self.fits = self.validator.check(schema)
 
     def read(self, value: Json) -> Any:
-        """Validate a JSON value, coerce it if necessary, and return it as the Python type.
+        """Return a JSON value as the Python type, coerced if necessary, or raise ValidationError.
 
         Raise ValidationError if the value is invalid after the coercion.
         """
@@ -242,7 +242,7 @@ class Describer:
         return shape
 
     def describe(self, hint: Any) -> Described:
-        """Return the schema of an annotation, and the function that converts JSON to its type.
+        """Return an annotation's schema, and a function, if needed, that converts JSON to its type.
 
         The function is None if JSON needs no conversion. Raise CannotDescribe if the annotation has
         no schema.
@@ -283,9 +283,10 @@ class Describer:
         members: Iterable[tuple[str, Any, Any]],
         texts: Mapping[str, str] | None = None,
     ) -> Described:
-        """Return the schema of an object with `members`, and a function that converts their JSON.
+        """Return the schema of an object with `members`, and a function, if needed, to convert one.
 
-        The function returns a dict. It is None if no member needs conversion.
+        The function converts the members of such an object and returns a dict. It is None if no
+        member needs conversion.
 
         Args:
             label: the form of a member's name in errors, such as "parameter {!r}".
@@ -676,7 +677,7 @@ def _values(values: list[Any]) -> dict[str, Json]:
 
 
 def _duration(timedelta: Any, text: str) -> Any:
-    """Convert a duration in ISO 8601, such as P1DT2H30M, to a timedelta."""
+    """Convert an ISO 8601 duration such as P1DT2H30M to a timedelta, or raise ValueError."""
     found = re.fullmatch(_DURATION, text.removeprefix("-"))
     if found is None or text.endswith(("P", "T")):
         raise ValueError(text)

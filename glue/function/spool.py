@@ -94,9 +94,7 @@ current_spool: ContextVar[Spool] = ContextVar("glue.spool", default=Spool())  # 
 
 
 def cap(text: str, limit: int) -> str:
-    """Save a text longer than `limit` in the spool, and return it without its middle.
-
-    A text that is not longer is returned unchanged and not saved.
+    """Return a text. If it is longer than `limit`, save it in the spool and leave out its middle.
 
     About two thirds of the kept characters are from the start of the text, and one third is from
     its end. A note between them contains the address of the whole text in the spool, unless the

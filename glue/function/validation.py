@@ -194,9 +194,10 @@ class Validator:
         return bool(self.load_jsonschema().evolve(schema=schema).is_valid(value))
 
     def check(self, schema: Any) -> Check:
-        """Return a quick check: True means valid for `schema`, False that jsonschema has to decide.
+        """Return a function that returns True for a value that is surely valid for `schema`.
 
-        The check is a function of a value. `schema` is a part of the whole schema.
+        If the function returns False, jsonschema has to decide. The function is called a quick
+        check. `schema` is a part of the whole schema.
         """
         known = self._checks.get(id(schema))
         if known is None:
@@ -254,9 +255,10 @@ class Validator:
         return ValidationError(faults) if faults else None
 
     def resolve(self, schema: Any) -> Any:
-        """Follow the `$ref` of a schema, and return the schema that it refers to.
+        """Return the target of the `$ref` of a schema, or the schema itself if it has no `$ref`.
 
-        A schema without a `$ref`, or whose `$ref` cannot be followed, is returned unchanged.
+        If the target has a `$ref`, follow this one too. A schema whose `$ref` cannot be followed is
+        returned unchanged.
         """
         for _ in range(32):
             if not isinstance(schema, Mapping) or "$ref" not in schema:
@@ -326,9 +328,10 @@ class Validator:
         return lambda value: type(value) in kinds and holds(value, bound)
 
     def _compile_list(self, keywords: dict[str, Any]) -> Check:
-        """Remove a type "array" from `keywords`, and return a quick check of the list keywords.
+        """Return a quick check of the list keywords. Delete the keyword `type` if it is "array".
 
-        The returned check also rejects a value that is not a list.
+        The keyword is deleted from `keywords`, because the returned check also rejects a value that
+        is not a list.
         """
         first = [self.check(part) for part in keywords.get("prefixItems", [])]
         rest = self.check(keywords.get("items", True))
@@ -352,9 +355,10 @@ class Validator:
         return check_list
 
     def _compile_object(self, keywords: dict[str, Any]) -> Check:
-        """Remove a type "object" from `keywords`, and return a quick check of the object keywords.
+        """Return a quick check of the object keywords. Delete the keyword `type` if it is "object".
 
-        The returned check also rejects a value that is not an object.
+        The keyword is deleted from `keywords`, because the returned check also rejects a value that
+        is not an object.
         """
         properties = keywords.get("properties", {})
         names = keywords.get("propertyNames", True)
@@ -412,7 +416,7 @@ def _count_parts(value: Json, most: int) -> int:
 
 
 def _types_of(schema: Mapping[str, Any]) -> tuple[type, ...]:
-    """Return the Python types that the keyword `type` of a schema allows."""
+    """Return the Python types that the keyword `type` of a schema allows, or () without `type`."""
     names = schema.get("type", [])
     names = [names] if isinstance(names, str) else names
     return tuple(kind for name in names for kind in _TYPES[name])

@@ -117,9 +117,10 @@ def reply_notices(messages: Iterable[Message]) -> list[str]:
 
 
 async def _keep_partial(state: State) -> None:
-    """Store the streamed text of an interrupted reply as a message, unless the text is blank.
+    """Store the text of an interrupted reply and set the step to `join`, unless the text is blank.
 
-    The position of the run becomes `join`: a resumed run asks the model to continue the text.
+    The streamed text becomes a message. At the step `join`, a resumed run asks the model to
+    continue the text.
     """
     text, state.partial = "".join(state.partial), []
     if text.strip():
@@ -153,7 +154,7 @@ async def drop_prompts(state: State) -> list[UserMessage]:
 
 
 async def _tag(state: State, outcome: Outcome) -> StopReason | None:
-    """Store any stop reason of `outcome` in the last reply, and return the run's stop reason.
+    """Return the run's stop reason. If `outcome` has a stop reason, store it in the last reply.
 
     The run's stop reason is the stop reason of `outcome`, or else of the last reply. Return None
     if neither has a stop reason.
@@ -178,10 +179,10 @@ async def _keep_position(state: State) -> None:
 
 
 async def _exclude(state: State, outcome: Outcome) -> str:
-    """Exclude a refused run, or a prompt that is too long, from later requests.
+    """Exclude a refused run or an overlong prompt from later requests. Return a notice, or "".
 
-    The messages stay in the transcript and in the journal. For a prompt that exceeds the context
-    window, return a notice for the user, otherwise "".
+    The messages stay in the transcript and in the journal. The notice is returned for a prompt that
+    exceeds the context window, and is for the user. Otherwise return "".
     """
     run = state.messages[run_start(state.messages) :] if state.resumed else state.new
     overlong = outcome is Outcome.CONTEXT_WINDOW and not any(

@@ -46,10 +46,10 @@ _RANK = (
 
 
 async def prepare_request(state: State, request: Request) -> Request | Stop:
-    """Call `before_request` of each policy, and return the changed request, or the first Stop.
+    """Call `before_request` of policies, store their messages, and return the request or a Stop.
 
-    Messages that policies add are stored, unless a policy returns a Stop. After a Stop, no other
-    policy is called.
+    The request contains all changes of the policies. After the first Stop, no other policy is
+    called, and the messages are not stored.
     """
     messages = request.messages
     says: list[Say | Poll] = []
@@ -109,10 +109,10 @@ def _report_change(
 
 
 async def ask_policies(state: State, hook: str, given: object) -> Stop | Say | Deliver | None:
-    """Call `hook` of every policy with `given`. Return the answer to act on, or None.
+    """Call `hook` of every policy. Return the Stop, Say or Deliver that has priority, or None.
 
-    None means that no policy wants to change the run. If the run is cancelled meanwhile, the
-    answer is a Stop.
+    The hook is called with `given`. None means that no policy wants to change the run. If the run
+    is cancelled meanwhile, the answer is a Stop.
 
     A Stop is used rather than messages, except that a delivery precedes `stalled` and the outcomes
     after it in `_RANK`. If several policies add messages, those of the first policy are used.
@@ -148,10 +148,10 @@ async def ask_policies(state: State, hook: str, given: object) -> Stop | Say | D
 
 
 async def _ask(state: State, policy: Policy, hook: str, given: object) -> Action:
-    """Call one hook of a policy, await it if it is async, and return its answer.
+    """Call a hook of a policy. Return its answer, or a Stop if the run is cancelled meanwhile.
 
-    If the run is cancelled or out of time meanwhile, return the Stop for that. Raise TypeError if
-    the answer has a type that the hook may not return.
+    An async hook is awaited. If the run is out of time meanwhile, the answer is a Stop too. Raise
+    TypeError if the answer has a type that the hook may not return.
     """
     answer = getattr(policy, hook)(state, given)
     if answer is None:

@@ -64,9 +64,9 @@ async def apply_decision(
     record: Mapping[str, Json],
     context: Context[Any],
 ) -> tuple[ToolResult | None, Context[Any]]:
-    """Apply the decision on a pending call. Return a result, or None to run it, and the context.
+    """Apply the decision on a pending call. Return the result, or None, and the call's context.
 
-    If the call still has to run, the result is None, and the caller runs it with the returned
+    If the call still has to run, the result is None, and the caller runs the call with the returned
     context. The permission policy remembers the decision. Raise CallDeferred if the decision is to
     wait longer.
     """

@@ -89,11 +89,10 @@ class RunRecorder:
                     break
 
     async def write(self, change: Callable[[Journal], Awaitable[None]]) -> None:
-        """Await `change(journal)` to its end, even if the run is cancelled meanwhile.
+        """If there is a journal, await `change(journal)` to its end, even if the run is cancelled.
 
-        Without a journal, do nothing. After a failed write the journal is not used again, because
-        a later write would leave a gap in it. The error is raised, or while the run ends, it is
-        kept in `late_error`.
+        After a failed write the journal is not used again, because a later write would leave a gap
+        in it. The error is raised, or while the run ends, it is kept in `late_error`.
         """
         journal = self.journal
         if journal is None:

@@ -364,11 +364,11 @@ async def _begin(state: State, prompt: Sequence[Message] | None, keep: bool) -> 
 
 
 async def _begin_calls(state: State) -> None:
-    """Store an error result for each call that may have run before its process was interrupted.
+    """Restore the counters of a paused run, and store error results for calls that may have run.
 
-    These are calls of the last reply without a result. A call of an idempotent tool runs again
-    instead, and a call that waits for a decision or a result still waits. If the run was paused,
-    its counters are restored.
+    These are calls of the last reply without a result: the process may have been interrupted while
+    they ran. A call of an idempotent tool runs again instead, and a call that waits for a decision
+    or a result still waits.
     """
     if state.position.step == "await":
         restore(state)
@@ -425,7 +425,7 @@ async def _request(state: State) -> Request | Stop:
 
 
 async def _judge(state: State, reply: Answered) -> Verdict:
-    """Count the usage of a reply. Return the message to store, and a Stop if the run ends.
+    """Count the usage of a reply. Return a Verdict: the message to store, a Stop if the run ends.
 
     The usage is added to the spending of the run. A transcript that the provider rejected as too
     long is compacted.
@@ -508,9 +508,9 @@ def _text_only(message: AssistantMessage) -> AssistantMessage | None:
 
 
 async def _apply(state: State, verdict: Verdict) -> Stop | None:
-    """Store the reply, set the next step, and call `on_reply` of the policies.
+    """Store the reply, call `on_reply` of policies, and return a Stop if the run ends, or None.
 
-    Return a Stop if the run ends here, or else None.
+    The reply also determines the next step, `state.position`.
     """
     if (message := verdict.store) is not None:
         if not state.position.continues:
@@ -537,9 +537,10 @@ async def _apply(state: State, verdict: Verdict) -> Stop | None:
 
 
 async def _tools(state: State) -> Stop | None:
-    """Run the calls of the last reply, store their results, and call `after_tools` of the policies.
+    """Run the calls of the last reply, store their results, and return a Stop if the run ends.
 
-    Return a Stop if the run ends here.
+    If no call waits and the results do not end the run, `after_tools` of the policies is called,
+    and the messages that they add are stored. Return None if the run continues.
     """
     if state.position.step == "call":  # calls that were pending have been counted before
         state.turns += 1

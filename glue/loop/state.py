@@ -132,7 +132,7 @@ class State:
             self.recorder.late_error = self.recorder.late_error or error
 
     def refresh(self) -> None:
-        """Read `limits` again, if a function supplies them: they may change during a run."""
+        """Update `limits` if a function supplies the limits, which may change during a run."""
         if self.limits_source is not None:
             self.limits = read_limits(self.limits_source)
 
@@ -210,7 +210,7 @@ class State:
                 self.spending.spend(tokens_in=self.limits.estimator(message_chars(message)))
 
     def discard(self) -> None:
-        """Emit MessageEnd for a reply that was partly streamed and will not be stored.
+        """Forget a partly streamed reply that will not be stored, and emit its MessageEnd.
 
         If no reply is being streamed, do nothing.
         """

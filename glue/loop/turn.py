@@ -250,9 +250,10 @@ class Batch:
         return [self.messages[index] for index in sorted(self.messages)]
 
     def ends_run(self, state: State, reply: AssistantMessage) -> bool:
-        """Return whether all results ask to end the run, and no call of the reply was cut.
+        """Return whether no call was cut and all results but those of advisory tools end the run.
 
-        Results of advisory tools are ignored.
+        A result asks to end the run if its `terminate` is set and it is not an error. Return False
+        if all tools are advisory.
         """
         meta = reply.meta or {}
         votes = {*self.votes, *meta.get(VOTES, ())}
@@ -290,10 +291,9 @@ async def run_batch(state: State, calls: Sequence[ToolCall]) -> Batch:
 
 
 def _groups(state: State, calls: Sequence[ToolCall]) -> list[list[int]]:
-    """Return the indexes of the calls in groups. The groups run one after the other.
+    """Return the indexes of the calls in groups: a call of a tool that must run alone is one group.
 
-    The calls of a group run in parallel. A call of a tool that must run alone is a group of its
-    own.
+    The groups run one after the other. The calls of a group run in parallel.
     """
     groups: list[list[int]] = [[]]
     for index, call in enumerate(calls):
@@ -306,9 +306,10 @@ def _groups(state: State, calls: Sequence[ToolCall]) -> list[list[int]]:
 
 
 async def _run_group(state: State, batch: Batch, group: Sequence[int]) -> None:
-    """Run the calls of a group in parallel, at most `parallel_tools` at a time.
+    """Run the calls of a group in parallel, or put them off if an earlier call was deferred.
 
-    If an earlier call was deferred, the calls are put off until the run is resumed.
+    At most `parallel_tools` calls run at a time. Calls that are put off run when the run is
+    resumed.
     """
     limit = state.limits.parallel_tools
     if len(group) <= 1 or limit == 1 or batch.waiting:
@@ -387,7 +388,7 @@ def _is_decided(state: State, id: str) -> bool:
 async def _result(
     state: State, call: ToolCall, record: Mapping[str, Json] | None, context: Context[Any]
 ) -> ToolResult:
-    """Run a call and return its result, or return the denial or the result that was supplied.
+    """Return the result of a call. Run the tool, unless the call is denied or was given a result.
 
     For a denied call, and for a tool that is not offered now, return an error result. Return a
     supplied result without running the tool.

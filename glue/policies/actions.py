@@ -32,7 +32,7 @@ class Poll:
     sent: Callable[[UserMessage], object] | None = None
 
     def say(self, waiting: Waiting) -> Say:
-        """Return a `Say` action with the messages that `source` returned, passed as `waiting`."""
+        """Return a `Say` action with the messages in `waiting`, which `source` has returned."""
         given = (waiting,) if isinstance(waiting, str | UserMessage) else waiting or ()
         messages = [user(each) if isinstance(each, str) else each for each in given]
         # Only the prompt of a run has the origin "user".

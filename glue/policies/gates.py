@@ -92,10 +92,10 @@ class Gates(Policy):
 
 
 def _drop_overruled(votes: Sequence[Vote], tools: frozenset[str]) -> list[Vote]:
-    """Return the votes without those of optional gates that a required gate overrules.
+    """Return the votes without optional gates that rank below a required gate that hides a tool.
 
-    A vote is a gate with the tools that it allows. A required gate that does not allow all of
-    `tools` overrules the optional gates of lower priority.
+    Gates rank by their priority. A vote is a gate with the tools that it allows. A gate hides a
+    tool if it does not allow all of `tools`.
     """
     restricting = [gate.priority for gate, allow in votes if gate.required and tools - allow]
     if not restricting:

@@ -117,9 +117,9 @@ def _takes_no_output(schema: object, *, tools: bool = False) -> bool:
 
 
 def capabilities(provider: object) -> Capabilities:
-    """Return the attribute `capabilities` of a provider, or else of the provider that it wraps.
+    """Return the capabilities of a provider, or of the provider it wraps, or else the defaults.
 
-    If no provider has the attribute, return the default capabilities.
+    They are read from the attribute `capabilities`. A wrapper without this attribute is skipped.
     """
     found, inner = getattr(provider, "capabilities", None), getattr(provider, "provider", None)
     if isinstance(found, Capabilities):

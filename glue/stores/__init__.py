@@ -55,7 +55,7 @@ def is_address(name: str) -> bool:
 
 
 def store_name(name: str = "") -> str:
-    """Return the path or address of a store to show to users, without the login of the address."""
+    """Return the path or address of a store to show to users, without the login and parameters."""
     if not is_address(name):
         return str(store_path(name))
     scheme, _, rest = name.partition("://")

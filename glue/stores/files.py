@@ -33,9 +33,9 @@ def sync_folder(folder: Path) -> None:
 
 
 def open_locked(path: Path, id: str, sync: bool) -> int:
-    """Open the file of a session for appending, lock it, and return the file descriptor.
+    """Open or create the file of a session for appending, lock it, and return its descriptor.
 
-    The file and its folder are created if they do not exist. Raise SessionBusy if another writer
+    The folder of the file is created if it does not exist. Raise SessionBusy if another writer
     has locked the file.
     """
     while True:

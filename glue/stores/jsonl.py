@@ -237,7 +237,11 @@ class _Writer:
         self.append(b"".join(map(encode, records)))
 
     def append(self, block: bytes) -> None:
-        """Append `block`, which consists of encoded records, to the file."""
+        """Append `block`, which consists of encoded records, to the file, or raise StoreError.
+
+        If the disk is full, for example, the written part of the block is removed from the file,
+        and later calls of `write` fail too.
+        """
         try:
             _write_all(self.fd, block)
             self._wait(self.fd)
@@ -340,11 +344,11 @@ def records_in(data: bytes) -> Iterator[tuple[Record, int]]:
 
 
 def lines_of_fork(data: bytes, at: int | None) -> tuple[list[bytes], int] | None:
-    """Return the lines that a fork copies from a session file, and the file's number of messages.
+    """Return the lines for a fork and the total of messages, or None if the file must be decoded.
 
     `data` is the content of the file. The lines are the first `at` messages, and the records that
-    change fields of messages or exclude messages. Return None if a record inserts or removes
-    messages: then the session has to be decoded.
+    change fields of messages or exclude messages. The total counts all messages of the file. Return
+    None if a record inserts or removes messages: then the session has to be decoded.
     """
     lines, count = list[bytes](), 0
     for line in data.split(b"\n")[1:-1]:  # without the header and an incomplete line
@@ -442,7 +446,7 @@ def _messages_in(records: Iterator[Record], dropped: set[str]) -> Iterator[tuple
 
 
 def _needles(query: Query, *, only_ascii: bool) -> list[tuple[bytes, re.Pattern[bytes]]]:
-    """Return byte strings and patterns. A line matches the query only if it contains all of them.
+    """Return pairs of a byte string and a pattern. Lines that match the query contain all of them.
 
     The byte strings are parts of the words of the query. A pattern also requires that a word begins
     or ends there. Both are for lines whose ASCII letters are in lower case. A part with other

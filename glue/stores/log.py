@@ -21,7 +21,7 @@ class Writer(Protocol):
         """True if the methods wait for a disk or a server, and must be called in a thread."""
 
     def open(self, stored: StoredSession) -> None:
-        """Lock the session for this writer, and update `stored` from the store.
+        """Lock the session for this writer, and update `stored` with the session in the store.
 
         A session that does not exist is created. Raise SessionBusy if another writer has locked the
         session.
@@ -129,10 +129,7 @@ class Log:
             await self._write([message_record(message, times) for message in messages], messages)
 
     async def insert(self, message: Message, before: str) -> None:
-        """Store a message in front of the message with the id `before`.
-
-        Raise StoreError if the session does not contain that message.
-        """
+        """Store a message in front of the message `before`. Raise StoreError for an unknown id."""
         self._stored.index(before)
         await self._write([message_record(message) | {"before": before}], (message,))
 
@@ -149,9 +146,9 @@ class Log:
         await self._write([{"type": "drop", "ids": list(ids)}])
 
     async def exclude(self, ids: Iterable[str]) -> None:
-        """Mark the messages with these ids as excluded; ignore unknown ids.
+        """Exclude the messages with these ids from later requests; ignore unknown ids.
 
-        Excluded messages stay in the session, but are not sent to models again.
+        Excluded messages stay in the session, and their field `excluded` is True.
         """
         await self._write([{"type": "exclude", "ids": list(ids)}])
 

@@ -83,7 +83,8 @@ class PostgresStore(SQLStore):
     def run(self, work: Callable[[Connection], T], *, in_transaction: bool = True) -> T:
         """Return the result of `work(connection)`. Call it again if the connection breaks.
 
-        `work` may be called several times, so it must be idempotent.
+        `work` may be called several times, so it must be idempotent. The first call of `run` also
+        creates the tables, or upgrades them to the current version.
 
         Args:
             work: a function that receives a connection.

@@ -105,9 +105,9 @@ class Query:
         return hits
 
     def snippet(self, text: str) -> str | None:
-        """Return the text around the first match, with the matches in [brackets].
+        """Return the text around the first match, or None if the text does not contain all terms.
 
-        Return None if the text does not contain all terms of the query.
+        The matches are in [brackets].
         """
         matches = [pattern.search(text) for pattern in self.patterns]
         starts = [match.start() for match in matches if match is not None]

@@ -231,7 +231,7 @@ class SQLStore(BlockingStore):
         return row[0], header_of(id, row[1]), row[2]
 
     def find(self, connection: Connection, id: str, seen: object = None) -> Found:
-        """Return a session's number, header and count of changes, and the rows of its messages.
+        """Return a session's number, header, change count and rows; the rows are None if unchanged.
 
         Args:
             connection: the connection to read with.
@@ -260,9 +260,9 @@ class SQLStore(BlockingStore):
         return self.row(connection, head["session"])[0]
 
     def write(self, connection: Connection, session: int, records: Sequence[Record]) -> None:
-        """Apply records, which all have the same type, to the rows of a session.
+        """Insert, amend, delete or exclude messages of a session, as `records` require.
 
-        `session` is the number of the session.
+        All records have the same type. `session` is the number of the session.
         """
         first = records[0]
         if first["type"] == "message" and "before" not in first:
@@ -373,9 +373,10 @@ class SQLWriter:
         stored.read_only = stored.read_only or reason
 
     def load_into(self, stored: StoredSession, found: Found, schema: int = 0) -> None:
-        """Update this writer and `stored` with the session `found`, which `find` returned.
+        """Load the session `found` into `stored`, and remember its number, header and changes.
 
-        If a newer version of glue created the tables, `schema` is their version.
+        `found` is a result of `find`. If a newer version of glue created the tables, `schema` is
+        their version.
         """
         self.number, self.head, self.changes, rows = found
         stored.apply({**self.head, "schema": max(schema, self.head.get("schema", 0))})

@@ -360,7 +360,10 @@ class Database:
             self._sync()
 
     def _sync(self) -> None:
-        """Sync the write-ahead log to the disk, and wait until the sync is complete.
+        """Sync the write-ahead log to the disk. If this fails, all later changes fail too.
+
+        The caller waits until the sync is complete. A failure raises StoreError, also for later
+        changes, until all sessions of the file are closed.
 
         The lock for writing is already released, so several processes can wait at the same time for
         one write to the disk. The log is valid up to its first incomplete frame. So a record that
@@ -379,9 +382,9 @@ class Database:
             raise self._failed from error
 
     def _run_job(self, connection: Connection, job: Job) -> None:
-        """Run one of several jobs of a transaction. If the job fails, roll back only its changes.
+        """Run one job of a transaction and set its result; if it fails, undo it and set its error.
 
-        Store the result or the error in the job. If SQLite has rolled back the whole transaction,
+        The changes of the other jobs are kept. If SQLite has rolled back the whole transaction,
         raise the error instead.
         """
         connection.execute("SAVEPOINT job")
@@ -403,9 +406,9 @@ _guard = threading.RLock()
 
 @contextlib.contextmanager
 def using(path: Path, sync: bool) -> Iterator[Database]:
-    """Yield the `Database` of a file. Blocks with the same file and `sync` share one Database.
+    """Yield a Database that all blocks of this process with the same file and `sync` share.
 
-    The end of the last of these blocks closes the database. Only blocks of this process count.
+    The end of the last of these blocks closes the database.
     """
     # A forked child must not use the connection of its parent, so the key has the process id.
     key = (os.path.realpath(path), sync, os.getpid())

@@ -35,7 +35,11 @@ def uninstrument() -> None:
 
 
 def telemetry_of(setting: bool | OpenTelemetry | None) -> OpenTelemetry | None:
-    """Return the tracer for a run with `telemetry=setting`, or None if the run is not traced."""
+    """Return the tracer for a run with `telemetry=setting`, or None if the run is not traced.
+
+    True selects the tracer of `instrument`, which is created if there is none. A tracer is
+    returned unchanged.
+    """
     global _shared
     if not isinstance(setting, bool):
         return setting

@@ -163,10 +163,11 @@ class OpenTelemetry:
                 _fail(span, str(kind))
 
     def _listen(self, span: Span, otel_names: Mapping[str, str], event: Event) -> None:
-        """Add an event that explains a step to the run's span, or the totals when the run ends.
+        """Record an event of a run in its span: a step such as a compaction, or the run's end.
 
-        Only events that explain a step, such as a compaction, are added.
-        Continued replies are also counted in the metrics. Other events are ignored.
+        A step in `events.Explanation` becomes an event of the span. The end of the run adds the
+        outcome and the totals. Continued replies are also counted in the metrics. Other events are
+        ignored.
         """
         if isinstance(event, events.Explanation):
             data = event_to_json(event)
@@ -437,7 +438,7 @@ class _ChatSpan:
         self.end("", message.usage, message.provider, model)
 
     def retry(self, attempt: Attempt, *, in_failover_list: bool) -> None:
-        """Record why the request is sent again, and end the span of this attempt."""
+        """Add an event with the reason for the next attempt to the span, and end the span."""
         name, error = "retry", attempt.kind
         if attempt.next_cap is not None:
             name, error = "escalation", ""

@@ -206,7 +206,7 @@ class Script:
 
 
 def shape(messages: Iterable[Message]) -> str:
-    """Return the roles of messages as text: "u", "u+", "a" or "t" for each message.
+    """Return the roles of messages as letters, such as "u a t a"; the loop's messages are "u+".
 
     "u" is a prompt of the user, "u+" is a user message that the loop added, "a" is a message of
     the assistant, and "t" is a tool result.

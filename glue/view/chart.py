@@ -113,7 +113,7 @@ class Point:
 
 
 def scatter(points: Sequence[Point]) -> str:
-    """Return a chart of score against cost; vertical lines show the intervals of the scores."""
+    """Return a chart of score against cost as HTML; vertical lines show the score intervals."""
     width, height, left, bottom = 720, 300, 60, 46
     dearest = max((point.cost or 0.0 for point in points), default=0.0)
     inner, high = width - left - 170, height - bottom - 14  # names need room on the right

@@ -29,7 +29,7 @@ def escape(text: object) -> str:
 
 
 def brief(text: str, width: int) -> str:
-    """Return an escaped text on one line of at most `width` characters."""
+    """Return a text as one line that is cut to `width` columns and then escaped for HTML."""
     return escape(one_line(text[: width * 4], width))
 
 

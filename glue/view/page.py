@@ -235,7 +235,7 @@ def pretty(value: Json) -> str:
 
 
 def extra(meta: Mapping[str, Json] | None) -> str:
-    """Return the meta of a message as HTML, without the keys that the page shows elsewhere."""
+    """Return the HTML of a message's meta except keys shown elsewhere, or "" if no key is left."""
     shown = {key: value for key, value in (meta or {}).items() if key not in _META_SHOWN_ELSEWHERE}
     pairs = " · ".join(
         f"{brief(str(key), 40)}: {brief(_plain(value), 120)}" for key, value in shown.items()

@@ -101,7 +101,10 @@ def read_file(path: Path) -> Transcript:
 
 
 def _read(path: Path, text: str) -> Transcript:
-    """Read a cassette, a file of events or a file of messages; its first line decides which."""
+    """Return the transcript in the text of a cassette, a file of events or a file of messages.
+
+    The first line decides which kind of file the text comes from.
+    """
     first = _parsed(text.lstrip("\ufeff \t\r\n").split("\n", 1)[0])
     first = first if isinstance(first, Mapping) else {}
     kind = first.get("type")
@@ -138,9 +141,9 @@ def _session(head: Record, messages: Iterable[Message], times: Mapping[str, floa
 
 
 def _messages(path: Path, text: str) -> Transcript:
-    """Return the transcript in a JSON list, in an object with `messages`, or in JSON lines.
+    """Return the transcript in a text of JSON messages; raise StoreError if the text is invalid.
 
-    Raise StoreError if the text contains no messages.
+    The text is a list, an object with a list in `messages`, or one message in each line.
     """
     value = _parsed(text)
     if value is None:
@@ -161,7 +164,7 @@ def _messages(path: Path, text: str) -> Transcript:
 def shown_message(
     message: Message, at: float | None = None, seconds: float | None = None
 ) -> ShownMessage:
-    """Return a ShownMessage: a message, its times, and the failed attempts listed in its `meta`.
+    """Return a ShownMessage for a message, with its times and the failed attempts in its `meta`.
 
     Raise StoreError if a field that must be a string is not; the codec does not check this.
     """
@@ -185,7 +188,11 @@ _SHOWN_EVENTS = ("run_start", "message_end", "run_end", "result")
 
 
 def _events(path: Path, text: str) -> Transcript:
-    """Read the events that --json prints; skip unknown events of newer versions."""
+    """Return the transcript in events that --json printed; raise StoreError if there is none.
+
+    Raise StoreError too for a line that is not JSON, unless it is the incomplete last line of a
+    killed process. Unknown events of newer versions are skipped.
+    """
     events: list[Mapping[str, Json]] = []
     for number, line in enumerate(text.split("\n"), 1):
         try:
@@ -315,7 +322,10 @@ def _explanation(kind: str, event: Mapping[str, Json]) -> Note:
 
 
 def _tools(value: Json) -> tuple[ToolSpec, ...]:
-    """Read the tools of a request from JSON; skip values that are not tools."""
+    """Return the ToolSpecs in a JSON list of tools; skip values that are not tools.
+
+    If the value is not a list, return ().
+    """
     return tuple(
         ToolSpec(
             name=str(tool["name"]),
@@ -383,9 +393,11 @@ class _Conversation:
 
 
 def _cassette(path: Path) -> Transcript:
-    """Read the transcript of a cassette that `Recorder` or `--record` wrote.
+    """Return one transcript with all conversations of a cassette.
 
-    Exchanges belong to the same conversation if their requests share a message.
+    `Recorder` or `--record` wrote the cassette. Exchanges belong to the same conversation if their
+    requests share a message. If there are several conversations, a heading precedes each of them.
+    Raise StoreError if the cassette cannot be loaded.
     """
     try:
         cassette = Cassette.load(path)

@@ -52,7 +52,10 @@ class Transcript:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """A line of the index page: the title, figures and page of a transcript."""
+    """A line of the index page: a link to the page of a transcript, with its title and figures.
+
+    The figures of a logged run are its outcome, tokens and cost. A session has no figures.
+    """
 
     file: str
     kind: Literal["session", "run"]

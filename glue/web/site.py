@@ -101,7 +101,10 @@ def app(
 
 
 class _Guard:
-    """Refuses requests without the token, from another origin or for another host."""
+    """Refuses requests with a wrong token, origin or host; adds security headers to responses.
+
+    A refused request gets status 403.
+    """
 
     def __init__(self, inner: ASGIApp, token: str, hosts: frozenset[str]) -> None:
         self.inner, self.token, self.hosts = inner, token, hosts
@@ -197,7 +200,10 @@ class _Site:
         return JSONResponse({"html": rows or none, "count": len(infos)})
 
     async def transcript(self, request: Request) -> Response:
-        """Return JSON with the HTML of a session: its transcript, facts and pending calls."""
+        """Return JSON with the HTML of a session's header, messages and pending calls.
+
+        The JSON also states whether a prompt is running, and how many calls are pending.
+        """
         return JSONResponse(await self._main(request.query_params.get("session", "")))
 
     async def _main(self, name: str) -> dict[str, Any]:
@@ -229,13 +235,20 @@ class _Site:
             return ()
 
     async def run(self, request: Request) -> Response:
-        """Run a prompt in a session, and stream the changes of the page."""
+        """Run a prompt in a session, and return a response that streams the changes of the page.
+
+        The status is 400 if the request is invalid, and 409 if a prompt is already running.
+        """
         return await self._start(
             request, lambda given, session: (session.run, {"prompt": _text(given, "prompt")})
         )
 
     async def decide(self, request: Request) -> Response:
-        """Continue a paused run with a decision or a result, and stream the changes of the page."""
+        """Continue a paused run, and return a response that streams the changes of the page.
+
+        The request contains a decision about a pending call, or the result of the call. The status
+        is 400 if the request is invalid, and 409 if a prompt is already running.
+        """
         return await self._start(
             request,
             lambda given, session: (
@@ -277,9 +290,11 @@ class _Site:
         return _SiteResponse(events, live, lambda: self._ended(name, live))
 
     def _permission(self, live: _LivePage) -> Permission:
-        """Return the permission policy of a run: rules, then the agent's own policy or the page.
+        """Return the permission policy of a run, made from the app's policy and the agent's policy.
 
-        A policy that is not a `Rules` is used only if the agent has no policy of its own.
+        If the app's policy is a `Rules`, it decides first. The agent's policy decides about calls
+        that no rule decides, or the page asks if the agent has no policy. Any other policy of the
+        app is used only if the agent has no policy. If neither has a policy, the page asks.
         """
         own = self.agent.settings.permission
         if isinstance(self.rules, Rules):
@@ -431,7 +446,10 @@ def _text(given: Mapping[str, Any], name: str) -> str:
 
 
 def _decision(given: Mapping[str, Any]) -> Decision | str:
-    """Return the user's answer about a call: a Decision, or the result of the call as text."""
+    """Return the user's answer about a call: a Decision, or the result of the call as text.
+
+    Raise ValueError if the answer is none of the known answers.
+    """
     answer, text = given.get("answer"), str(given.get("text") or "")
     scopes = {"allow": "call", "target": "target", "session": "session"}
     if answer in scopes:

@@ -187,7 +187,7 @@ def refuse_placeholder(new: str, known: str) -> None:
 
 
 def _locate(flat: _Text, given: Replacement) -> tuple[int, list[Span]]:
-    """Find `given.old`. Return the index in LADDER of the matcher that found it, and the spans.
+    """Find the quote of an edit; return the index in LADDER of its matcher, and the spans.
 
     The matchers are tried in order, and the first that finds the quote counts. If no matcher in
     LADDER finds the quote, but `_elided` does, the index is len(LADDER). Raise ToolError if nothing
@@ -340,7 +340,7 @@ def _keep_characters(block: list[str], wanted: list[str], lines: list[str]) -> s
 
 
 def _plain_like(block: list[str], wanted: list[str], lines: list[str]) -> list[str]:
-    """Return the new lines with plain characters for mistaken typographic characters.
+    """Return the new lines, with ASCII for typographic characters that the quote has by mistake.
 
     If the quote has “ where the file has ", the model probably means " where the new lines have “.
     A typographic character that the replaced lines of the file contain is not a mistake.
@@ -464,7 +464,7 @@ def _reindent(
 def _map_indentations(
     flat: _Text, known: Mapping[str, str], others: set[str]
 ) -> dict[str, str] | None:
-    """Return a dict from `others` to indentations of the file, or None if they are not certain.
+    """Return a dict from indentations in `others` to the file's indentations; None if in doubt.
 
     `others` has the indentations that only the new text has. `known` is a dict from each
     indentation of the quote to that of the file. Three rules are tried, in this order:

@@ -92,12 +92,13 @@ class _Permit:
             return found
 
     def guard(self, path: str, content: bytes, mark: Mark | None) -> Guard:
-        """Raise ToolError if a file changed since the user saw it; return a guard for its path.
+        """Return a function that checks a resolved path; raise ToolError if the file changed.
 
-        The guard gets the resolved path, which may lead to another file because a folder became a
-        link. It raises UnsafePath if the block list blocks the path, or if the path is not that of
-        the file shown to the user. If no question was asked, it checks only the block list. The
-        record of the file is removed.
+        A file changed if its content is not the content that a permission question showed to the
+        user. The function gets the resolved path, which may lead to another file because a folder
+        became a link. It raises UnsafePath if the block list blocks the path, or if the path is not
+        that of the file shown to the user. If no question was asked, it checks only the block list.
+        The record of the file is removed.
         """
         shown = self.shown.pop(path, [])
         digest = _digest(content, mark)
@@ -261,7 +262,9 @@ def functions(
             limit: maximum number of hits, up to 1000
         """
         if not pattern:
-            raise ToolError("the pattern is empty")
+            raise ToolError(
+                "the pattern is empty; give a regular expression, or a text and fixed=true"
+            )
         query: dict[str, object] = {
             "pattern": pattern,
             "path": path,
@@ -482,4 +485,8 @@ def _entry_line(fd: int, name: str, what: str) -> str:
 
 def _fit_result(lines: list[str]) -> list[str]:
     kept = files.lines_that_fit(lines, RESULT)
-    return kept if len(kept) == len(lines) else [*kept, "[the other paths are too many to show]"]
+    return (
+        kept
+        if len(kept) == len(lines)
+        else [*kept, "[more files match, but the list is too long; narrow the pattern or the path]"]
+    )

@@ -112,7 +112,7 @@ class Root:
         return found is not None and is_same_file(self._stat(name.swapcase()), found)
 
     def _stat(self, name: str) -> os.stat_result | None:
-        """Return the stat result of a file in the root, or None if it cannot be read.
+        """Return the stat result of a name in the root directory, or None if stat fails.
 
         Tests override this method.
         """
@@ -165,9 +165,10 @@ class Root:
         return below
 
     def below(self, path: str) -> str | None:
-        """Return an absolute path relative to the root, or None if it is not below the root.
+        """Convert an absolute path to a relative path; return None if the path is outside the root.
 
-        A relative path is returned unchanged, even if it contains `..`.
+        The root itself becomes ".". A relative path is returned unchanged, even if it contains
+        `..`.
         """
         if not path.startswith("/"):
             return path
@@ -188,7 +189,10 @@ class Root:
 
     @contextmanager
     def directory(self, path: str, *, guard: Guard | None = None) -> Iterator[ResolvedPath]:
-        """Open a directory below the root for a `with` block, or raise OSError if it is a file."""
+        """Open the directory at `path` for a `with` block; raise OSError if it is not a directory.
+
+        Raise UnsafePath if the path leads outside the root.
+        """
         with self.place(path, guard=guard) as place:
             if place.name is not None:
                 there = not place.missing and stat_or_none(place.name, place.fd) is not None
@@ -279,7 +283,7 @@ def stat_or_none(
 
 
 def is_same_file(one: os.stat_result | None, other: os.stat_result) -> bool:
-    """Return whether two stat results belong to the same file."""
+    """Return whether two stat results belong to the same file; False if the first is None."""
     return one is not None and os.path.samestat(one, other)
 
 

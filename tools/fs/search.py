@@ -145,9 +145,9 @@ class Searcher:
             write_lines(hits)
 
     def find_hits(self, name: str, lines: list[str], number: int) -> Iterator[str]:
-        """Yield lines of output for at most `left` hits among some lines, with their context.
+        """Yield output lines for at most `left` hits, with context; subtract the hits from `left`.
 
-        Subtract the number of hits from `left`. `number` is the line number of the first line.
+        `number` is the line number of the first line.
         """
         if lines[-1] == "":
             lines.pop()
@@ -178,9 +178,10 @@ class Searcher:
 
 
 def read_texts(parent: int, name: str, path: str, literal: bytes) -> Iterator[str]:
-    """Return an iterator over the text of a file, in blocks; a binary file has no blocks.
+    """Return an iterator over the text of a file, in blocks; leave out text without the literal.
 
-    Text that does not contain the literal is left out, or replaced with empty lines.
+    A block that lacks the literal is left out in a small file, and becomes empty lines in a large
+    file. A binary file has no blocks.
     """
     fd = os.open(name, FILE, dir_fd=parent)
     try:
@@ -195,9 +196,10 @@ def read_texts(parent: int, name: str, path: str, literal: bytes) -> Iterator[st
 
 
 def read_blocks(file: io.BufferedReader, literal: bytes) -> Iterator[str]:
-    """Yield a large file in blocks of whole lines; a line longer than a block comes in pieces.
+    """Yield the text of a large file in blocks; a block without the literal becomes empty lines.
 
-    A block without the literal is yielded as empty lines, so that line numbers stay right.
+    The empty lines keep the line numbers right. A block has whole lines, but a line longer than a
+    block comes in pieces. A binary file has no blocks. The file is closed at the end.
     """
     with file:
         rest, chunk = b"", b"" if b"\0" in file.peek(SNIFF)[:SNIFF] else file.read(BLOCK)

@@ -64,7 +64,7 @@ def environment(root: str, **more: str) -> dict[str, str]:
 def check_output(
     command: str, finished: Finished, *, cap: int, cut: bool = False, codes: Sequence[int] = (0,)
 ) -> bytes:
-    """Return the output of a git command, or raise a GitError if the command failed.
+    """Return the output of a finished git command, or raise GitError if the command failed.
 
     Args:
         command: the name of the command, for messages.

@@ -186,7 +186,10 @@ class _Checkout:
         return made
 
     def below(self, path: str) -> str:
-        """Return a path relative to the checkout; "" for the checkout itself."""
+        """Convert an absolute path in the checkout to a relative path; the top folder becomes "".
+
+        Any other path stays as it is, except that "./" at the start and "/" at the end are removed.
+        """
         top = next((each for each in self.tops if f"{path}/".startswith(each)), "")
         return f"{path}/".removeprefix(top).removeprefix("./").rstrip("/")
 
@@ -225,9 +228,9 @@ class _Checkout:
         raise ToolError(f"{show_name(named)} is not an allowed base; allowed: {', '.join(known)}")
 
     async def within(self, job: Callable[[Repo], str]) -> str:
-        """Open the repository, call `job` with it in a thread, and return the text of `job`.
+        """Open the repository and call `job` in a thread; return its text, made safe to print.
 
-        In the text, control characters are replaced with visible characters.
+        Control characters in the text are replaced with visible characters.
         """
 
         def work(stop: StopFlag) -> str:

@@ -96,8 +96,8 @@ class Layout:
             if not ref.startswith("refs/") or BAD.search(ref):
                 raise _unsafe(f"a symbolic ref leads to {shorten(ref)}, which is not a ref")
         raise _unsafe(
-            f"glue followed {MAX_JUMPS} symbolic refs in a chain, up to {shorten(ref)}, "
-            "and stopped; give a full hash"
+            f"glue stopped at {shorten(ref)} after {MAX_JUMPS} symbolic refs in a row; "
+            "give a full hash"
         )
 
     def head_branch(self) -> str:

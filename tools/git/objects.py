@@ -115,10 +115,11 @@ class ObjectReader:
                         pipe.close()
 
     def read(self, name: str, *, until: float, cap: int = MAX_TREE, cut: bool = False) -> GitObject:
-        """Return an object by its hash, or by an expression such as `<hash>~2^{commit}`.
+        """Return the object with a hash; raise GitError if the object is missing or too large.
 
-        Raise a `GitError` of kind "missing" if the object does not exist, and of kind "too_large"
-        if it has more than `cap` bytes, unless `cut` is set.
+        `name` is the hash, or an expression such as `<hash>~2^{commit}`. The `GitError` is of kind
+        "missing" if the object does not exist, and of kind "too_large" if the object has more than
+        `cap` bytes, unless `cut` is set.
         """
         with self._lock:
             try:
@@ -144,7 +145,7 @@ class ObjectReader:
             return entries
 
     def compare(self, one: str, other: str, until: float) -> None:
-        """Read all folders that differ between two trees; raise GitError if a hash does not match.
+        """Check the hashes of folders that differ in two trees; raise GitError if a hash is wrong.
 
         Raise GitError too if a folder is missing, or if too many folders differ.
         """

@@ -74,7 +74,10 @@ def diff_page(
 
 
 def _is_below(change: FileChange, path: str) -> bool:
-    """Return whether the old or new path of a changed file is in a folder; "" is the top folder."""
+    """Return whether the old or new path of a changed file is `path` or below `path`.
+
+    If `path` is "", the top folder, the result is True for every file.
+    """
     paths = (change.old_path, change.path)
     return not path or any(f"{each}/".startswith(f"{path}/") for each in paths)
 

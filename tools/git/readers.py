@@ -58,7 +58,7 @@ def run_git(
     trust: bool = False,
     pathspec: Sequence[str] = (),
 ) -> bytes:
-    """Run a git command that only reads, and return its output; raise GitError if it fails.
+    """Run a read-only git command and return its output; raise GitError if it fails or is refused.
 
     >>> run_git(".", ["log", "--oneline", sha])  # doctest: +SKIP
     b'1f0c2ab fix the parser\\n'

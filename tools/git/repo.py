@@ -176,9 +176,10 @@ class Repo:
         return full
 
     def base_branch(self) -> str:
-        """Return the name of the main branch: origin/HEAD, or else main, master, trunk or develop.
+        """Return the name of the main branch; raise GitError if no branch with a usual name exists.
 
-        The first branch that exists is returned. Raise GitError if no such branch exists.
+        The usual names are origin/HEAD, main, master, trunk and develop. The first that exists is
+        returned.
         """
         for name in ("refs/remotes/origin/HEAD", "main", "master", "trunk", "develop"):
             if self.layout.find(name) is not None:
@@ -253,10 +254,10 @@ class Repo:
         return parse_changes(out)
 
     def spare_memory(self, job: Callable[[], ResultT]) -> ResultT:
-        """Call `job` and return its result; if git runs out of memory, call `job` once more.
+        """Return the result of `job`; if git runs out of memory, repeat with large files as binary.
 
-        The second time, and for all later commands, git treats large files as binary. If it does so
-        already, raise the error.
+        `job` is repeated once. All later commands also treat large files as binary. If git treats
+        large files as binary already, raise the error.
         """
         try:
             return job()
@@ -519,7 +520,10 @@ class Repo:
         return name if name in EMPTY_TREE.values() else self.resolve(name)
 
     def _make_directory(self, stack: ExitStack) -> None:
-        """Create the temporary git directory, which `stack` removes; set `shallow`, `partial`."""
+        """Create the temporary git directory; set `directory`, `shallow` and `partial`.
+
+        The temporary git directory is removed when `stack` is closed.
+        """
         common = self.layout.common
         self.shallow = tuple(
             (read_small(common, "shallow", MAX_SHALLOW) or b"").decode("ascii", "replace").split()

@@ -56,9 +56,9 @@ class Servers:
         }
 
     async def prompt(self, text: str) -> Any:
-        """Return the content of the prompt in a text such as `/server:prompt arguments`.
+        """Return the content of the prompt that `text` names, or `text` if there is no such prompt.
 
-        If the text does not name a prompt of a connected server, return the text itself.
+        A text such as `/server:prompt arguments` names the prompt of a connected server.
         """
         name, _, rest = text.strip()[1:].partition(" ")
         found = self.prompts.get(name) if text.strip().startswith("/") else None
@@ -192,9 +192,9 @@ async def _start(
     connections: Sequence[ServerConnection],
     on_error: Callable[[ServerConfig, ConfigError], object] | None,
 ) -> list[ServerConnection]:
-    """Start all servers at the same time, and return the connections that work.
+    """Start all servers together, and return their connections; pass each failure to `on_error`.
 
-    If a server fails, call `on_error` or, if that is None, raise its ConfigError.
+    A server that fails is left out. If `on_error` is None, raise the ConfigError of the server.
     """
     failed: dict[str, ConfigError] = {}
 

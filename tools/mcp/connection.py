@@ -365,9 +365,10 @@ class ServerConnection:
         self._wake.set()
 
     async def _list(self, client: Client) -> None:
-        """Read the server's lists of tools, resources and prompts; set `tools` and `prompts`.
+        """Read the server's lists, and set `tools` and `prompts`; `tools` includes resource tools.
 
-        If the server has resources, `tools` also contains the tools that list and read them.
+        The lists are those of tools, resources and prompts. If the server has resources or resource
+        templates, two tools that list and read resources are added to the tools of the server.
         """
         capabilities = client.server_capabilities
         known = self._chosen(await self._pages_of(client.list_tools, "tools"))

@@ -70,9 +70,9 @@ def _binary(media_type: str, data: str, name: str) -> Part:
 
 
 def _without_binary(value: Any, shown: set[str]) -> Any:
-    """Return structured content with a note in place of each text that is in `shown`.
+    """Return structured content with a note in place of each long text that is in `shown`.
 
-    `shown` has the base64 data of the other parts. Texts of up to 40 characters are kept.
+    `shown` has the base64 data of the other parts. A text of more than 40 characters is long.
     """
     if isinstance(value, str):
         return (

@@ -69,9 +69,9 @@ def clean_all(value: Any) -> Any:
 
 
 def description(given: Mapping[str, Any], otherwise: str) -> str:
-    """Return the description or title that a server sent, cleaned and shortened.
+    """Return the cleaned description of a tool or prompt, or else its title, or else `otherwise`.
 
-    Return `otherwise` if the server sent neither.
+    A text of more than MAX_DESCRIPTION characters is shortened.
     """
     text = clean(str(given.get("description") or given.get("title") or otherwise)).strip()
     text = text or otherwise

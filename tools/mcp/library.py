@@ -1,4 +1,4 @@
-"""Prompts and resources that an MCP server offers besides its tools."""
+"""Prompts and resources that glue offers besides tools if glue itself is the MCP server."""
 
 from __future__ import annotations
 
@@ -64,7 +64,11 @@ class Library:
         ]
 
     def prompt(self, name: str, arguments: dict[str, str]) -> types.GetPromptResult:
-        """Return a version of a prompt; raise MCPError if prompt or version does not exist."""
+        """Return a version of a prompt as a message; raise MCPError if the request is not valid.
+
+        A request is not valid if the prompt or the version does not exist, or if `arguments` has
+        names other than `version`. Without a version, return the default version.
+        """
         catalog = next((each for each in self.catalogs if each.name == name), None)
         if catalog is None:
             there = ", ".join(each.name for each in self.catalogs)
@@ -130,7 +134,10 @@ class Library:
         return found
 
     async def read(self, uri: str) -> types.ReadResourceResult:
-        """Return the content of a resource of this server; raise MCPError if it does not exist."""
+        """Return the content of a resource of this server; raise MCPError if it cannot be read.
+
+        A file of more than MAX_FILE bytes cannot be read.
+        """
         if uri == INSTRUCTIONS and self.instructions:
             return _text(uri, self.instructions, "text/plain")
         if uri.startswith(FILES) and self.root:
@@ -179,10 +186,10 @@ class Library:
         return types.CompleteResult(completion=completion)
 
     async def _paths(self) -> list[str]:
-        """Return the paths of at most 1000 files below the root, relative to the root.
+        """Return the paths of at most 1000 files below the root that .gitignore does not exclude.
 
-        Files that .gitignore excludes, and paths that are not UTF-8, are left out. Without a
-        root, return [].
+        The paths are relative to the root. Paths that are not UTF-8 are left out. Without a root,
+        return [].
         """
         if not self.root:
             return []

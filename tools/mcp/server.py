@@ -57,7 +57,7 @@ MAX_CLIENTS = 1_000  # clients whose log level is stored
 
 
 def offered(agent: Agent[Any, Any], name: str) -> dict[str, AnyTool]:
-    """Return the tools that the server offers, by name: the agent's tools, then the agent itself.
+    """Return the offered tools by name: the function tools of the agent, then the agent itself.
 
     The agent is offered under its own name, or under `name` if it has none. Tools that a
     provider runs, such as web_search, are left out.
@@ -183,9 +183,9 @@ class _Logs:
 
     @contextmanager
     def collect(self, context: RequestContext, send: Callable[[Any], None]) -> Iterator[None]:
-        """Call `send` with each log record that a tool call writes during a `with` block.
+        """Call `send` with the log records of a tool call, except records below the client's level.
 
-        Records below the level that the client chose are left out.
+        The tool call runs in the `with` block. If the client chose no level, the level is "info".
         """
         least = _LEVELS.get(self._levels.get(_client_id(context), "info"), logging.INFO)
         call = object()

@@ -21,7 +21,7 @@ _TEXT_SUFFIXES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Text for a prompt: one hunk, several hunks of one function, or a part of a large hunk."""
+    """A part of a prompt: one hunk, several hunks of one function, or a part of a large hunk."""
 
     path: str
     hunks: tuple[int, ...]  # numbers of the hunks, more than one if they are in one function

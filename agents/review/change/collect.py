@@ -395,9 +395,10 @@ def _untracked(root: str, rules: Config, skipped: list[SkippedFile]) -> bytes:
 
 
 def _work_file(root: str, path: str, config: Config) -> bytes | None:
-    """Return the first MAX_BLOB bytes of a text file in the work tree, or None if it is not read.
+    """Return up to MAX_BLOB bytes of a file, or None if it is secret, a link, binary or unreadable.
 
-    A file is not read if it may contain secrets, cannot be opened, is a link, or has a NUL byte.
+    The file is in the work tree. A file is secret if it may contain secrets, and binary if the
+    bytes contain a NUL byte.
     """
     try:
         # A link is not followed: it could lead to a file that may contain secrets.

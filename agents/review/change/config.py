@@ -77,10 +77,10 @@ class Config:
 
 
 def read_config(text: str, where: str = "review config") -> dict[str, Any]:
-    """Return the settings in the text of a config file as a dict; `make` builds a Config from it.
+    """Parse and check the text of a config file, and return its settings as a dict.
 
     Raise ConfigError if the text is not TOML or a setting is wrong. `where` names the file in
-    the message.
+    the message. `make` builds a Config from the dict.
     """
     try:
         data = tomllib.loads(text)
@@ -137,9 +137,10 @@ def _scope(patterns: tuple[str, ...]) -> Scope:
 
 
 def blocklist(config: Config) -> Blocklist:
-    """Return the patterns of files that may contain secrets: the built-in ones and `secret_files`.
+    """Return the Blocklist of files that may contain secrets: built-in patterns and `secret_files`.
 
-    No model may see the content of these files, neither in the diff nor through a tool.
+    A pattern `!name` in `secret_files` allows a file that a built-in pattern blocks. No model may
+    see the content of blocked files, neither in the diff nor through a tool.
     """
     added = [name for name in config.secret_files if not name.startswith("!")]
     allowed = [name for name in config.secret_files if name.startswith("!")]

@@ -43,7 +43,10 @@ _PREFIXES = (b"a/", b"b/", b"i/", b"w/", b"c/", b"o/", b"1/", b"2/")
 
 
 def parse(diff: bytes | str) -> tuple[FileDiff, ...]:
-    """Return a FileDiff for each file in a diff. Its `odd` is the reason if it cannot be parsed."""
+    """Parse a diff, and return a FileDiff for each file in the diff.
+
+    If a file cannot be parsed completely, the `odd` of its FileDiff is the reason.
+    """
     raw = diff.encode("utf-8", "surrogateescape") if isinstance(diff, str) else diff
     lines = raw.split(b"\n")
     if lines[-1] == b"":
@@ -226,7 +229,7 @@ def _ascii(value: bytes) -> str:
 
 
 def _side(line: bytes) -> bytes:
-    """Return the file name in a --- or +++ line of a diff.
+    """Return the file name in a --- or +++ line of a diff, or NO_FILE if the line names no file.
 
     A tab ends the name: git writes one after a name with spaces, other programs before a date.
     """
@@ -234,10 +237,10 @@ def _side(line: bytes) -> bytes:
 
 
 def _split_names(names: bytes) -> tuple[bytes, bytes, bool]:
-    """Return both names of a `diff --git a/x b/x` line, and whether they have prefixes like `a/`.
+    """Return both names of a `diff --git a/x b/x` line, and whether the names have prefixes.
 
-    Names may contain spaces. The two names are equal except for the prefixes, because a renamed
-    file has other headers with its names.
+    The prefixes, such as `a/`, are not removed. Names may contain spaces. The two names are equal
+    except for the prefixes, because a renamed file has other headers with its names.
     """
     if names.startswith(b'"'):
         end = len(names) - len(_QUOTED.sub(b"", names, count=1))

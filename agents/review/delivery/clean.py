@@ -212,7 +212,10 @@ def _row(row: str, known: str) -> str:
 
 
 def _start(text: str) -> str:
-    """Return a line, with a backslash added if its start is a heading or a list in Markdown."""
+    """Return a line, with a backslash added if Markdown could read its start as a heading or list.
+
+    In "1. text" the backslash is added before the ".", in other lines before the first character.
+    """
     if text[:1] in ("#", "+", "=", "-", ":"):
         return "\\" + text
     if match := re.match(r"(\d{1,9})([.)])(?=\s|$)", text):

@@ -117,10 +117,10 @@ def allowed(by: str, permission: Callable[[str], str]) -> bool:
 def dismissals(
     remarks: Iterable[Comment], known: Iterable[PostedFinding], permission: Callable[[str], str]
 ) -> tuple[Dismissal, ...]:
-    """Return a dismissal for each /ignore command of a user with write access.
+    """Return a dismissal for each /ignore command that names a finding, if its user may write.
 
-    Commands that neither name a finding nor reply to the comment of a finding in `known` are left
-    out. `permission` returns the role of a user.
+    A command names a finding by an id, or in a reply to the comment of a finding in `known`.
+    `permission` returns the role of a user.
     """
     posted = {finding.comment: finding.fingerprint for finding in known}
     may_write = cache(lambda by: allowed(by, permission))
@@ -138,9 +138,9 @@ def dismissals(
 
 
 def memory_line(command: Command, known: Iterable[PostedFinding]) -> str:
-    """Return the line for `.glue/dismissed` that the command `/ignore always` asks for.
+    """Return the `.glue/dismissed` line for `/ignore always`, or "" if its finding is not posted.
 
-    Return "" if the command names none of the posted findings, `known`.
+    The posted findings are `known`. Return "" also if the command has no id of a finding.
     """
     named = DISMISSED.match(_ALWAYS.sub("", command.argument))
     if named is None:
@@ -172,11 +172,11 @@ def reply(command: Command, line: str = "") -> str:
 
 
 def respond(environ: Mapping[str, str], *, sleep: Callable[[float], None] = time.sleep) -> Command:
-    """Post a reply to the command in the comment that started this CI job, and return the Command.
+    """Reply to the command that started this CI job; return it, or an empty Command without one.
 
-    Return an empty Command if the event contains no command. A command that a
-    review answers gets no reply here. If the role of the user does not suffice for the command,
-    nothing is posted, and `refused` of the returned command has the reason.
+    Return an empty Command if the event contains no command. A command that a review answers gets
+    no reply here. If the role of the user does not suffice for the command, nothing is posted, and
+    `refused` of the returned command has the reason.
     """
     place = find_pull_request(environ)
     command = read(place.event)

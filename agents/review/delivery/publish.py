@@ -50,10 +50,10 @@ class PostResult:
 
 
 def deliver(forge: Forge, bundle: Bundle, done: PostResult) -> None:
-    """Post new inline comments, resolve fixed findings, and update the sticky comment.
+    """Post new comments, resolve fixed findings, update the sticky comment; record this in `done`.
 
-    The outcome is recorded in `done`. Nothing is posted if the pull request has a newer head. Then
-    `done.problem` states that.
+    The new comments are inline comments. Nothing is posted if the pull request has a newer head.
+    Then `done.problem` states that.
 
     If the model's review was inconclusive, only findings of analysers and rules are posted, and an
     existing sticky comment is not changed. A clean report adds no sticky comment, but updates an
@@ -388,10 +388,10 @@ def format_requests(requests: Iterable[ForgeRequest], base: str = "") -> str:
 
 
 def _check_same_pull_request(place: PullRequestRef, bundle: Bundle) -> PullRequestRef:
-    """Return `place` with its missing fields taken from the bundle, or raise ConfigError.
+    """Return `place`, completed from the bundle; raise ConfigError if the pull requests differ.
 
-    Raise the error if the bundle has the number or the head of a different pull request: an
-    untrusted job may have written the bundle.
+    The pull requests differ if `place` and the bundle have different numbers or heads: an untrusted
+    job may have written the bundle.
     """
     change = bundle.change
     if not place.forge and change.forge:

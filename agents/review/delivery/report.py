@@ -239,7 +239,7 @@ def _summary(bundle: Bundle, run: ReviewRun, findings: list[Finding]) -> str:
 
 
 def _attempts(run: ReviewRun) -> tuple[str, ...]:
-    """Return a sentence for each provider that did not deliver a review, with the reason."""
+    """Return sentences with the reason, one for each provider that did not deliver a review."""
     sentences = []
     for attempt in run.tries:
         if attempt.codes:
@@ -278,7 +278,7 @@ def _commentable(finding: Finding, file: FileDiff | None) -> bool:
 
 
 def _placed(finding: Finding, bundle: Bundle) -> Finding:
-    """Return the finding with `line` set to the line of its quote, or None if it is not found.
+    """Return the finding on the line of its quote; its `line` is None if the quote is not found.
 
     The line number in a saved file is not trusted. `line` also becomes None if the forge accepts no
     comment there. A finding without a quote keeps its line if the forge accepts a comment there.
@@ -358,9 +358,10 @@ def _harmless(code: str, finding: Finding, bundle: Bundle, redactor: Redactor) -
 
 
 def read_word(report: Report) -> str:
-    """Return "read in full", or "analysed" if the report has neither a model nor codes.
+    """Return "analysed" if no model was asked and the review is conclusive, else "read in full".
 
-    Without a model, only analysers and rules have looked at the change.
+    The words complete a sentence such as "only 80 % of the change was analysed". Without a model,
+    only analysers and rules have looked at the change.
     """
     return "read in full" if report.model or report.codes else "analysed"
 

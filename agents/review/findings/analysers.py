@@ -82,9 +82,9 @@ def deterministic(bundle: Bundle, *, disable: tuple[str, ...] = ()) -> tuple[Fin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedIn:
-    """The results of other tools: new findings, and the changed files that the tools understand.
+    """New findings from the results of other tools, and the changed files that these tools check.
 
-    A tool understands a file if it has a result for any file with the same suffix.
+    A tool checks a file if it has a result for any file with the same suffix.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -165,7 +165,7 @@ def ruff(bundle: Bundle) -> tuple[Finding, ...]:
 
 
 def _run_ruff(program: str, folder: str) -> list[dict[str, Any]]:
-    """Run ruff on the files in a folder; return its results, or [] if it fails or is too slow."""
+    """Run ruff on the files in a folder; return its JSON rows, or [] if it fails or is too slow."""
     options = "--isolated --no-cache --quiet --exit-zero --output-format=json --no-preview"
     options += " --target-version=py314 --force-exclude"
     argv = [program, "check", *options.split(), f"--select={','.join(RUFF_RULES)}", "."]
@@ -296,7 +296,7 @@ def handed_in(
     base: Sequence[tuple[str, str]] = (),
     root: str = "",
 ) -> HandedIn:
-    """Read the files with results of other tools, and return the new findings in them.
+    """Read the results of other tools; return their new findings and the files that they check.
 
     `given` and `base` contain the format and path of each file: `given` for the change, `base` for
     the base branch. A result is new if `base` does not contain it. If `base` is empty, results on
@@ -328,7 +328,7 @@ def handed_in(
 
 
 def _load(form: str, path: str) -> list[Result]:
-    """Return the results of a tool in the file `path`, which has the format `form`.
+    """Parse the file `path` in the format `form`, "sarif" or "rdjson"; return its results.
 
     Raise ConfigError if the file is too large or does not have this format.
     """
@@ -512,8 +512,9 @@ def _taken(left: Counter[tuple[str, str]], mark: tuple[str, str]) -> bool:
 
 
 def _marks(result: Result, text: str) -> tuple[tuple[str, str], tuple[str, str]]:
-    """Return two keys of a result, to find the same result in the base or in the head.
+    """Return two keys of a result; results with an equal key count as the same result.
 
+    The keys of the results before the change are compared with those after the change.
     The first key contains the whole lines of the result, the second only the flagged code.
     Each key begins with the rule. The keys do not depend on layout, quotes and comments.
     """

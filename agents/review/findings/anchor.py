@@ -490,7 +490,7 @@ def _parses(path: str, old: str, new: str) -> str:
 
 
 def _open_brackets(code: str) -> list[int]:
-    """Return the number of unclosed brackets of each kind: round, square and curly."""
+    """Return a list of three numbers: the unclosed round, square and curly brackets in the code."""
     code = _NOT_CODE.sub("", code)
     return [code.count(opening) - code.count(closing) for opening, closing in ("()", "[]", "{}")]
 

@@ -262,7 +262,7 @@ def says_the_same(one: Finding, other: Finding, least: float = SAME_WORDS) -> bo
 
 
 def covers(found: Finding, refused: Finding) -> bool:
-    """Return whether the finding `found` is probably the corrected version of a refused finding.
+    """Return whether the finding `found` is probably the corrected version of `refused`.
 
     It uses similar words, or it is about the same code, or about a line next to it.
     """

@@ -273,10 +273,10 @@ class _Attempt:
         )
 
     def _named_code(self, number: int, finding: Finding) -> list[str]:
-        """Return the code that a finding names, and store it in the run file of a recorded review.
+        """Return the code that a finding names; if the review is recorded, store the code too.
 
-        The code is that which `secondlook.named_code` returns. It is stored under `number`. A
-        replay reads it from the run file.
+        `secondlook.named_code` finds the code. The run file stores it under `number`, and a replay
+        returns the code from the run file.
         """
         if self.record is not None and self.replay:
             return self.record.named.get(f"{self.index}/{number}", [])

@@ -70,8 +70,9 @@ def question(
     seed: str,
     around: str = "",
 ) -> str:
-    """Return the prompt for one chunk: metadata of the change, the chunk, and the code `around` it.
+    """Return the prompt for one chunk: metadata of the change, the chunk, and the text `around`.
 
+    `around` lists existing tests and callers of the changed functions.
     All untrusted text is between two marks, computed from `seed`, that its author cannot know.
     `known` are findings that the model need not report.
     """

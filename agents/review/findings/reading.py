@@ -351,7 +351,10 @@ def _review_in(value: Any, depth: int = 0) -> WrittenReview | None:
 
 
 def _call_in(value: Mapping[str, Any]) -> WrittenReview | None:
-    """Return the review in a tool call that was written as text, or None if it is not a call."""
+    """Return the review in a `report_finding` or `finish_review` call written as text, or None.
+
+    Return None if `value` is not a call of one of these tools, or its arguments are not an object.
+    """
     inner = value.get("function")
     if isinstance(inner, Mapping):
         value = inner
@@ -371,7 +374,7 @@ def _call_in(value: Mapping[str, Any]) -> WrittenReview | None:
 
 
 def _is_report(value: object) -> bool:
-    """Return whether a JSON value has a place and a text, as a report of a finding must have."""
+    """Return whether a JSON value is a report, with a path or quote and with a title or body."""
     if not isinstance(value, Mapping):
         return False
     keys = {_key(name) for name, item in value.items() if item not in (None, "")}

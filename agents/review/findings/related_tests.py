@@ -41,7 +41,7 @@ _CALLED_TEST = re.compile(r"\s*(?:it|test|specify)\w*\W+[\"'`](?P<name>[^\"'`\n]
 
 @dataclass(frozen=True, slots=True)
 class ExistingTest:
-    """A test of the repository, with its place: a path and three line numbers.
+    """A test of the repository: its path, name, words, and first, header and last line number.
 
     `start` is the line of the first decorator or, without a decorator, of the header. `line` is the
     header, and `end` is the last line.

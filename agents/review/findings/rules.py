@@ -190,7 +190,7 @@ _UNTAGGED = {0xE0000 + code: code for code in range(0x80)}
 
 
 def _addressed(file: ChangedFile) -> Iterator[Finding]:
-    """Yield findings for the first line with hidden characters and the first attack on a reviewer.
+    """Yield findings for the first added line with hidden characters and the first with an attack.
 
     An attack is a line that addresses the reviewer or contains marks of chat templates. In tests,
     marks of chat templates are not reported, because there they are often test data.
@@ -285,7 +285,7 @@ def notices(bundle: Bundle) -> tuple[str, ...]:
 
 
 def _contents(file: ChangedFile) -> Iterator[Finding]:
-    """Yield findings for conflict markers, secrets and changed review settings.
+    """Yield findings for added conflict markers and secrets, and for changed review settings.
 
     A conflict is reported only if all three markers occur in order.
     """
@@ -348,9 +348,9 @@ def _functions_off(file: ChangedFile) -> Iterator[tuple[int, str]]:
 
 
 def _own_lines(lines: list[str], function: Function) -> list[str]:
-    """Return the lines of a function; its header and the lines of inner blocks are empty strings.
+    """Return the decorators and body of a function; lines of inner blocks are empty strings.
 
-    A decorator of several lines is joined on its first line.
+    The header is an empty string too. A decorator of several lines is joined on its first line.
     """
     above = lines[function.start - 1 : function.header - 1]
     starts = [at for at, line in enumerate(above) if line.lstrip().startswith("@")]

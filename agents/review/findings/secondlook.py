@@ -106,9 +106,9 @@ async def second_look(
 
 
 async def _check(text: str, reading: Sequence[Any], ask: Ask) -> Judgement:
-    """Send the prompt of one check, and return the model's judgement.
+    """Send the prompt of one check; return a Judgement, with `given` False if the model gave none.
 
-    If the model gave no judgement, `given` is False in the returned Judgement.
+    The model gives none if it does not call `judge_finding`, or if the budget is spent.
     """
     judgement = Judgement()
     await ask(text, [*reading, judge_tool(judgement)])
@@ -223,8 +223,9 @@ def question(
 
 
 def named_code(finding: Finding, bundle: Bundle, repo: Repo | None) -> list[str]:
-    """Return functions in other files that a finding names, and changelog lines with its names.
+    """Return functions that a finding names, and changelog lines that contain one of its names.
 
+    Only functions in other files are returned, and only if the finding also names the file.
     Each text begins with a path and line numbers. Without a repository, the list is empty. If git
     fails, the texts that were found before are returned.
     """

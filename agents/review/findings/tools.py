@@ -171,7 +171,7 @@ class ReviewDraft:
         return self.finished
 
     def settle(self) -> None:
-        """Record each finding that was sent back to the model and was not corrected."""
+        """Add to `findings` each finding that was sent back and that the model did not correct."""
         corrected = tuple(
             self.findings
         )  # two findings that were sent back do not correct each other
@@ -200,7 +200,7 @@ class ReviewDraft:
         self.sent_back += 1
 
     def _send_back(self, finding: Finding, reason: str) -> None:
-        """Add a finding to `_held` and raise ToolError, unless it corrects a finding in `_held`.
+        """Add a finding to `_held` and raise ToolError; do neither if it corrects one of `_held`.
 
         The text of the error is `reason`, which the model reads. If the model does not correct a
         finding in `_held`, the finding is recorded at the end.
@@ -315,7 +315,7 @@ class ReportTool:
 
     @property
     def advisory(self) -> bool:
-        """Return True if no report was refused, so that `finish_review` may end the run.
+        """Return whether no report was refused or sent back, so `finish_review` may end the run.
 
         Only reports since the last request count. If a report was refused or sent back, the model
         sees the reason with its next request, and can correct the report.

@@ -31,7 +31,7 @@ agent = Agent(
 
 
 def is_short(case: Case, result: RunResult[None]) -> bool | str:
-    """Return True if the answer has few enough words, or else the number of its words.
+    """Return True if the answer has few enough words, or else a text such as "12 words".
 
     A case uses this check by naming the function in its field "python".
     """

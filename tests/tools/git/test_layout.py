@@ -304,7 +304,7 @@ def test_a_commit_name_that_is_a_path_or_expression_is_refused(lab: Lab, name: s
 @pytest.mark.parametrize(
     ("file", "content", "why"),
     [
-        ("refs/heads/work", "ref: refs/heads/work\n", "followed 5 symbolic refs in a chain, up to"),
+        ("refs/heads/work", "ref: refs/heads/work\n", "after 5 symbolic refs in a row"),
         ("refs/heads/work", "{main}" + "\n" * 5000, "refs/heads/work is larger than 4096 bytes"),
         ("shallow", "{main}\n../../x\n", "shallow does not consist of hashes"),
         ("shallow", "{main}\n" * 110_000, "shallow is larger than"),

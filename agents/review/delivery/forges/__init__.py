@@ -45,9 +45,10 @@ def find_pull_request(environ: Mapping[str, str]) -> PullRequestRef:
 
 
 def read_change(place: PullRequestRef, environ: Mapping[str, str]) -> ReviewedChange | None:
-    """Return the metadata of the pull request `place` from the environment of the CI job.
+    """Return the metadata of the CI job's pull request, or None if the job has no pull request.
 
-    Return None if the environment does not describe a pull request.
+    The metadata are read from the environment and the event of the job. The forge, the repository
+    and the number are those of `place`.
     """
     change = _row(place.forge).kind.change(place, environ) if place.forge else None
     if change is None:

@@ -74,11 +74,12 @@ class Client:
         return self._retry("GET", path, query=query, attempts=3).json()
 
     def pages(self, path: str, size: str = "per_page", count: int = 100) -> Iterator[Any]:
-        """Request a list page by page, and yield its rows; raise ForgeError after MAX_PAGES pages.
+        """Request and yield the rows of a list; raise ForgeError if it exceeds MAX_PAGES pages.
 
-        Yield nothing, without a request, if the client is `blind`. `size` is the name of the query
-        parameter for the number of rows in a page, and `count` is that number. Raise ForgeError
-        also if a response is not a list.
+        The pages are requested one by one, and the rows of the first MAX_PAGES pages are yielded
+        before the error. Yield nothing, without a request, if the client is `blind`. `size` is the
+        name of the query parameter for the number of rows in a page, and `count` is that number.
+        Raise ForgeError also if a response is not a list.
         """
         if self.blind:
             return
@@ -96,11 +97,12 @@ class Client:
         )
 
     def change(self, method: Method, path: str, body: Any = None) -> Any:
-        """Store a write request in `log`, send it unless `dry` or `blind`, and return the JSON.
+        """Store a write request in `log`; send it and return the JSON, or {} if `dry` or `blind`.
 
-        A request that is not sent returns {}. A POST that failed is not sent again, because the
-        forge may have carried it out, unless the forge reported a rate limit. The other methods are
-        idempotent and have three attempts.
+        A request is not sent if `dry` or `blind`. Before the request is stored, `redact` is applied
+        to the texts in `body`. A POST that failed is not sent again, because the forge may have
+        carried it out, unless the forge reported a rate limit. The other methods are idempotent and
+        have three attempts.
         """
         body = _map_strings(body, self.redact)
         self.log.append(ForgeRequest(method=method, path=path, body=body))
@@ -109,9 +111,9 @@ class Client:
         return self._retry(method, path, body, attempts=1 if method == "POST" else 3).json()
 
     def query(self, path: str, body: Any) -> Any:
-        """Send a POST request that only reads, such as a GraphQL query, and return the JSON.
+        """Send a GraphQL query or other POST that only reads; return the JSON, or None if `blind`.
 
-        If the client is `blind`, send nothing and return None.
+        If the client is `blind`, nothing is sent.
         """
         if self.blind:
             return None

@@ -124,7 +124,10 @@ class Forge(ABC):
 
     @abstractmethod
     def add_single(self, post: Post) -> None:
-        """Post one comment on a line or, if the forge supports it, on a whole file."""
+        """Post one comment on a line or a whole file; raise ForgeError if the forge refuses it.
+
+        Only forges with `file_level` have comments on whole files.
+        """
 
     def add_review(self, posts: Sequence[Post], body: str) -> None:
         """Post several inline comments in one review, so that the forge posts all or none.
@@ -172,7 +175,7 @@ class Forge(ABC):
         return found if isinstance(found, dict) else {}
 
     def own_rows(self, rows: Iterable[Any]) -> list[dict[str, Any]]:
-        """Return the comments that this account wrote; `rows` are comments as JSON.
+        """Return the `rows`, JSON objects of comments or reviews, that this account wrote.
 
         A marker alone does not prove who wrote a comment, because anyone can copy it.
         """
@@ -220,11 +223,11 @@ class Forge(ABC):
         self.client.change("DELETE", f"{self.comment_path}/{comment.id}")
 
     def post_once(self, send: Callable[[], Any], arrived: Callable[[], bool]) -> int:
-        """Call `send` up to MAX_SENT times, until its post arrived; return the number of calls.
+        """Call `send` up to MAX_SENT times, until success or `arrived()`; return the call count.
 
-        If it is unclear whether a call succeeded, wait, and call `send` again only if `arrived`
-        returns False. Raise the error of `send` if the forge refuses the post, or after MAX_SENT
-        calls.
+        If `send` cannot connect, wait, and call `send` again. If it is unclear whether a call
+        succeeded, wait, and call `send` again only if `arrived` returns False. Raise the error of
+        `send` if the forge refuses the post, or after MAX_SENT calls.
         """
         sent = 0
         while True:
