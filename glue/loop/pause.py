@@ -81,7 +81,11 @@ async def apply_decision(
         return await supplied_result(tool, decision), context
     if decision is not None:
         if decision.deferred:
-            raise CallDeferred(record.get("arguments", {}), reason=decision.reason)
+            raise _still_waiting(record, decision.reason)
+        if "request" not in record:  # of an external tool, which only a person or program runs
+            arguments: Any = record.get("arguments", {})
+            request = PermissionRequest(tool=call.name, action=call.name, arguments=arguments)
+            return denied(request, decision), context
         request = from_json(PermissionRequest, record["request"])
         request = replace(request, session_id=context.scope)
         remember_decision(state.host.permission, request, decision)
@@ -90,6 +94,13 @@ async def apply_decision(
     await _note_started(state, call.id)
     decided = Decided(record=record, decisions=inner_decisions(call.id, state.decisions))
     return None, replace(context, decided=decided)
+
+
+def _still_waiting(record: Mapping[str, Json], reason: str) -> CallDeferred:
+    """Return the exception for a call that waits longer: with its record, and with a new reason."""
+    waiting = CallDeferred({})
+    waiting.record = {**record, **({"reason": reason} if reason else {})}
+    return waiting
 
 
 async def _note_started(state: State, id: str) -> None:

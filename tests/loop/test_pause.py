@@ -231,6 +231,32 @@ async def test_s148_an_external_tool_cannot_be_allowed_because_it_never_runs() -
         await made.resume(paused, decisions={"q": glue.allow()})
 
 
+async def test_s148_a_call_of_an_external_tool_can_be_denied_with_a_reason() -> None:
+    made = Agent(Script(calls(call("look_up", {"query": "x"}, id="q")), "ok"), tools=TOOLS)
+    paused = await made.run("go", unwrap=False)
+
+    result = await made.resume(paused, decisions={"q": glue.deny("no access")})
+
+    assert results(result) == ["permission denied: look_up: no access"]
+    assert result.text == "ok"
+
+
+@pytest.mark.parametrize(("reason", "shown"), [("later", "later"), ("", "ask Ada")])
+async def test_s148_a_call_that_is_deferred_again_keeps_its_question(
+    reason: str, shown: str
+) -> None:
+    made = agent(calls(call("deploy", {"x": 3}, id="d")), "ok")
+    paused = await made.run("go", unwrap=False)
+
+    again = await made.resume(paused, decisions={"d": glue.defer(reason)}, unwrap=False)
+    done = await made.resume(again, decisions={"d": glue.allow()})
+
+    (waiting,) = again.pending
+    assert waiting.request == paused.pending[0].request
+    assert (waiting.summary, waiting.reason) == ("deploy 3", shown)
+    assert results(done) == ["deployed 3"]
+
+
 async def test_s148_wrong_arguments_of_an_external_tool_go_back_to_the_model() -> None:
     made = Agent(Script(calls(call("look_up", {})), "ok"), tools=TOOLS)
 
