@@ -89,7 +89,7 @@ def _plain(value: Any) -> Any:
 
 
 def waiting_records(reply: AssistantMessage | None) -> dict[str, dict[str, Json]]:
-    """Return the records of a reply's pending calls that have not started, in a dict by call id."""
+    """Return the records of a reply's pending calls that have not started, by call id."""
     meta = (reply.meta if reply is not None else None) or {}
     started = meta.get(STARTED, ())
     records = meta.get(PENDING, {})
@@ -213,7 +213,7 @@ def check_decisions(messages: Sequence[Message], decisions: Mapping[str, Any] | 
 
 
 def inner_decisions(id: str, decisions: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the decisions for the calls inside the sub-agent that the call `id` runs.
+    """Return the decisions for the calls in a sub-agent, which the call `id` runs, by call id.
 
     The keys of these decisions begin with "ID/". The prefix is removed, so that the keys are the
     ids of the calls in the sub-agent.

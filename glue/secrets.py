@@ -213,7 +213,7 @@ class Redactor:
         return self.cover(text, self.find(text))
 
     def redact_values(self, text: str) -> str:
-        """Return the text with the mask in place of the known values that `find_values` finds."""
+        """Return the text with a mask in place of each known value, also in its encoded forms."""
         return self.cover(text, self.find_values(text))
 
     def find(self, text: str) -> list[Span]:

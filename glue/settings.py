@@ -462,7 +462,7 @@ def _message_hint(items: Sequence[object]) -> str:
     if any(isinstance(item, Mapping) for item in items):
         return "; a message is made by glue.user('...')"
     if any(isinstance(item, os.PathLike) for item in items):
-        return "; read the file first: glue.Image(data=path.read_bytes())"
+        return "; read the file first, for example glue.Image(data=path.read_bytes())"
     return ""
 
 

@@ -261,7 +261,7 @@ class HTTP:
             self._secrets = (*self._secrets, secret, escaped)
 
     def mask(self, text: str) -> str:
-        """Return a text with every secret masked."""
+        """Return the text with each secret masked that was passed to `hide`."""
         from glue.secrets import mask_values  # start-up: most requests are not logged
 
         return mask_values(text, self._secrets)

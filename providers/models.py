@@ -67,7 +67,7 @@ class Model(NamedTuple):
 
 
 class _Table:
-    """The models of one provider, with the rules that match their names."""
+    """The models of one provider, and the rules that decide which model a name means."""
 
     def __init__(self, rows: Sequence[dict[str, Json]]) -> None:
         self.models: list[Model] = []

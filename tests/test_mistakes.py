@@ -360,7 +360,7 @@ WRONG_VALUES: list[tuple[Callable[[], object], str]] = [
         lambda: untyped.Agent(Script("x")).run_sync(["Look:", Path("a.png")]),
         (
             f"{PROMPT_FORM}, not ['Look:', PosixPath('a.png')]; "
-            "read the file first: glue.Image(data=path.read_bytes())"
+            "read the file first, for example glue.Image(data=path.read_bytes())"
         ),
     ),
     (

@@ -408,7 +408,7 @@ def test_a_prompt_is_a_text_parts_or_messages() -> None:
             prompt_messages(wrong)  # type: ignore[arg-type]
     for value, advice in (
         ([{"role": "user"}], r"; a message is made by glue.user\('...'\)$"),
-        ([Path("a.png")], "; read the file first: glue.Image"),
+        ([Path("a.png")], "; read the file first, for example glue.Image"),
         ([3], "not \\[3\\]$"),
     ):
         with pytest.raises(TypeError, match=advice):

@@ -196,7 +196,7 @@ def web_search(
     if allowed and blocked:
         raise ValueError("web_search takes allow or block, not both")
     if max_uses is not None and max_uses < 1:
-        raise ValueError(f"max_uses must be at least 1, not {max_uses!r}")
+        raise ValueError(f"web_search: max_uses must be at least 1, not {max_uses!r}")
     settings = {"allow": list(allowed), "block": list(blocked), "max_uses": max_uses}
 
     def search(arguments: dict[str, Any]) -> str:

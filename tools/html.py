@@ -211,7 +211,7 @@ class _Writer:
             self.main += name in ("main", "article")
 
     def end(self, name: str) -> None:
-        """End the text of an element: close its mark, link, line, block or skipped part."""
+        """Handle an end tag: close the bold or italic mark, link, line, block or skipped part."""
         if self.skipping:
             self.depth -= name == self.skipping
             self.skipping = self.skipping if self.depth else ""

@@ -293,7 +293,7 @@ class Meter:
         return begins - now, reserved
 
     def correct(self, now: float, seconds: float, reserved: float, used: float) -> None:
-        """Add the used tokens of a request to the mean, and move the end of the last time slot.
+        """Correct the mean and the last time slot by the tokens that a request really used.
 
         The end moves by `seconds` for each token that was used but not reserved. It moves back if
         fewer tokens were used than reserved.

@@ -110,7 +110,7 @@ class MapRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A row to run: its prompt, and fields that engines set, such as its state and last result.
+    """A prompt to run as one row of a map, or alone; engines set fields such as its state.
 
     >>> Row(id="order-17", prompt="Handle order 17", map="orders").number
     1

@@ -90,7 +90,9 @@ async def _ask_permission(tool: Tool[..., Any], step: Step) -> ToolResult | None
         except Exception as error:
             return replace(
                 failure_result(error, f"the permission policy for tool {name}"),
-                content=error_result(f"{name}: permission denied: {error}").content,
+                content=error_result(
+                    f"{name}: permission denied, because the permission policy failed: {error}"
+                ).content,
             )
         if decision.deferred:
             raise CallDeferred(step.arguments, request, decision.reason)

@@ -110,7 +110,7 @@ class RunRecorder:
         await self.finish(work())
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await `work` and return its result. If the journal does I/O, `work` cannot be cancelled.
+        """Await `work` and return its result; with I/O, a cancellation waits for `work`.
 
         A cancellation then takes effect when `work` is done.
         """

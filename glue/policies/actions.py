@@ -32,7 +32,7 @@ class Poll:
     sent: Callable[[UserMessage], object] | None = None
 
     def say(self, waiting: Waiting) -> Say:
-        """Return a `Say` action with the messages in `waiting`, which `source` has returned."""
+        """Return a `Say` of `waiting`, which `source` returned; strings in it become messages."""
         given = (waiting,) if isinstance(waiting, str | UserMessage) else waiting or ()
         messages = [user(each) if isinstance(each, str) else each for each in given]
         # Only the prompt of a run has the origin "user".
@@ -63,7 +63,7 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """An action of a policy: store `text` as a result of the tool `tool`, and end the run.
+    """An action of a policy: end the run with `text` as its answer, stored as a result of `tool`.
 
     `tool` is the name of the delivery tool, which the model did not call. The tool is not run.
     """

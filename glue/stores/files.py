@@ -24,7 +24,7 @@ def sync_data(fd: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Write the file names of a folder to the disk, so that they are correct after a crash."""
+    """Force the entries of a folder (its file names) to the disk, so that they survive a crash."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -156,7 +156,7 @@ def newer_header(header: Record) -> str:
 
 
 def newer_schema(what: str, version: int, known: int = SCHEMA_VERSION) -> str:
-    """Return the error message for data that a newer version of glue wrote.
+    """Return the error: data of a newer glue can be read but not changed until glue is upgraded.
 
     `what` is the start of the message, before the schema `version` of the data. `known` is the
     newest schema version that this glue supports.

@@ -163,7 +163,7 @@ class OpenTelemetry:
                 _fail(span, str(kind))
 
     def _listen(self, span: Span, otel_names: Mapping[str, str], event: Event) -> None:
-        """Record an event of a run in its span: a step such as a compaction, or the run's end.
+        """Add an event to the span of its run: a step such as a compaction, or the totals.
 
         A step in `events.Explanation` becomes an event of the span. The end of the run adds the
         outcome and the totals. Continued replies are also counted in the metrics. Other events are

@@ -76,7 +76,10 @@ class Replacement:
 
 
 def read_edits(given: Mapping[str, Any]) -> list[Replacement]:
-    """Convert the arguments of an edit_file call to replacements; `old` and `new` come first."""
+    """Return the replacements an edit_file call asks for: `old` and `new` if given, then `edits`.
+
+    Raise ToolError if the call has `edits` and `new`, but no `old`.
+    """
     several = [Replacement(old=each["old"], new=each["new"]) for each in given.get("edits") or ()]
     if several and not given.get("old") and (given.get("new") or given.get("replace_all")):
         raise ToolError(

@@ -80,7 +80,7 @@ class ServerPrompt:
         self.hint = " ".join(f"<{name}>" for name in self.arguments)
 
     async def get(self, rest: str = "") -> list[Part]:
-        """Send the words of `rest` to the server as arguments, and return the filled-in prompt.
+        """Return the prompt as the server fills it in, with the words of `rest` as its arguments.
 
         Each argument of the prompt gets one word, in order; the last argument gets all words left.
         """

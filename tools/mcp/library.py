@@ -134,7 +134,7 @@ class Library:
         return found
 
     async def read(self, uri: str) -> types.ReadResourceResult:
-        """Return the content of a resource of this server; raise MCPError if it cannot be read.
+        """Return the content of a resource that glue's MCP server offers, or raise MCPError.
 
         A file of more than MAX_FILE bytes cannot be read.
         """

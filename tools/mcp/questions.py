@@ -92,7 +92,7 @@ def completed(question: Question, answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def ask_policy(question: Question, context: Context[Any] | None) -> dict[str, Any] | None:
-    """Ask the permission policy about a yes-or-no form; return the answer, or None if denied.
+    """Ask the policy about a yes-or-no form; return True for each required field, or None.
 
     The action is `mcp-question:SERVER`, which no rule about tools covers. The answer has the
     value true for every required field. Return None too if there is no policy, if a required field

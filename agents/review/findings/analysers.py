@@ -268,7 +268,7 @@ def _is_shared(text: str, line: int, before: str) -> bool:
 
 
 def _keeps(node: ast.AST, name: str) -> bool:
-    """Return whether a node changes, assigns, returns or yields the value of variable `name`."""
+    """Return whether a node changes, returns, yields or passes on the object in `name`."""
 
     def is_name(value: ast.AST | None) -> bool:
         return isinstance(value, ast.Name) and value.id == name

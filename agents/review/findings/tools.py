@@ -125,7 +125,7 @@ class ReviewDraft:
         if missing := self._missing_path(placed):
             self._send_back(
                 placed,
-                f"the text names {missing!r}, which exists neither before nor after this change;"
+                f"the path {missing!r} in the text exists neither before nor after this change;"
                 " correct the title or body, and report the finding again",
             )
         placed, notes = self._checked_suggestion(placed)
@@ -315,9 +315,9 @@ class ReportTool:
 
     @property
     def advisory(self) -> bool:
-        """Return whether no report was refused or sent back, so `finish_review` may end the run.
+        """Return whether no report since the last request was refused or sent back.
 
-        Only reports since the last request count. If a report was refused or sent back, the model
+        If so, `finish_review` may end the run. If a report was refused or sent back, the model
         sees the reason with its next request, and can correct the report.
         """
         return not self.draft.sent_back
