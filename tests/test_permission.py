@@ -182,7 +182,10 @@ async def test_the_target_is_the_default_of_an_omitted_argument() -> None:
         (False, "permission denied: write a"),
         (None, "permission denied: write a: the policy answered None, which is not a decision"),
         ("yes", "permission denied: write a: the policy answered 'yes', which is not a decision"),
-        (OSError("no terminal"), "save: permission denied: no terminal"),
+        (
+            OSError("no terminal"),
+            "save: permission denied, because the permission policy failed: no terminal",
+        ),
     ],
 )
 async def test_any_answer_except_true_or_a_decision_is_a_refusal(answer: Any, text: str) -> None:

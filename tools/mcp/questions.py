@@ -95,8 +95,8 @@ async def ask_policy(question: Question, context: Context[Any] | None) -> dict[s
     """Ask the policy about a yes-or-no form; return True for each required field, or None.
 
     The action is `mcp-question:SERVER`, which no rule about tools covers. The answer has the
-    value true for every required field. Return None too if there is no policy, if a required field
-    is not a boolean, or for a page, which only a person can open.
+    value true for every required field. Return None if the policy denies, if there is no policy,
+    if a required field is not a boolean, or for a page, which only a person can open.
     """
     permission = context.host.permission if context is not None else None
     if question.url or permission is None or context is None:
