@@ -337,7 +337,7 @@ def test_prompts_of_several_lines_are_sent_whole_and_stored_in_the_history(chat:
     chat.type("Enter")
     chat.wait("answer 2 to <one\ntwo\nthree>\n>")
     chat.type("a", "M-Enter", "b", "Enter")
-    chat.wait("> a\n. b", "answer 3 to <a\nb>")
+    chat.wait("> a\n. b", "answer 3 to <a\nb>\n>")
     chat.type("C-r", "two")
     chat.wait("> one\n. two\n. three", "I-search backward: two")
     chat.type("C-g")
