@@ -536,6 +536,23 @@ def test_the_diff_has_two_lines_of_context_and_dots_for_a_gap() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "changed"),
+    [
+        ("b\n", "B\n", ["       -b", "     2 +B"]),
+        ("b\nc\n", "B\n", ["       -b", "       -c", "     2 +B"]),
+        ("b\n", "B\n\n", ["       -b", "     2 +B", "     3 +"]),
+        ("b\n", "", ["       -b"]),
+    ],
+)
+def test_the_diff_of_whole_lines_has_no_empty_line_after_them(
+    old: str, new: str, changed: list[str]
+) -> None:
+    lines = edit(b"a\nb\nc\nd\n", old, new).diff.split("\n")
+
+    assert [line for line in lines if line[7] != " "] == changed
+
+
 def test_the_diff_is_cut_after_60_lines_of_300_characters() -> None:
     lines = [f"{number} " + "x" * 400 for number in range(70)]
     content = "\n".join(lines)
@@ -604,6 +621,9 @@ def test_the_error_for_overlapping_edits_names_the_line() -> None:
 
     with pytest.raises(ToolError, match="two edits overlap in line 2; combine them; no edit was"):
         edit_all(b"a\nb c\n", edits)
+    longer = [Replacement(old="b c", new="x"), Replacement(old="c\nd", new="y")]
+    with pytest.raises(ToolError, match="two edits overlap in line 2;"):
+        edit_all(b"a\nb c\nd\n", longer)
     touching = [Replacement(old="b ", new="x"), Replacement(old="c", new="y")]
     assert edit_all(b"a\nb c\n", touching).content == b"a\nxy\n"
 

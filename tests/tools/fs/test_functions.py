@@ -627,6 +627,16 @@ def test_no_folder_is_entered_after_the_last_shown_path(tools: Tools, tmp_path: 
     assert tools["find_files"]("[ab]") == "a\nb\n[1 folders could not be entered]"
 
 
+def test_a_search_of_names_that_stops_early_says_so(
+    tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").touch()
+    monkeypatch.setattr("glue.tools.fs.functions.SECONDS", -1.0)
+
+    note = "[the search stopped early (time is up): narrow the path]"
+    assert tools["find_files"]("*") == f"no file matches\n{note}"
+
+
 def test_up_to_three_similar_paths_are_suggested(tools: Tools, tmp_path: Path) -> None:
     for name in ("a", "b", "c", "deep/d"):
         (tmp_path / name).mkdir(parents=True)

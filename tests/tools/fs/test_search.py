@@ -155,6 +155,17 @@ async def test_a_line_of_500_characters_is_shown_in_full(tools: Tools, tmp_path:
     assert found["last"] == "..." + "y" * 125 + "needle"
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_long_line_beside_a_hit_is_cut_to_its_beginning(
+    tools: Tools, tmp_path: Path
+) -> None:
+    (tmp_path / "a").write_text("needle\n" + "x" * 499 + "yz\n")
+
+    shown = await tools["grep"]("needle", context=1)
+
+    assert shown == "a:1: needle\na-2- " + "x" * 499 + "y..."
+
+
 async def test_a_long_pattern_is_refused(tools: Tools, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("x" * 4096)
 
