@@ -301,7 +301,7 @@ def test_each_git_tool_is_returned_alone_by_a_function_of_its_name(repo: Path) -
     assert [tool.name for tool in alone] == list(together)
     for made in alone:
         assert made.spec == together[made.name].spec
-        assert made.root == together[made.name].root
+        assert made.root == together[made.name].root == str(repo)
 
 
 def test_single_tools_of_the_work_tree_need_trust(repo: Path) -> None:

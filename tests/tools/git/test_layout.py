@@ -239,6 +239,17 @@ def test_a_packed_file_may_lack_its_header(repo: Path, run: Run) -> None:
         assert [opened.resolve(name) for name in ("first", "last")] == [work, work]
 
 
+@pytest.mark.parametrize("value", ["", "main", "--help", "a" * 39, "A" * 40, "ü", "^{work}"])
+def test_a_line_of_a_packed_file_without_a_hash_is_not_a_ref(
+    repo: Path, run: Run, value: str
+) -> None:
+    value = value.replace("{work}", run("rev-parse", "work"))
+    (repo / ".git/packed-refs").write_text(f"{value} refs/tags/release\n")
+
+    with Repo(repo) as opened, pytest.raises(GitError, match="is called 'release'"):
+        opened.resolve("release")
+
+
 def test_every_ref_of_a_packed_file_is_found(repo: Path, run: Run) -> None:
     run("tag", "-a", "-m", "annotated", "release")
     run("pack-refs", "--all")

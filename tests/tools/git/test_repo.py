@@ -257,6 +257,31 @@ def test_branches_without_a_common_commit_have_no_merge_base(repo: Path, run: Ru
     assert caught.value.kind == "missing"
 
 
+def test_the_error_for_a_missing_merge_base_advises_to_fetch_history_of_a_shallow_clone(
+    repo: Path, run: Run, tmp_path: Path
+) -> None:
+    origin = f"file://{repo}"
+    run("clone", "-q", "--depth=1", "--no-single-branch", origin, "shallow", where=".")
+
+    with Repo(tmp_path / "shallow") as opened, pytest.raises(GitError) as caught:
+        opened.merge_base("origin/main", "HEAD")
+
+    why = "share no commit; the clone is shallow: fetch more history"
+    assert str(caught.value) == f"'origin/main' and 'HEAD' {why}"
+
+
+def test_the_lines_of_a_file_with_tabs_in_its_name_are_counted(repo: Path, run: Run) -> None:
+    (repo / "one\ttwo\tthree").write_text("line\n")
+    run("add", ".")
+    run("commit", "-qm", "tabs")
+
+    with Repo(repo) as opened:
+        changes = {change.path: change for change in opened.changes("work~1", "work")}
+
+    found = changes["one\ttwo\tthree"]
+    assert (found.added, found.deleted) == (1, 0)
+
+
 def test_a_repository_that_is_not_closed_leaves_no_temporary_directory(repo: Path) -> None:
     opened = Repo(repo)
     directory = Path(opened.directory)
