@@ -33,6 +33,18 @@ def test_the_version_is_that_of_the_kernel() -> None:
     assert has_landlock()
 
 
+def test_the_version_is_0_if_the_kernel_refuses_to_name_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Refusing:
+        def __init__(self, name: None) -> None:
+            self.syscall = lambda *args: -1
+
+    monkeypatch.setattr(ctypes, "CDLL", Refusing)
+
+    assert version.__wrapped__() == 0
+
+
 def test_the_numbers_are_those_of_the_headers_of_linux() -> None:
     calls = (landlock.CREATE_RULESET, landlock.ADD_RULE, landlock.RESTRICT_SELF)
     rights = (landlock.EXECUTE, landlock.WRITE_FILE, landlock.READ_FILE, landlock.READ_DIR)
