@@ -85,7 +85,6 @@ class _Writer:
             stored.apply(self.first)
         elif kept is not stored:
             stored.header, stored.messages = kept.header, kept.messages
-            stored.read_only = kept.read_only
         self.store._sessions[self.id] = stored
         self.store._times.setdefault(self.id, {})
 

@@ -379,7 +379,7 @@ class SQLWriter:
         their version.
         """
         self.number, self.head, self.changes, rows = found
-        stored.apply({**self.head, "schema": max(schema, self.head.get("schema", 0))})
+        stored.apply({**self.head, "schema": max(schema, self.head.get("schema", schema))})
         if rows is not None:
             stored.messages = self.store.messages(rows)
 

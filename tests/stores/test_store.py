@@ -217,6 +217,16 @@ async def test_search_and_copy_of_an_unknown_session_are_rejected(store: Store) 
     assert [info.id for info in await store.list()] == ["demo"]
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("wrong", ["a\0b", "\ud800", "x" * 201])
+async def test_a_copy_needs_a_valid_session_id(store: Store, wrong: str) -> None:
+    await write_texts(store, "demo", "apples")
+
+    with pytest.raises(ValueError, match="a session id must be a string of 1 to 200 bytes"):
+        await copy(store, "demo", store, wrong)
+    assert [info.id for info in await store.list()] == ["demo"]
+
+
 async def test_every_store_returns_the_time_of_each_message(store: Store) -> None:
     (message,) = await write_texts(store, "demo", "apples")
 
