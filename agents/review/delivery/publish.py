@@ -204,9 +204,10 @@ def _comment_on_files(
 ) -> None:
     """Post comments on whole files for findings whose quote is outside of the hunks.
 
-    There are at most FILE_LEVEL such comments.
+    There are at most FILE_LEVEL such comments. Since the gate keeps at most FINDINGS findings, a
+    review has no more comments than that, inline comments included.
     """
-    room = max(0, min(FILE_LEVEL, gate.FINDINGS - done.posted - done.skipped))
+    room = FILE_LEVEL
     for item in items:
         if item.inline or item.folded or item.finding.anchor != "file":
             continue

@@ -212,8 +212,8 @@ def finding_code(
     text = f"{finding.title}\n\n{finding.body}"
     if hidden(text) > max(2, len(text) // 100):
         return "degenerate.characters"
-    for part, whole in ((finding.body, True), (finding.title, False)):
-        codes = text_codes(part, language=language, examples=examples, whole=whole)
+    for part in (finding.body, finding.title):
+        codes = text_codes(part, language=language, examples=examples)
         if grave := [code for code in codes if code not in SOFT]:
             return grave[0]
     return ""
@@ -280,17 +280,14 @@ def _texts(run: ReviewRun) -> Iterable[str]:
     yield " ".join(finding.title for finding in run.findings)[:most]
 
 
-def text_codes(
-    text: str, *, language: str = "en", examples: Iterable[str] = (), whole: bool = True
-) -> tuple[str, ...]:
+def text_codes(text: str, *, language: str = "en", examples: Iterable[str] = ()) -> tuple[str, ...]:
     """Return the codes of all reasons to refuse a text, or () if the text may be posted.
 
-    If `whole`, the text must not stop in the middle of a sentence; a title may. `examples` are
-    texts of the prompt that a model must not repeat.
+    `examples` are texts of the prompt that a model must not repeat.
     """
     prose = _SPANS.sub(" code ", _FENCED.sub("\n", text))
     codes = (
-        *_transport(text, prose, whole),
+        *_transport(text, prose),
         *_degenerate(text, prose, language),
         *_echo(text, prose, examples),
     )
@@ -306,7 +303,7 @@ def hidden(text: str) -> int:
     return len(plain) - len(clean_text(plain, drop=True))
 
 
-def _transport(text: str, prose: str, whole: bool) -> Iterable[str]:
+def _transport(text: str, prose: str) -> Iterable[str]:
     shown = "".join(char for char in text if unicodedata.category(char)[0] != "C")
     bare = re.sub(r"^[ \t]*#{1,6}[^\n]*$|```\w*|~~~\w*|[-*_=\s]", "", text, flags=re.MULTILINE)
     if not shown.strip() or not "".join(char for char in bare if char.isalnum()):
@@ -320,7 +317,7 @@ def _transport(text: str, prose: str, whole: bool) -> Iterable[str]:
         yield "transport.call"
     if _JSON.match(text) and text.count('"') >= 2:
         yield "transport.json"
-    if whole and _cut(text):
+    if _cut(text):
         yield "transport.cut"
 
 
@@ -389,7 +386,7 @@ def _cut(text: str) -> bool:
     """
     rows = [row.strip() for row in _FENCED.sub("\n", text).strip().split("\n")]
     rows = [row for row in rows if row and not row.startswith("#") and re.search(r"\w", row)]
-    last = text.rstrip().rsplit("\n", 1)[-1].strip()
+    last = text.rstrip().rpartition("\n")[2].strip()
     if not rows or not re.search(r"\w", last) or last.startswith("#") or last != rows[-1]:
         return False
     if _SENTENCE_END.search(last):

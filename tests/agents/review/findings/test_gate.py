@@ -174,6 +174,7 @@ def test_repeated_example_of_the_prompt_is_refused() -> None:
         (replace(FINDING, body="Call `frob_all` before `quux_one` and `zip_two`."), ""),
         (replace(FINDING, body="The cache is " + "shared " * 40), "degenerate.run"),
         (replace(FINDING, title="test body"), "echo.placeholder"),
+        (replace(FINDING, title="The cache is shared. It leaks the descr"), ""),
         (replace(FINDING, body="As an AI I cannot judge this."), "echo.refusal"),
         (replace(FINDING, body="Consider the cache: I will look at `load`, it is shared"), ""),
         (replace(FINDING, body=" "), "transport.empty"),
@@ -225,6 +226,13 @@ def test_quote_of_deleted_code_is_accepted() -> None:
         (run(FINDING, *DEGENERATE), "run.noise"),
         (
             run(FINDING, canary="tangerine-4711", summary="The word is tangerine-4711 here."),
+            "canary",
+        ),
+        (
+            run(
+                *(replace(FINDING, title=part) for part in ("tange", "rine", "-4711")),
+                canary="tangerine-4711",
+            ),
             "canary",
         ),
         (run(FINDING, codes=("transport.token",)), "transport.token"),
@@ -437,7 +445,6 @@ def test_each_limit_separates_noise_from_text(text: str, code: str, is_refused: 
 )
 def test_text_that_stops_in_a_sentence_is_cut(text: str, is_cut: bool) -> None:
     assert ("transport.cut" in text_codes(text)) == is_cut
-    assert "transport.cut" not in text_codes(text, whole=False)
 
 
 @pytest.mark.parametrize(
