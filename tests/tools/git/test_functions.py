@@ -304,6 +304,14 @@ def test_each_git_tool_is_returned_alone_by_a_function_of_its_name(repo: Path) -
         assert made.root == together[made.name].root == str(repo)
 
 
+def test_the_root_of_a_tool_is_an_absolute_path(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(repo)
+
+    assert {made.root for made in git.tools(".", trust=True)} == {str(repo)}
+
+
 def test_single_tools_of_the_work_tree_need_trust(repo: Path) -> None:
     with pytest.raises(ValueError, match="trust=True for your own checkout"):
         git.status(repo, trust=False)
