@@ -536,6 +536,14 @@ def test_the_diff_has_two_lines_of_context_and_dots_for_a_gap() -> None:
     ]
 
 
+def test_edits_of_lines_below_each_other_are_shown_one_after_the_other() -> None:
+    edits = [Replacement(old="b\n", new="B\n"), Replacement(old="c", new="C")]
+
+    assert [line.split() for line in edit_all(b"a\nb\nc\nd\n", edits).diff.split("\n")] == [
+        *[["1", "a"], ["-b"], ["2", "+B"], ["-c"], ["3", "+C"], ["4", "d"]]
+    ]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "changed"),
     [
