@@ -87,7 +87,7 @@ def _inline(
     before = match(report.findings, known, bundle)
     new = [item for at, item in enumerate(report.items) if item.inline and at not in before]
     done.skipped = sum(item.inline for item in report.items) - len(new)
-    posts = [_post(item, report, bundle, forge.suggestion) for item in new[: gate.FINDINGS]]
+    posts = [_post(item, report, bundle, forge.suggestion) for item in new]
     sizes = accumulate(
         len(post.body.encode()) + len(post.path.encode("utf-8", "replace")) for post in posts
     )

@@ -245,6 +245,15 @@ def test_whole_run_is_refused_with_the_code_of_the_reason(record: ReviewRun, cod
     assert code in judged.codes or not code
 
 
+@pytest.mark.parametrize("part", ["path", "title", "body", "suggestion", "acceptance"])
+def test_canary_is_found_in_every_text_of_a_finding(part: str) -> None:
+    parts: dict[str, Any] = {part: "It is tangerine 4711."}
+
+    judged = gate.judge(run(FINDING, replace(FINDING, **parts), canary="tangerine-4711"), BUNDLE)
+
+    assert judged.codes == ("canary",)
+
+
 def test_review_by_rules_only_passes_the_gate() -> None:
     judged = gate.judge(
         ReviewRun(findings=(replace(FINDING, source="rules", rule="x"),), coverage=COVERED), BUNDLE
