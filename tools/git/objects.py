@@ -196,7 +196,7 @@ class ObjectReader:
         if size > cap:
             self.close()  # cheaper than to read the rest
             return GitObject(sha, kind, content)
-        self._buffer.clear()  # only the newline is left: git writes nothing without a name
+        del self._buffer[: size + 1]
         maker = hashlib.sha1 if len(sha) == 40 else hashlib.sha256
         if maker(f"{kind} {size}\0".encode() + content, usedforsecurity=False).hexdigest() != sha:
             raise GitError(

@@ -87,7 +87,7 @@ def _inline(
     before = match(report.findings, known, bundle)
     new = [item for at, item in enumerate(report.items) if item.inline and at not in before]
     done.skipped = sum(item.inline for item in report.items) - len(new)
-    posts = [_post(item, report, bundle, forge.suggestion) for item in new]
+    posts = [_post(item, report, bundle, forge.suggestion) for item in new[: gate.FINDINGS]]
     sizes = accumulate(
         len(post.body.encode()) + len(post.path.encode("utf-8", "replace")) for post in posts
     )
@@ -204,10 +204,9 @@ def _comment_on_files(
 ) -> None:
     """Post comments on whole files for findings whose quote is outside of the hunks.
 
-    There are at most FILE_LEVEL such comments. Since the gate keeps at most FINDINGS findings, a
-    review has no more comments than that, inline comments included.
+    There are at most FILE_LEVEL such comments.
     """
-    room = FILE_LEVEL
+    room = max(0, min(FILE_LEVEL, gate.FINDINGS - done.posted - done.skipped))
     for item in items:
         if item.inline or item.folded or item.finding.anchor != "file":
             continue
