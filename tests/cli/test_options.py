@@ -273,6 +273,15 @@ def test_commands_run_in_the_sandbox_that_the_flags_and_settings_name(
     assert command("echo hi", "--yes").out.startswith("hi\n[exit code 0]|shell,shell_job")
 
 
+@pytest.mark.parametrize(("mode", "required"), [(None, False), ("auto", False), ("require", True)])
+def test_only_the_mode_require_needs_a_sandbox_that_works(
+    cli: Cli, mode: str | None, required: bool
+) -> None:
+    options = Sources({"model": "offline", "sandbox": mode}).shell_options()
+
+    assert options["sandbox"].required is required
+
+
 def test_a_command_that_only_reads_runs_without_a_question_if_wanted(
     cli: Cli, command: Callable[..., Any]
 ) -> None:
