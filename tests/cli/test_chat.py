@@ -844,6 +844,17 @@ def test_usage_is_added_up_over_the_prompts_and_a_summary_of_a_session(
     assert "4 messages are now one summary of 8 characters\n" in ran.err
 
 
+def test_a_summary_may_have_2000_tokens(cli: Callable[..., Any]) -> None:
+    Path("agent.py").write_text(
+        "from glue import Agent\nfrom glue.testing import Script, repeat\n"
+        "agent = Agent(Script(repeat(lambda request: 'x' * (request.max_tokens or 1))))\n"
+    )
+
+    ran = cli("chat", "agent.py", input="hello\n/compact\n")
+
+    assert "2 messages are now one summary of 2,000 characters\n" in ran.err
+
+
 def test_a_session_of_less_than_two_messages_is_not_compacted(cli: Callable[..., Any]) -> None:
     Path("agent.py").write_text(PRICED)
 
@@ -1115,6 +1126,8 @@ def test_the_status_line_shows_the_context_the_tokens_and_the_cost(
         before = chat.status()
         chat._show(result)
         after = chat.status()
+        monkeypatch.setenv("COLUMNS", "40")
+        narrow = chat.status()
         portal.call(chat.agent.aclose)
 
     window = capabilities("groq").window
@@ -1122,6 +1135,7 @@ def test_the_status_line_shows_the_context_the_tokens_and_the_cost(
     context = f"context {100_000 / window:.0%} of {window:,}".replace("%", " %")
     assert before == "groq · saved as notes"
     assert after == f"groq · {context} · {shown} · saved as notes"
+    assert narrow == f"{after[:38]}…"  # the last column stays empty
 
 
 def test_the_last_answer_is_copied_with_a_program(
@@ -1150,3 +1164,10 @@ def test_a_prompt_with_a_file_that_cannot_be_read_is_not_sent(cli: Callable[...,
     assert ran.err.splitlines()[-1].startswith(
         "glue: @data.bin is neither UTF-8 text nor a PDF nor an image ("
     )
+
+
+def test_a_chat_that_has_nothing_to_continue_exits_with_1(cli: Callable[..., Any]) -> None:
+    ran = cli("chat", "-m", "offline", "--no-save", input="/continue\n")
+
+    assert ran.code == 1
+    assert ran.err.endswith("glue: there is nothing to resume: the transcript is empty\n")
