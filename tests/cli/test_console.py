@@ -48,6 +48,33 @@ def test_each_block_is_printed_once_and_html_is_text() -> None:
     assert out.getvalue().rstrip().endswith("Two")
 
 
+def test_the_answer_of_the_next_prompt_is_printed_without_the_previous_one() -> None:
+    out = io.StringIO()
+    printer = MarkdownPrinter(Screen(out, {}), Screen(io.StringIO(), {}))
+
+    for answer in ("One", "Two"):
+        printer.text(answer)
+        printer.settle()
+
+    assert out.getvalue().split() == ["One", "Two"]
+
+
+@pytest.mark.parametrize(
+    "text", ["# Title\n\nend", "## Title\n\nend", "```\nTitle\n```\n\nend", "- Title\n\nend"]
+)
+def test_no_blank_line_precedes_an_answer_and_one_separates_its_blocks(text: str) -> None:
+    out = io.StringIO()
+    printer = MarkdownPrinter(Screen(out, {}), Screen(io.StringIO(), {}))
+
+    printer.text(text)
+    printer.settle()
+
+    lines = [line.strip() for line in out.getvalue().splitlines()]
+    assert lines[0] != ""
+    assert "Title" in "".join(lines[:2])
+    assert lines[-2:] == ["", "end"]
+
+
 class Terminal(io.StringIO):
     encoding = "utf-8"
 
