@@ -13,7 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
+from trio.testing import MockClock
 
 import glue
 from glue.cli.map import Progress
@@ -377,6 +379,7 @@ def test_the_speed_counts_only_rows_that_this_process_ran(
     [
         (0, 8, "[--------------------] 0 of 8 rows"),
         (3, 8, "[#######-------------] 3 of 8 rows"),
+        (5, 8, "[############--------] 5 of 8 rows"),
         (8, 8, "[####################] 8 of 8 rows"),
         (9, 8, "[####################] 9 of 8 rows"),
         (3, None, "3 rows"),
@@ -385,6 +388,24 @@ def test_the_speed_counts_only_rows_that_this_process_ran(
 )
 def test_a_terminal_gets_a_bar_of_20_marks(rows: int, total: int | None, bar: str) -> None:
     assert progress_text(rows, total, 1, file=Terminal()).startswith(f"{bar}, ")
+
+
+@pytest.mark.parametrize(
+    "anyio_backend", [("trio", {"clock": MockClock(autojump_threshold=0)})], ids=["trio"]
+)
+@pytest.mark.parametrize(("passed", "lines"), [(0, 0), (31, 1)])
+async def test_without_a_terminal_a_line_of_progress_is_added_every_30_seconds(
+    passed: float, lines: int
+) -> None:
+    file = io.StringIO()
+    job = glue.map(glue.Agent(Script(say("x"))), [])
+    progress = Progress(Screen(file, {}), job, 3, store="state.db", quiet=False)
+    progress._last_line -= passed
+
+    with anyio.move_on_after(1):
+        await progress.redraw()
+
+    assert file.getvalue().count("glue: 0 of 3 rows, ") == file.getvalue().count("\n") == lines
 
 
 def test_the_end_names_requests_without_a_reply_and_repeated_notices() -> None:
