@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from glue import Request
+from glue import Request, failures
 from glue.cli.eval import TrialCount, parse_model
 from glue.durable import MapRow
 from glue.messages import Usage
@@ -273,13 +273,18 @@ def test_a_missing_function_and_an_attachment_outside_are_mistakes(cli: Cli, cas
     assert f"attachment '../secret' is outside the folder {Path.cwd()}" in outside.err
 
 
-def test_answers_of_the_stand_in_are_reported(cli: Cli) -> None:
+def test_answers_of_the_stand_in_are_reported_once(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(failures, "_shows_notices", False)
+    monkeypatch.setattr(failures, "_printed", set())
     Path("plain.py").write_text("from glue import Agent\nagent = Agent('offline')\n")
     Path("cases.jsonl").write_text('{"prompt": "Hello", "max_turns": 0}\n')
 
     result = cli("eval", "plain.py", "cases.jsonl")
 
     assert "offline, 1 trial: the offline stand-in answered, not a model" in result.out
+    assert "stand-in" not in result.err + caplog.text
 
 
 def test_a_model_may_have_settings() -> None:
