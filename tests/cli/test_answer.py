@@ -390,6 +390,13 @@ def test_quiet_does_not_repeat_the_question(paused: Cli) -> None:
     assert (ran.code, ran.out, ran.err) == (0, "The answer is: 1.4 is live\n", "")
 
 
+def test_verbose_prints_the_results_of_tools(paused: Cli) -> None:
+    ran = paused("sessions", "answer", "release", "--allow", "-v")
+
+    assert (ran.code, ran.out) == (0, "The answer is: 1.4 is live\n")
+    assert "    1.4 is live\n" in ran.err
+
+
 def test_the_question_is_shown_before_the_run_continues(paused: Cli) -> None:
     ran = paused("sessions", "answer", "release", "--allow")
 

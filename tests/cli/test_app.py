@@ -254,6 +254,14 @@ def test_the_help_is_named_after_a_question_or_a_statement(
     assert cli(*args).err == f"glue: {error}\n"
 
 
+def test_an_interrupt_while_an_agent_file_is_loaded_exits_with_130(cli: Cli) -> None:
+    Path("agent.py").write_text("raise KeyboardInterrupt\n")
+
+    ran = cli("run", "agent.py", "hi")
+
+    assert (ran.code, ran.out, ran.err.strip()) == (130, "", "glue: cancelled")
+
+
 def test_control_characters_in_an_error_message_are_replaced(cli: Cli) -> None:
     assert cli("run", "-m", "offline", "-a", "a\x1b[2J", "hi").err.startswith(
         "glue: --attach a␛[2J cannot be read"

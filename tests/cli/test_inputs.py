@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from glue import File, Image, Text
-from glue.cli.inputs import MAX_BYTES, picture_paths, read_attachment, read_part, read_schema
+from glue.cli.inputs import (
+    MAX_BYTES,
+    picture_paths,
+    read_attachment,
+    read_part,
+    read_prompt,
+    read_schema,
+)
 from glue.errors import ConfigError
 
 Cli = Callable[..., Any]
@@ -24,6 +34,21 @@ def test_the_prompt_is_the_words_on_the_command_line(cli: Cli, agent: str) -> No
 
 def test_without_words_the_prompt_is_stdin(cli: Cli, agent: str) -> None:
     assert cli("run", agent, input="from a pipe").out == "1: from a pipe ␛[31m\n"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("stdin", [None, Terminal()])
+def test_without_words_a_terminal_or_a_closed_stdin_is_no_prompt(
+    monkeypatch: pytest.MonkeyPatch, stdin: Terminal | None
+) -> None:
+    monkeypatch.setattr(sys, "stdin", stdin)
+
+    with pytest.raises(click.UsageError, match="no prompt; give it in words, as @FILE or on stdin"):
+        read_prompt(())
 
 
 def test_a_dash_is_stdin_and_an_at_sign_is_a_file(cli: Cli, agent: str) -> None:

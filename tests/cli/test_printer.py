@@ -12,7 +12,7 @@ import pytest
 from glue import Agent, Outcome, StopReason, Usage, tool
 from glue.cli.printer import Printer, tool_line, usage_line
 from glue.cli.screen import Screen
-from glue.events import MessageEnd, RequestStart, RunEnd, ToolEnd, ToolStart
+from glue.events import MessageEnd, RequestStart, RunEnd, ToolEnd, ToolStart, ToolUpdate
 from glue.limits import estimate_tokens
 from glue.messages import AssistantMessage, Request, Text, ToolMessage
 from glue.provider import Attempt, TextDelta, ThinkingDelta, ToolCallDelta
@@ -344,3 +344,17 @@ def test_the_spinner_shows_40_columns_of_the_name_of_a_tool() -> None:
     view.progress.tick()
 
     assert f" {'x' * 39}… 0 s" in shared.getvalue()
+
+
+def test_the_progress_of_a_tool_is_one_line_that_fits_the_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    shown = []
+    for verbose in (0, 1):
+        err = io.StringIO()
+        view = Printer(Screen(io.StringIO(), ENVIRON), Screen(err, ENVIRON), verbose=verbose)
+        view(ToolUpdate(call_id="1", name="look", text="half\n" + "x" * 60))
+        shown.append(err.getvalue())
+
+    assert shown == ["", "  look: half " + "x" * 34 + "…\n"]

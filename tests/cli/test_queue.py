@@ -142,6 +142,18 @@ def test_an_unknown_queue_is_reported_with_the_names_of_the_others(cli: Callable
     assert (ran.code, ran.err.strip()) == (2, "glue: unknown queue 'triaje'; there are: triage")
 
 
+def test_only_the_named_queue_is_shown(cli: Callable[..., Any]) -> None:
+    with contextlib.closing(Tables(engine_store(ENGINE))) as tables:
+        for name in ("triage", "review"):
+            tables.heartbeat(f"w-{name}", name, 8, 10.0)
+
+    one = cli("queue", "triage", "--engine", ENGINE, "--json")
+    both = cli("queue", "--engine", ENGINE, "--json")
+
+    assert list(json.loads(one.out)) == ["triage"]
+    assert sorted(json.loads(both.out)) == ["review", "triage"]
+
+
 def test_a_missing_file_is_reported_and_not_created(cli: Callable[..., Any]) -> None:
     ran = cli("queue", "--engine", "sqlite:///missing.db")
 

@@ -76,7 +76,7 @@ def test_a_recording_without_a_prompt_needs_one(cli: Cli, agent: str) -> None:
 
 
 def test_a_recorded_prompt_that_begins_with_an_at_sign_is_not_a_file(cli: Cli, agent: str) -> None:
-    first = cli("run", agent, "--record", "cassette.jsonl", "@@ada, hello")
+    first = cli("run", agent, "--record", "cassette.jsonl", "@@ada, mail bob@example.org")
 
     ran = cli("replay", "cassette.jsonl", agent)
 
