@@ -603,7 +603,7 @@ async def test_a_server_may_ask_the_model_of_the_run_within_its_budget(
     broke, _ = await think(allowed, max_requests=1)
 
     assert answer["content"]["text"] == "Count. 42"
-    assert answer["role"] == "assistant"
+    assert (answer["role"], answer["model"]) == ("assistant", "script-1")
     assert result.text == "end"
     assert "permission denied: mcp-sampling:demo" in refused["message"]
     assert "no reply from the model" in broke["message"]
@@ -646,6 +646,23 @@ async def test_a_question_of_a_server_is_one_request_even_if_the_model_calls_a_t
     assert len(script.requests) == 3
 
 
+async def test_the_title_of_a_tool_is_cleaned_and_has_at_most_80_characters(
+    scripted: Callable[..., Any],
+) -> None:
+    given: list[dict[str, Any]] = [
+        {"title": "Send\x1b[31m it", "annotations": {"title": "not this"}},
+        {"annotations": {"title": "Of the annotations"}},
+        {"title": "x" * 81},
+        {},
+    ]
+    tools = [{**SEND, **more, "name": f"send{number}"} for number, more in enumerate(given)]
+
+    async with scripted({"tools": tools}) as connection:
+        titles = [tool.title for tool in connection.tools]
+
+    assert titles == ["Send it", "Of the annotations", "x" * 80, ""]
+
+
 async def test_progress_without_a_text_is_shown_as_numbers(scripted: Callable[..., Any]) -> None:
     steps = [{"progress": 3}, {"progress": 4, "total": 10}, {"progress": 5, "message": "half"}]
     seen: list[Any] = []
@@ -666,6 +683,14 @@ def test_a_message_for_the_model_has_one_part_or_several(role: Any, kind: type[M
     assert (type(single), type(several)) == (kind, kind)
     assert single.content == (glue.Text(text="How"),)
     assert several.content == (glue.Text(text="How"), glue.Text(text="many?"))
+
+
+def test_a_picture_for_the_model_keeps_its_media_type() -> None:
+    picture = types.ImageContent(data="cG5n", mime_type="image/webp")
+
+    message = _message(types.SamplingMessage(role="user", content=picture))
+
+    assert message.content == (Image(media_type="image/webp", data=b"png"),)
 
 
 async def test_templates_completions_and_subscriptions_of_resources(

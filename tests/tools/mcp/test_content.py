@@ -36,9 +36,11 @@ def test_results_of_every_kind_are_converted() -> None:
         },
         {"type": "resource", "resource": {"uri": "file:///c", "blob": data}},
         {"type": "resource_link", "uri": "file:///d", "name": "d"},
+        {"type": "resource", "mimeType": "text/plain"},
+        {"type": "poem", "resource": {"uri": "file:///e", "text": "inside"}},
     ]
 
-    result = tool_result({"content": content, "structuredContent": {"a": 1}})
+    result = tool_result({"content": content, "structuredContent": {"a": "é"}})
 
     assert result.content[1] == Image(media_type="image/jpeg", data=b"bytes")
     assert result.content[5] == File(media_type="application/pdf", data=b"bytes", name="file:///b")
@@ -49,7 +51,9 @@ def test_results_of_every_kind_are_converted() -> None:
         '<resource uri="file:///a">\ninside\n</resource>',
         "[file:///c: 5 bytes of binary data without a MIME type]",
         "[d](file:///d)",
-        '{"a": 1}',
+        "[resource text/plain cannot be shown]",
+        "[poem  cannot be shown]",
+        '{"a": "é"}',
     ]
     assert tool_result({}).text == "(the result is empty)"
     assert (

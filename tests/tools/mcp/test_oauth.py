@@ -206,6 +206,32 @@ async def test_a_second_sign_in_without_an_answer_does_not_use_the_first_answer(
     assert (first, second) == ({"code": "first"}, {})
 
 
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        ("?error=access_denied&error_description=Ask+Ada", "Ask Ada"),
+        ("?error=access_denied", "access_denied"),
+        ("", "the time is up"),
+    ],
+)
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_failed_sign_in_says_why(
+    query: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = mcp.ServerConfig(name="demo", url="http://127.0.0.1:1/mcp")
+    with _Callback(0) as callback:
+        provider = oauth._with_browser(config, mcp.OAuth(), Path("unused"), callback)
+        answer = provider.context.callback_handler
+        assert answer is not None
+        callback.listen()
+        if query:
+            await anyio.to_thread.run_sync(visit, callback.address + query)
+        else:
+            monkeypatch.setattr(oauth, "SIGN_IN_SECONDS", 0)
+        with pytest.raises(ConfigError, match=f"'demo': the sign-in failed: {why}$"):
+            await answer()
+
+
 async def test_the_local_server_ends_with_the_sign_in() -> None:
     before = {*threading.enumerate()}
     with _Callback(0) as callback:
