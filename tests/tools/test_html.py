@@ -68,6 +68,8 @@ def test_a_page_becomes_text(page: str, snapshot: SnapshotAssertion) -> None:
         ("<P>UPPER</P>", "UPPER"),
         ("a<br/>b", "a\nb"),
         ("<img alt='x>y' src=z>!", "[image: x>y] !"),
+        ("<blockquote>" * 13 + "deep", "> " * 12 + "deep"),
+        ("<ul><li>top" + "<ul>" * 13 + "<li>deep", f"- top\n{'  ' * 12}- deep"),
     ],
 )
 def test_elements(page: str, text: str) -> None:
