@@ -12,7 +12,7 @@ import pytest
 import glue
 from glue.function.faults import describe, show_json
 from glue.function.schema import shape_of
-from glue.function.validation import ValidationError
+from glue.function.validation import ValidationError, Validator
 
 
 class Color(enum.Enum):
@@ -85,6 +85,13 @@ def test_a_fault_has_the_path_the_value_and_the_expected_value(
     assert len(found) >= 1
     if lines is not None:
         assert sorted(found) == sorted(lines)
+
+
+def test_the_message_of_a_fault_without_an_expected_value_has_at_most_300_characters() -> None:
+    failed = Validator({"not": {"type": "string"}}).errors("x" * 400)
+
+    assert failed is not None
+    assert [len(line) for line in failed.lines] == [300]
 
 
 def test_an_exception_of_a_class_is_a_fault() -> None:

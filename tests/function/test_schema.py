@@ -423,6 +423,9 @@ def test_a_default_is_shown_if_it_is_valid_in_json() -> None:
         limit: float = float("inf"),
         note: str | None = None,
         names: list[str] = ["a"],  # noqa: B006
+        labels: dict[str, str] = {"a": "b"},  # noqa: B006
+        ranks: dict[int, str] = {1: "a"},  # noqa: B006
+        sizes: dict[str, tuple[int, int]] = {"a": (1, 2)},  # noqa: B006
     ) -> str:
         """Go."""
         return ""
@@ -434,6 +437,9 @@ def test_a_default_is_shown_if_it_is_valid_in_json() -> None:
         "limit": "none",
         "note": "none",
         "names": ["a"],
+        "labels": {"a": "b"},
+        "ranks": "none",
+        "sizes": "none",
     }
 
 
