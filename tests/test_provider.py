@@ -195,8 +195,11 @@ def test_a_model_of_a_provider_without_capabilities_has_these() -> None:
     assert not default.takes_output({}, tools=True)
 
 
-def test_a_text_is_one_delta_if_it_is_not_split() -> None:
+def test_a_text_is_one_delta_if_it_is_not_split_and_the_first_part_has_the_index_0() -> None:
     assert list(deltas((Text(text="ab"),))) == [TextDelta(text="ab")]
+    assert list(deltas((ToolCall(id="1", name="look", arguments="{}"),))) == [
+        ToolCallDelta(index=0, id="1", name="look", arguments="{}")
+    ]
 
 
 def test_the_repr_of_a_wrapper_contains_that_of_its_provider() -> None:

@@ -1316,6 +1316,16 @@ def test_a_custom_call_is_a_call_whose_arguments_are_text() -> None:
     assert sent(user("go"), reply)[1]["tool_calls"] == [custom]
 
 
+def test_a_call_of_a_function_may_have_the_empty_fields_of_a_custom_call() -> None:
+    function = {"name": "look", "arguments": '{"at": 1}'}
+    both = {"id": "c1", "function": function, "custom": {"name": "", "input": ""}}
+
+    reply = whole({"content": None, "tool_calls": [both]}, "tool_calls")
+
+    assert (reply.calls[0].name, reply.calls[0].arguments) == ("look", '{"at": 1}')
+    assert sent(user("go"), reply)[1]["tool_calls"][0]["function"] == function
+
+
 def test_content_that_is_an_object_is_json_text() -> None:
     assert whole({"content": {"name": "Ada"}}).text == '{"name":"Ada"}'
 

@@ -112,7 +112,10 @@ def test_key_available(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_default_is_the_variable_then_the_first_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match="set GLUE_MODEL, or a key such as ANTHROPIC_API_KEY"):
+    first = "ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY"
+    with pytest.raises(
+        ConfigError, match=rf"or a key such as {first} \(`glue providers` lists all"
+    ):
         providers.new()
     monkeypatch.setenv("GROQ_API_KEY", SECRET)
     assert providers.default() == "groq"
