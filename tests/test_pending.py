@@ -38,6 +38,12 @@ def result(call: str) -> ToolMessage:
 RECORD = {**record_of({"version": "1.4"}, REQUEST, "ask Ada"), "deferred": True}
 
 
+def test_a_record_has_only_the_fields_that_are_known() -> None:
+    assert record_of({"version": "1.4"}) == {"arguments": {"version": "1.4"}}
+    assert record_of({}, None, "ask Ada") == {"arguments": {}, "reason": "ask Ada"}
+    assert list(record_of({}, REQUEST)) == ["arguments", "request"]
+
+
 def test_a_call_without_a_result_and_with_a_record_is_pending() -> None:
     messages: list[Message] = [user("go"), reply(pending={"a": RECORD, "b": RECORD}), result("b")]
 

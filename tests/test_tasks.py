@@ -460,3 +460,17 @@ async def test_no_timer_is_left_after_a_call_in_a_thread() -> None:
         if isinstance(each, asyncio.TimerHandle) and not each.cancelled() and "wake" in repr(each)
     ]
     assert left == []
+
+
+def test_many_signals_at_once_print_no_warning(capfd: pytest.CaptureFixture[str]) -> None:
+    async def main() -> None:
+        for _ in range(5_000):  # more than the socket that wakes the event loop can hold
+            signal.raise_signal(signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: None)
+    try:
+        run_blocking(main)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+    assert capfd.readouterr().err == ""

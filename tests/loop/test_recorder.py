@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from glue import Message, user
+from glue import AssistantMessage, Message, Text, user
 from glue.loop.recorder import RunRecorder
 
 pytestmark = pytest.mark.anyio
@@ -57,6 +57,16 @@ async def test_a_message_is_added_to_both_lists_and_to_the_journal() -> None:
         ("insert", "middle", recorder.messages[-1].id),
     ]
     assert recorder.messages[0] is first
+
+
+async def test_a_message_in_front_of_another_is_sent_in_front_of_it() -> None:
+    recorder = RunRecorder(messages=[user("first"), AssistantMessage(content=(Text(text="last"),))])
+    recorder.history.view(recorder.messages)  # as for a request before
+
+    await recorder.add(user("middle"), before=recorder.messages[-1], write=False)
+
+    sent = recorder.history.view(recorder.messages)
+    assert [message.text for message in sent] == ["first", "middle", "last"]
 
 
 async def test_a_message_that_is_not_written_is_in_the_lists_only() -> None:
