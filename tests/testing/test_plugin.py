@@ -68,6 +68,14 @@ def test_live():
 """
 
 
+REPORTS = """
+from glue.overrides import check_origin
+
+def pytest_unconfigure():
+    print("the guard ends with the test:", check_origin.get() is None)
+"""
+
+
 def run_pytest(folder: Path, *arguments: str, **environ: str) -> str:
     command = [
         sys.executable,
@@ -98,11 +106,13 @@ def run_pytest(folder: Path, *arguments: str, **environ: str) -> str:
 
 def test_marked_tests_record_and_replay_and_other_requests_are_blocked(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(TESTS)
+    (tmp_path / "conftest.py").write_text(REPORTS)
 
     recorded = run_pytest(tmp_path, "--glue-record", PROMPT="one", TIMES="2")
     replayed = run_pytest(tmp_path, PROMPT="two", TIMES="1")
 
     assert "10 passed" in recorded
+    assert "the guard ends with the test: True" in recorded
     files = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.jsonl"))
     assert files == [
         "cassettes/test_fewer/offline.jsonl",
