@@ -70,13 +70,12 @@ def serve(
     sources = Sources({"store": store, "allow": allow, "deny": deny}, path=file, agent=agent)
     place = sources.find("store") or str(state_dir() / "web.db")
     sock = _listen(host, port)
-    port = sock.getsockname()[1]
+    bound, port = sock.getsockname()[:2]
     token = token or secrets.token_urlsafe(24)
-    names = {"127.0.0.1", "localhost", "[::1]"} if is_local else {host, "127.0.0.1", "localhost"}
+    shown = f"[{bound}]" if ":" in host else host  # the short form, which browsers send
     # Listening on all addresses, the machine may have any name; the token protects the page.
     is_any = host in ("0.0.0.0", "::")
-    hosts = [] if is_any else sorted(f"{name}:{port}" for name in names)
-    shown = f"[{host}]" if ":" in host else host
+    hosts = [] if is_any else [f"{name}:{port}" for name in ("127.0.0.1", "localhost", shown)]
     address = f"http://{shown}:{port}/?token={token}"
     _serve(_app(agent, place, token, hosts, _rules(sources)), sock, address, place, show)
 

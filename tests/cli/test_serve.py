@@ -58,6 +58,7 @@ def address(serve: Callable[..., Any]) -> Iterator[str]:
 def test_the_printed_address_opens_the_page_and_others_do_not(address: str) -> None:
     base, _, token = address.partition("/?token=")
     assert base.startswith("http://127.0.0.1:")
+    assert int(base.rpartition(":")[2]) > 1023  # a free port
     assert re.fullmatch(r"[\w-]{32}", token)  # 24 random bytes
 
     by_name = {"Host": base.removeprefix("http://").replace("127.0.0.1", "localhost")}
@@ -89,10 +90,29 @@ def test_on_all_addresses_the_page_is_reached_by_any_name_with_the_token(
     assert b"<html" in page
 
 
+def has_ipv6() -> bool:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
+
+
+needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="the machine has no IPv6 loopback")
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("127.0.0.2", "127.0.0.2"),
+        pytest.param("::1", "[::1]", marks=needs_ipv6),
+        pytest.param("0:0::1", "[::1]", marks=needs_ipv6),
+    ],
+)
 def test_the_page_of_another_host_is_reached_by_the_name_of_that_host(
-    serve: Callable[..., Any],
+    host: str, name: str, serve: Callable[..., Any]
 ) -> None:
-    server = serve("--host", "127.0.0.2", "--token", "t0ken")
+    server = serve("--host", host, "--token", "t0ken")
 
     printed = server.stdout.readline().decode().strip()
     with OPEN(printed, timeout=30) as answer:
@@ -100,7 +120,7 @@ def test_the_page_of_another_host_is_reached_by_the_name_of_that_host(
     elsewhere = urllib.request.Request(printed, headers={"Host": "evil.example"})
     with pytest.raises(urllib.error.HTTPError, match="403"):
         OPEN(elsewhere, timeout=30)
-    assert printed.startswith("http://127.0.0.2:")
+    assert printed.startswith(f"http://{name}:")
     assert b"<html" in page
 
 
@@ -114,6 +134,19 @@ def test_a_prompt_is_answered_and_stored(address: str) -> None:
 
     assert '"outcome": "done"' in text
     assert Path("chats.db").exists()
+
+
+@pytest.mark.parametrize(("option", "shown"), [("--allow", "saved a.txt"), ("--deny", "denied")])
+def test_several_rules_can_be_given(option: str, shown: str, serve: Callable[..., Any]) -> None:
+    server = serve("--store", "chats.db", option, "save", option, "read_file")
+    base, _, token = server.stdout.readline().decode().strip().partition("/?token=")
+    body = json.dumps({"session": "s", "prompt": "save"}).encode()
+    headers = {"x-glue-token": token, "content-type": "application/json"}
+
+    with OPEN(urllib.request.Request(f"{base}/run", body, headers), timeout=30) as answer:
+        text = answer.read().decode()
+
+    assert shown in text
 
 
 def test_another_host_needs_a_token(cli: Cli, agent: str) -> None:
