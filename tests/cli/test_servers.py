@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.editor import Open
 
+from glue import SQLiteStore
 from glue.cli.servers import _missing_keys, _model
 from glue.errors import ConfigError, MissingKey
 from glue.testing import Script
@@ -70,6 +72,53 @@ def test_http_needs_a_port_and_a_token(
     ran = cli("mcp", "agent.py", "--http", http)
 
     assert (ran.code, error in ran.err) == (2, True)
+
+
+def ended(zygote: Any, *args: str) -> tuple[int, str]:
+    """Run a command of `glue` in another process; return its exit code and its last error."""
+    program = [sys.executable, "-c", "from glue.cli.app import main; main()", *args]
+    process = zygote.start(program, Path.cwd())
+    try:
+        process.stdin.close()
+        errors = process.stderr.read().decode()
+        return process.wait(), errors
+    finally:
+        process.stdout.close()
+        process.stderr.close()
+
+
+def test_http_accepts_the_highest_port_and_a_token_of_16_characters(
+    cli: Callable[..., Any], zygote: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("agent.py").write_text("raise SystemExit('the agent was loaded')\n")
+    monkeypatch.setenv("GLUE_MCP_TOKEN", "t" * 16)
+
+    code, errors = ended(zygote, "mcp", "agent.py", "--http", "65535")
+
+    assert "the agent was loaded" in errors
+    assert code != 0
+
+
+@pytest.mark.parametrize("args", [("agent.py",), ("-m", "offline", "--tools", "fs")])
+def test_flags_of_the_shell_tool_need_the_built_in_shell_tool(
+    args: tuple[str, ...], cli: Callable[..., Any], zygote: Any
+) -> None:
+    Path("agent.py").write_text("from glue import Agent\nagent = Agent('offline')\n")
+
+    code, errors = ended(zygote, "acp", *args, "--network")
+
+    assert (code, "--network has no effect without the built-in shell tool" in errors) == (2, True)
+
+
+async def test_sessions_of_an_editor_are_kept_in_the_named_store(
+    editor: Open, tmp_path: Path
+) -> None:
+    client = editor("agent = made(Script('hello'))", store="kept.db")
+
+    session = client.start(tmp_path)
+
+    found = await SQLiteStore(tmp_path / "kept.db").list()
+    assert [info.id for info in found] == [session]
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,7 @@ def test_the_index_begins_with_the_newest_and_rewrites_only_pages_that_changed(
         cli("run", "-m", "offline", "-s", name, f"the prompt of {name}")
     cli("view", "-o", "pages")
     newest, oldest = (Path("pages", link) for link in shown_rows(Path("pages/index.html")))
+    assert 'class="listed problem"' not in Path("pages/index.html").read_text()
     assert "the prompt of second" in newest.read_text()
     newest.write_text("kept")
     os.utime(oldest, (0, 0))
@@ -185,6 +186,7 @@ def test_a_run_in_the_index_shows_its_tokens_its_cost_and_whether_it_failed(
     text = Path("page.html").read_text()
     refused, costly = (text.index(f"a {word} prompt") for word in ("refused", "costly"))
     assert refused < costly
+    assert re.findall('<article class="(.*?)"', text) == ["listed problem", "listed"]
     assert "done · 1,050 tokens · $0.25" in text[costly:]
     assert "refused · 1 token<" in text[refused:costly]
 
