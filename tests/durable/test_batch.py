@@ -398,6 +398,27 @@ async def test_leaving_the_iteration_cancels_running_rows(tmp_path: Path) -> Non
     assert [row.text for row in await rows(resumed)] == ["a", "<b>", "<c>"]
 
 
+async def test_a_cancelled_iteration_ends_after_its_running_rows() -> None:
+    left = list[str]()
+
+    class Slow(Gated):
+        async def stream(self, request: Request) -> AsyncIterator[Any]:
+            try:
+                scope.cancel()
+                await anyio.sleep_forever()
+                yield
+            finally:
+                with anyio.CancelScope(shield=True):
+                    for _ in range(9):
+                        await anyio.lowlevel.checkpoint()
+                left.append(request.messages[-1].text)
+
+    with anyio.CancelScope() as scope:
+        await rows(glue.map(Agent(Slow()), ["a"]))
+
+    assert left == ["a"]
+
+
 async def test_stop_cancels_runs_and_keeps_their_transcripts(tmp_path: Path) -> None:
     provider = Gated()
     provider.gate("a").set()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
 import glue
-from glue import Agent, Request, Usage
+from glue import Agent, Limits, Request, Usage
 from glue.durable import Rate
 from glue.durable.ledger import (
     Balance,
@@ -17,8 +19,10 @@ from glue.durable.ledger import (
     MapBudget,
     Metered,
     RowBudget,
+    SharedLedger,
     metered,
 )
+from glue.durable.tables import Tables, engine_store
 from glue.errors import BudgetExceeded, ProviderError
 from glue.provider import Capabilities
 from glue.providers import with_retries
@@ -215,6 +219,40 @@ async def test_a_provider_is_open_again_after_64_replies() -> None:
     assert gate.width is None
 
 
+@pytest.fixture
+def shared(tmp_path: Path) -> Iterator[SharedLedger]:
+    ledger = SharedLedger(Tables(engine_store(f"sqlite:///{tmp_path}/queue.db")))
+    yield ledger
+    ledger.tables.close()
+
+
+async def test_a_reply_to_a_request_from_before_a_cooldown_does_not_end_it_for_other_workers(
+    shared: SharedLedger,
+) -> None:
+    gate = shared.gate("acme")
+    await shared.refuse(gate, 0, 60.0)
+
+    await shared.passed(gate, 0)
+    assert shared.tables.cooldowns() == {"acme": pytest.approx(60, abs=5)}
+    await shared.passed(gate, gate.round)
+
+    assert shared.tables.cooldowns() == {}
+
+
+async def test_only_a_longer_time_of_a_late_refusal_begins_the_cooldown_of_other_workers_again(
+    shared: SharedLedger,
+) -> None:
+    gate = shared.gate("acme")
+    await shared.refuse(gate, 0, 60.0)
+    shared.tables.cool_down("acme", None)  # another worker received a reply
+
+    await shared.refuse(gate, 0, 60.0 - 0.25)
+    assert shared.tables.cooldowns() == {}
+    await shared.refuse(gate, 0, 90.0)
+
+    assert shared.tables.cooldowns() == {"acme": pytest.approx(90, abs=5)}
+
+
 def test_the_mean_of_a_balance_counts_each_request() -> None:
     balance = Balance()
 
@@ -302,3 +340,16 @@ async def test_usage_of_sub_agents_counts_towards_the_budget() -> None:
 
     assert row.outcome == "budget"
     assert row.cost == pytest.approx(0.04)  # two requests and their sub-agents
+
+
+async def test_usage_of_a_sub_agent_in_the_last_turn_counts_towards_the_budget() -> None:
+    child = Agent(Script(Repeat(say("below", usage=COST))), name="child")
+    asking = glue.testing.calls(glue.testing.call("child", {"prompt": "x"}), usage=COST)
+    limits = Limits(max_turns=1)
+    above = Agent(Script(Repeat(asking)), tools=[child.as_tool()], limits=limits)
+
+    job = glue.map(above, ["x"], usd_budget=1.0)
+    (row,) = [row async for row in job]
+
+    assert row.cost == pytest.approx(0.02)
+    assert job.budget.balance.usd == pytest.approx(0.02)

@@ -424,7 +424,7 @@ class Advisory:
     """A stand-in for a Postgres store: it records statements and returns one value."""
 
     notifies, now = True, "clock_timestamp()"
-    description = ("value",)
+    description: tuple[str, ...] | None = ("value",)
 
     def __init__(self, value: object) -> None:
         self.value, self.statements = value, list[tuple[object, ...]]()
@@ -435,6 +435,18 @@ class Advisory:
 
     def fetchall(self) -> list[tuple[object]]:
         return [(self.value,)]
+
+
+def test_a_statement_without_a_result_returns_no_rows_in_postgres() -> None:
+    class Silent(Advisory):
+        description = None
+
+        def fetchall(self) -> list[tuple[object]]:
+            raise AssertionError("the last operation didn't produce records")  # as psycopg does
+
+    run = Transaction(Silent(None), None, "t")  # type: ignore[arg-type]
+
+    assert run("DELETE FROM glue_rows") == []
 
 
 def test_postgres_locks_names_and_sends_notifications_in_a_transaction() -> None:
