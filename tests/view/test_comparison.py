@@ -8,6 +8,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from glue import AssistantMessage, Text, user
 from glue.evaluation import CaseTrial, Evaluation
+from glue.statistics import Comparison
 from glue.view.comparison import MAX_TRANSCRIPTS, comparison_page, notes, sentence, table
 
 
@@ -109,6 +110,35 @@ def test_a_sentence_says_if_the_sample_is_too_small() -> None:
         "3 cases cannot distinguish the models: "
         "about 24 cases are needed to detect a difference of 33 points"
     )
+
+
+def test_a_note_counts_the_cases_that_differ_in_either_direction() -> None:
+    def note(*scores: tuple[float, float]) -> str:
+        pairs = [
+            (trial("a", str(n), first), trial("b", str(n), second))
+            for n, (first, second) in enumerate(scores)
+        ]
+        return notes(evaluation(*(each for pair in pairs for each in pair)), "page.html")[0]
+
+    assert note((1, 0), (0, 1), (1, 1)).endswith("; the 2 cases are in page.html")
+    assert note((1, 0), (1, 1)).endswith("; the 1 case is in page.html")
+    assert "page.html" not in note((1, 1), (0, 0))
+
+
+def test_a_sample_that_is_too_small_needs_at_least_one_more_case() -> None:
+    pair = Comparison(
+        first="a",
+        second="b",
+        cases=8,
+        better=("1", "2", "3"),
+        worse=(),
+        unpaired=(),
+        p=0.25,
+        difference=0.375,
+        needed=8,
+    )
+
+    assert "about 9 cases are needed to detect a difference of 38 points" in sentence(pair)
 
 
 def test_the_page_has_every_transcript_with_cases_that_differ_first() -> None:
