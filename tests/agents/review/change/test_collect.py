@@ -449,3 +449,18 @@ def test_long_guidelines_are_cut(checkout: Checkout) -> None:
     checkout.commit("Add b")
 
     assert len(collect(checkout.root).guidelines["AGENTS.md"]) == 32 * 1024
+
+
+def test_texts_of_several_long_files_are_read(checkout: Checkout) -> None:
+    names = [f"{name}.py" for name in "abcd"]
+    long = "x = 1\n" * 10_000
+    for name in names:
+        checkout.put(name, long)
+    checkout.commit("long")
+    for name in names:
+        checkout.put(name, f"{long}x = 2\n")
+    checkout.commit("longer")
+
+    bundle = collect_range(checkout.root, "HEAD~1")
+
+    assert sorted(bundle.head) == sorted(bundle.base) == names

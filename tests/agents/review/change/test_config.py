@@ -37,7 +37,10 @@ from glue.errors import ConfigError
 def test_changes_are_skipped_by_title_label_author_or_draft(
     change: ReviewedChange, config: dict[str, Any], reason: str
 ) -> None:
-    assert why_not(change, make(config)).startswith(reason)
+    found = why_not(change, make(config))
+
+    assert found.startswith(reason)
+    assert bool(found) is bool(reason)
 
 
 @pytest.mark.parametrize(
