@@ -76,6 +76,14 @@ def test_issues_that_the_description_closes_are_read(forge: FakeForge) -> None:
     assert change.issues == ("given", "#7 Prices are cut\n\n1.999")
 
 
+def test_long_issues_are_cut(forge: FakeForge) -> None:
+    forge.issues[7] = {"title": "Long", "body": "x" * 5_000, "description": "x" * 5_000}
+
+    (issue,) = read(forge)[0].issues
+
+    assert len(issue) == len("#7 ") + 4_000
+
+
 def test_confidential_issues_are_not_read() -> None:
     with FakeForge("gitlab") as forge:
         forge.pull(number=1)
@@ -119,7 +127,7 @@ def test_long_discussions_are_cut_from_the_start(
     change, _ = read(forge)
 
     assert [comment.body[:5] for comment in change.comments] == ["secon", "third"]
-    assert {len(comment.body) for comment in change.comments} == {discussion.MAX_COMMENT}
+    assert {len(comment.body) for comment in change.comments} == {2_000}
     assert change.older_comments == 1
 
 

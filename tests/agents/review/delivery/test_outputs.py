@@ -643,6 +643,20 @@ def test_lists_of_a_report_name_what_is_fixed_dismissed_and_refuted() -> None:
     assert f"refuted: {third.where}: The old name is gone (it is used)\n" in text
 
 
+@pytest.mark.parametrize(
+    ("dismissal", "words"),
+    [
+        (Dismissal(id="x"), ""),
+        (Dismissal(id="x", by="ann"), ", by `ann`"),
+        (Dismissal(id="x", reason="wanted"), ": wanted"),
+    ],
+)
+def test_dismissals_name_their_author_and_reason_if_known(dismissal: Dismissal, words: str) -> None:
+    made = replace(FULL, items=(), dismissed=((FULL.items[1], dismissal),))
+
+    assert f"The file stays open**{words}\n" in summary(made)
+
+
 def test_long_lists_of_fixed_findings_are_cut_after_20() -> None:
     fixed = tuple(
         PostedFinding(fingerprint=f"{n:016}", path=f"f{n}.py", title="Was wrong") for n in range(21)
