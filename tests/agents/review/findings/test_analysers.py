@@ -324,6 +324,19 @@ def test_absolute_paths_of_another_checkout_are_made_relative(tmp_path: Path) ->
         assert found.analysed == {"a.js": "semgrep"}
 
 
+def test_file_of_the_same_name_in_a_folder_of_the_checkout_is_another_file(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    link, real = tmp_path / "link", tmp_path / "real"
+    for root, top in ((real, real), (link, link), (link, real)):
+        log = sarif(("no-bad", f"{top.as_uri()}/lib/a.js", 2))
+        given = [("sarif", write(tmp_path / "a.sarif", log))]
+
+        assert analysers.handed_in(change(), given, root=str(root)).findings == ()
+
+
 def test_path_is_joined_with_its_base(tmp_path: Path) -> None:
     log = sarif(("no-bad", "a.js", 2))
     log["runs"][0]["originalUriBaseIds"] = {"SRC": {"uri": f"{tmp_path.as_uri()}/"}}

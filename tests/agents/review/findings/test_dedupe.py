@@ -400,6 +400,30 @@ def test_each_comment_is_used_for_the_finding_that_fits_best() -> None:
     assert list(match([near, FOUND_HERE], [exact], change)) == [1]
 
 
+OTHER_WORDS = {"text": "apple banana cherry damson onion"}
+
+
+@pytest.mark.parametrize(
+    ("finding", "both", "worse"),
+    [
+        ({}, {}, OTHER_WORDS),
+        ({}, {}, {"line": 400}),
+        ({"fingerprint": "f-2"}, {}, OTHER_WORDS),
+        ({"fingerprint": "g"}, {}, OTHER_WORDS),
+        ({"fingerprint": "g"}, {"quote": quote_key(FOUND_HERE)}, OTHER_WORDS),
+    ],
+)
+def test_of_two_comments_the_nearer_and_more_similar_one_is_used(
+    finding: dict[str, Any], both: dict[str, Any], worse: dict[str, Any]
+) -> None:
+    change = from_texts({}, {"a.py": "x = 1\n"})
+    old = [posted(**both, **worse), posted(**both, comment=2)]
+
+    found = match([replace(FOUND_HERE, **finding)], old, change)
+
+    assert found[0].comment == 2
+
+
 async def test_earlier_findings_are_carried_with_the_head_that_they_were_found_at() -> None:
     earlier = await first()
     change = bundle("b", shop_py=NEW, tax_py=MORE)

@@ -256,6 +256,20 @@ def test_file_is_read_in_pages(arguments: dict[str, int], first: int, last: int)
     assert rows[0] == f"{first:>6}  row_{first} = {first}"
 
 
+def test_commit_is_read_in_pages(tmp_path: Path) -> None:
+    (tmp_path / "long.py").write_text(LONG)
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", "--all")
+    git(tmp_path, "commit", "-q", "-m", "Add rows")
+    with Repo(tmp_path) as repo:
+        show = offered(shop(), repo)["git_show"].function
+
+        assert show("HEAD").startswith("commit ")
+        assert show("HEAD") == show("HEAD", 1) == show("HEAD", 0)
+        assert show("HEAD", 2).startswith("+row_395 = 395\n")  # after 6 lines of head and 394 rows
+        assert show("HEAD", 3).startswith("+row_795 = 795\n")
+
+
 def test_long_lines_are_cut_in_every_reading_tool() -> None:
     made = offered(from_texts({}, {"long.py": "x" * 1_200 + "\n"}))
 
