@@ -411,3 +411,43 @@ async def test_long_subject_is_cut(tmp_path: Path) -> None:
     score = await selftest(tmp_path, count=1)
 
     assert [len(trial.case) for trial in score.trials if not trial.undone] == [12 + 1 + 120]
+
+
+def test_cost_is_that_of_all_changes_or_unknown() -> None:
+    paid = [trial(f"{at:012x} Fix", 1.0, cost=0.25, tokens=10) for at in range(3)]
+    costs = {
+        tuple(paid): "$0.7500, 30 tokens",
+        (paid[0], trial("a Fix", 1.0)): "unknown, 10 tokens",
+    }
+
+    for trials, cost in costs.items():
+        assert dict(Score(models=("m",), trials=trials).rows())["cost"] == cost
+
+
+async def test_at_most_count_fixes_are_undone(tmp_path: Path) -> None:
+    history(tmp_path)
+    for number in ("three", "four"):
+        (tmp_path / "b.py").write_text(f"x = {number!r}\n")
+        (tmp_path / "tests/test_b.py").write_text(f"assert x == {number!r}\n")
+        git(tmp_path, "add", "--all")
+        git(tmp_path, "commit", "-q", "-m", f"Fix {number}")
+
+    score = await selftest(tmp_path, count=1)
+
+    assert [trial.case[13:] for trial in score.trials] == ["Fix four", "Count to two"]
+
+
+def test_similar_findings_of_two_changes_can_each_be_labelled(larder: Path) -> None:
+    large = Finding(path="b.py", quote="x = 2", title="Too large", body="By one.", line=1)
+    loud = [replace(large, fingerprint=mark * 16) for mark in "ab"]
+    trials = [
+        trial(f"{one.fingerprint[:12]} Count", 0.0, undone=False, others=(one,)) for one in loud
+    ]
+    save(Score(models=("m",), trials=tuple(trials)), larder / "score.jsonl")
+
+    for one in loud:
+        mark = one.fingerprint
+        assert invoke("label", mark, "wrong", "meant", "--findings", "score.jsonl")[0] == 0
+
+    labels = (larder / ".glue/dismissed").read_text().splitlines()[1:]
+    assert [row.split()[:2] for row in labels] == [[one.fingerprint, "wrong"] for one in loud]
