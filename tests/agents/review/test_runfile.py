@@ -11,6 +11,7 @@ import pytest
 from fakes.larder import build
 from fakes.review import FOUND, NEW, OLD, SUMMARY
 
+from glue import run
 from glue.agents.review import runfile
 from glue.agents.review.change.collect import collect, from_texts
 from glue.agents.review.findings.model import review
@@ -23,7 +24,7 @@ from glue.agents.review.records import (
     ReviewRun,
 )
 from glue.errors import ConfigError, ReplayError
-from glue.messages import ToolSpec
+from glue.messages import ToolMessage, ToolSpec
 from glue.testing import Reply, Script, call, calls
 from glue.tools.git import Repo
 
@@ -146,3 +147,17 @@ def test_differences_name_changed_fields_and_coverage() -> None:
     lines = runfile.differences(ReviewRun(summary="A."), ReviewRun(summary="B.", coverage=half))
 
     assert lines == ["~ summary: 'A.' -> 'B.'", "~ coverage: 100 % -> 0 %"]
+
+
+async def test_call_without_a_recorded_result_is_an_error_for_the_model() -> None:
+    read: list[str] = []
+    grep = ToolSpec(name="grep", description="Search.", parameters={"type": "object"})
+    noted = runfile.RunFile("seed", shop(), tools=(grep,), answers={"0/a": ("found", False)})
+    script = Script(calls(call("grep", {}, id="a"), call("grep", {}, id="b")), "Done.")
+
+    result = await run(script, "Look.", tools=runfile.replay_tools([], 0, noted, read))
+
+    known, unknown = (each for each in result.messages if isinstance(each, ToolMessage))
+    assert (known.text, known.is_error) == ("found", False)
+    assert unknown.is_error
+    assert read == ["found", "the run file has no result of this call"]

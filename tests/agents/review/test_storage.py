@@ -86,3 +86,15 @@ def test_file_is_indented_by_one_space(tmp_path: Path) -> None:
     storage.save(ReviewRun(summary="caf\u00e9"), tmp_path / "x.json")
 
     assert (tmp_path / "x.json").read_bytes().startswith(b'{\n "summary": "caf\\u00e9"')
+
+
+def test_figures_that_a_file_leaves_out_are_zero() -> None:
+    tried = {"tries": [{"provider": "a"}], "provider": "a"}
+    run = storage.from_json(ReviewRun, {"version": 1, **tried})
+    bundle = storage.from_json(Bundle, {"version": 1, "change": {"title": "x"}})
+
+    (attempt,) = run.tries
+    assert (run.turns, run.tokens_in, run.tokens_out, run.seconds) == (0, 0, 0, 0.0)
+    assert (attempt.turns, attempt.tokens_in, attempt.tokens_out, attempt.seconds) == (0, 0, 0, 0.0)
+    assert (run.cost, attempt.cost) == (None, None)
+    assert bundle.change.older_comments == 0
