@@ -129,3 +129,19 @@ def test_the_reader_loads_nothing_of_the_users_environment() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "False"
+
+
+def test_the_text_of_a_pdf_is_read_up_to_4_mib(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = 4 * 1024 * 1024
+    reader = tmp_path / "reader"
+    monkeypatch.setattr(sys, "executable", str(reader))
+    texts = []
+    for size in (most - 1, most + 1):
+        reader.write_text(f"#!/bin/sh\nhead -c {size} /dev/zero | tr '\\0' x\n")
+        reader.chmod(0o755)
+        texts.append(read_pdf(pdf("x")))
+
+    assert texts[0] == "x" * (most - 1)
+    assert texts[1] == "x" * most + "\n[the text is longer; the rest was not read]"

@@ -65,8 +65,8 @@ def response(
     return f"{lines}{head}\r\n".encode() + body
 
 
-def redirect(url: str) -> bytes:
-    return response(b"", "", status="302 Found", head=f"location: {url}\r\n")
+def redirect(url: str, status: str = "302 Found") -> bytes:
+    return response(b"", "", status=status, head=f"location: {url}\r\n")
 
 
 @pytest.mark.parametrize("address", PRIVATE)
@@ -191,6 +191,16 @@ async def test_a_redirect_on_the_same_host_is_followed_and_looked_up_again(
     assert "there" in await page.read()
     assert page.looked_up == ["pages.test", "pages.test"]
     assert page.server.seen[1].line == "GET /next HTTP/1.1"
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_every_kind_of_redirect_is_followed(
+    loopback: Callable[..., Any], status: int
+) -> None:
+    moved = redirect("/next", f"{status} Moved")
+
+    assert "there" in await Page(loopback(moved, response(b"<p>there"))).read()
 
 
 async def test_a_redirect_to_another_host_needs_a_call_of_its_own(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from glue import Rules
 from glue.tools.fs import safe_open
 
 ROOT = Path(__file__).parents[2]
@@ -53,3 +54,10 @@ def test_the_public_names_of_a_module_are_those_in_the_documentation(name: str) 
 
 def test_no_documented_module_is_missing_here() -> None:
     assert set(documented_names()) <= set(MODULES)
+
+
+def test_rules_may_name_every_ready_made_tool() -> None:
+    names = "read_file list_dir find_files grep write_file edit_file shell shell_job fetch_url"
+    git = "git_diff_branch git_log_branch git_show git_blame git_status git_diff_worktree"
+
+    Rules(deny=[*names.split(), *git.split(), "web_search"]).check([])
