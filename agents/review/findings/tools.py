@@ -30,7 +30,7 @@ from glue.messages import ToolSpec
 from glue.tools.fs import Blocklist
 from glue.tools.git import Repo, commit_page
 
-LINES = 400  # lines in one page of a file or commit
+LINES = 400  # lines in one page of a file
 HITS = 60  # matches that grep shows
 DISAGREE = "test and code disagree"
 Side = Literal["head", "base"]
@@ -469,17 +469,15 @@ def _history(head: str, blocked: Blocklist, repo: Repo) -> list[Tool[..., Any]]:
         return strip_hidden("\n".join(rows)) or "no commits"
 
     @tool(timeout=20)
-    def git_show(commit: str, page: int = 1) -> str:
+    def git_show(commit: str, offset: int = 1) -> str:
         """Show the message and the diff of one commit.
 
         Args:
             commit: hash of the commit
-            page: page of a long diff, counted from 1
+            offset: line of the diff at which the page begins; a page ends with the next offset
         """
         with _git_errors():
-            return strip_hidden(
-                commit_page(repo, repo.resolve(commit), (max(page, 1) - 1) * LINES + 1, blocked)
-            )
+            return strip_hidden(commit_page(repo, repo.resolve(commit), max(offset, 1), blocked))
 
     return [git_log, git_show]
 

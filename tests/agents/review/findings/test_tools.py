@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -256,18 +257,24 @@ def test_file_is_read_in_pages(arguments: dict[str, int], first: int, last: int)
     assert rows[0] == f"{first:>6}  row_{first} = {first}"
 
 
-def test_commit_is_read_in_pages(tmp_path: Path) -> None:
-    (tmp_path / "long.py").write_text(LONG)
+def test_commit_is_read_in_pages_without_a_gap(tmp_path: Path) -> None:
+    rows = [f"row_{number} = {'x' * 90!r}" for number in range(800)]
+    (tmp_path / "long.py").write_text("\n".join(rows) + "\n")
     git(tmp_path, "init", "-q")
     git(tmp_path, "add", "--all")
     git(tmp_path, "commit", "-q", "-m", "Add rows")
+    shown, following = "", re.search(r"(\d)", "0")
     with Repo(tmp_path) as repo:
         show = offered(shop(), repo)["git_show"].function
-
         assert show("HEAD").startswith("commit ")
         assert show("HEAD") == show("HEAD", 1) == show("HEAD", 0)
-        assert show("HEAD", 2).startswith("+row_395 = 395\n")  # after 6 lines of head and 394 rows
-        assert show("HEAD", 3).startswith("+row_795 = 795\n")
+
+        while following is not None:
+            page = show("HEAD", int(following[1]))
+            shown += page
+            following = re.search(r"continue with offset (\d+)", page)
+
+    assert [row for row in rows if f"+{row}\n" not in f"{shown}\n"] == []
 
 
 def test_long_lines_are_cut_in_every_reading_tool() -> None:
